@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from echo_env import CallToolAction, EchoAction, EchoEnv, ListToolsAction
+from echo_env.server.environment import EchoEnvironment
+from openenv.testing import check_environment
+
+
+def test_it_keeps_the_contract() -> None:
+    check_environment(EchoEnvironment, actions=[EchoAction(message="hello")])
+
+
+def test_it_repeats_the_message_and_pays_a_tenth_a_character() -> None:
+    with EchoEnv.local(EchoEnvironment) as env:
+        assert env.reset().observation.echoed_message == "Echo environment ready!"
+        result = env.step(EchoAction(message="Hello, World!"))
+    assert result.observation.echoed_message == "Hello, World!"
+    assert result.observation.message_length == 13
+    assert result.reward == 1.3
+
+
+def test_its_tools_are_listed_and_called() -> None:
+    with EchoEnv.local(EchoEnvironment) as env:
+        tools = env.step(ListToolsAction()).observation.tools
+        assert tools is not None
+        assert [tool.name for tool in tools] == ["echo_message", "echo_with_length"]
+        call = CallToolAction(tool_name="echo_with_length", arguments={"message": "abc"})
+        result = env.step(call)
+        assert result.observation.result["data"] == {"message": "abc", "length": 3}
+        assert result.reward is None
+        assert env.state().step_count == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (CallToolAction(tool_name="nope"), "tool_not_found"),
+        (CallToolAction(tool_name="echo_message"), "invalid_args"),
+        (CallToolAction(tool_name="echo_message", arguments={"message": 3}), "invalid_args"),
+        (
+            CallToolAction(tool_name="echo_message", arguments={"message": "a", "loud": True}),
+            "invalid_args",
+        ),
+    ],
+)
+def test_a_wrong_call_is_an_error_of_its_kind(call: CallToolAction, error: str) -> None:
+    with EchoEnv.local(EchoEnvironment) as env:
+        observation = env.step(call).observation
+    assert observation.error is not None
+    assert observation.error.error_type.value == error
+    assert observation.result is None

@@ -1,0 +1,6 @@
+"""OpenSpiel's games as an OpenEnv environment; this side of it never imports OpenSpiel."""
+
+from .client import OpenSpielEnv
+from .models import OpenSpielAction, OpenSpielObservation, OpenSpielState
+
+__all__ = ["OpenSpielAction", "OpenSpielEnv", "OpenSpielObservation", "OpenSpielState"]

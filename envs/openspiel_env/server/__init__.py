@@ -1,0 +1,1 @@
+"""The side of the OpenSpiel environment that plays the games."""

@@ -1,0 +1,385 @@
+"""OpenSpiel's games, seen by one player; the others play by a fixed rule.
+
+OpenSpiel: Lanctot et al. 2019, "OpenSpiel: A Framework for Reinforcement Learning in Games",
+arXiv:1908.09453.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from random import Random
+from typing import Any, ClassVar, NamedTuple
+
+import pyspiel  # type: ignore[import-not-found,unused-ignore]  # OpenSpiel ships no types
+from openenv.environment import Environment
+
+from ..models import (
+    DEFAULT_GAME,
+    GamePhase,
+    OpenSpielAction,
+    OpenSpielObservation,
+    OpenSpielState,
+)
+
+__all__ = ["OPPONENT_POLICIES", "OpenSpielEnvironment"]
+
+Policy = Callable[[list[int], Random], int]
+Params = dict[str, Any]
+
+OPPONENT_POLICIES: dict[str, Policy] = {
+    "random": lambda legal, rng: legal[rng.randrange(len(legal))],
+    "first": lambda legal, rng: legal[0],
+    "last": lambda legal, rng: legal[-1],
+    "middle": lambda legal, rng: legal[len(legal) // 2],
+}
+"""How an opponent chooses among its legal actions, which are in ascending order."""
+
+_CHANCE = int(pyspiel.PlayerId.CHANCE)
+_SIMULTANEOUS = int(pyspiel.PlayerId.SIMULTANEOUS)
+_SHOWN_ACTIONS = 40
+
+
+class _Rules(NamedTuple):
+    """One loaded game and what has to be known to play it; shared by all who play it."""
+
+    game: Any
+    num_players: int
+    tensor: Callable[[Any, int], list[float]]
+    pays_at_end_only: bool
+    draws_by_itself: bool
+
+
+class _Setting(NamedTuple):
+    """What is played in an episode."""
+
+    game_name: str
+    game_params: Params
+    opponent_policy: str
+    rules: _Rules
+    choose: Policy
+
+
+class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, OpenSpielState]):
+    """One player's seat in a game of OpenSpiel.
+
+    Chance and opponents move by themselves until it is the agent's turn, so every observation is
+    one in which the agent has to move, or the last. Any game of `pyspiel.registered_names()`
+    works, sequential or simultaneous, except mean field games and those that offer no tensor or
+    no numbered actions.
+
+    Everything random is drawn from the episode's own generator, so the seed and the agent's
+    actions determine the episode, and no other code's randomness is touched.
+
+    Args:
+        game_name: A name such as ``blackjack``, or OpenSpiel's long form such as
+            ``goofspiel(num_cards=4)``. None takes OPENSPIEL_GAME, else ``catch``.
+        agent_player: The agent's player id, from 0. None takes OPENSPIEL_AGENT_PLAYER, else 0.
+        opponent_policy: ``random``, ``first``, ``last`` or ``middle`` of the legal actions. None
+            takes OPENSPIEL_OPPONENT_POLICY, else ``random``.
+        game_params: OpenSpiel's parameters of the game, such as ``{"rows": 5}`` for catch.
+
+    Raises:
+        ValueError: There is no such game, parameter, player or policy.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        game_name: str | None = None,
+        agent_player: int | None = None,
+        opponent_policy: str | None = None,
+        game_params: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.agent_player = _agent_player_from_environ() if agent_player is None else agent_player
+        self._default = self._setting = _setting(
+            game_name or os.environ.get("OPENSPIEL_GAME") or DEFAULT_GAME,
+            dict(game_params or {}),
+            opponent_policy or os.environ.get("OPENSPIEL_OPPONENT_POLICY") or "random",
+            self.agent_player,
+        )
+        self._rng = Random()
+        self._position: Any = None
+        self._legal: list[int] = []
+        self._paid = 0.0
+        self._opponent_last_action: int | None = None
+        self._episode_id: str | None = None
+        self._step_count = 0
+
+    def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        game_name: str | None = None,
+        game_params: Mapping[str, Any] | None = None,
+        opponent_policy: str | None = None,
+    ) -> OpenSpielObservation:
+        """Deal a new game and play up to the agent's first turn.
+
+        Args:
+            seed: Determines chance and opponents; any integer. None deals a fresh random game.
+            episode_id: Becomes `state.episode_id`; None makes one up.
+            game_name: Another game for this episode; None plays the environment's own.
+            game_params: Its parameters; None takes the environment's own for its own game, and
+                OpenSpiel's defaults for another.
+            opponent_policy: Another policy for this episode; None takes the environment's own.
+
+        Returns:
+            The first observation. Its reward is None, unless opponents ended the game before the
+            agent had a turn.
+
+        Raises:
+            ValueError: There is no such game, parameter or policy. The running episode goes on.
+        """
+        setting = self._setting_for(game_name, game_params, opponent_policy)
+        rng = _generator(seed)
+        self._position = _new_position(setting.rules, rng)
+        self._setting = setting
+        self._rng = rng
+        self._paid = 0.0
+        self._opponent_last_action = None
+        self._episode_id = episode_id or str(uuid.uuid4())
+        self._play_on()
+        self._step_count = 0
+        return self._observe("initial")
+
+    def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
+        self, action: OpenSpielAction
+    ) -> OpenSpielObservation:
+        """Make the agent's move, then the others' until it is the agent's turn again.
+
+        Raises:
+            RuntimeError: There is no running episode. Nothing changes.
+            ValueError: The action is illegal here, or names another game. Nothing changes.
+        """
+        self._refuse_unless_playable(action)
+        position = self._position
+        if position.current_player() == _SIMULTANEOUS:
+            position.apply_actions(self._joint_move(action.action_id))
+        else:
+            position.apply_action(action.action_id)
+        self._step_count += 1
+        self._play_on()
+        return self._observe("playing")
+
+    @property
+    def state(self) -> OpenSpielState:
+        """What is played, and how many moves were made since `reset`."""
+        setting = self._setting
+        return OpenSpielState(
+            episode_id=self._episode_id,
+            step_count=self._step_count,
+            game_name=setting.game_name,
+            agent_player=self.agent_player,
+            opponent_policy=setting.opponent_policy,
+            game_params=setting.game_params,
+            num_players=setting.rules.num_players,
+        )
+
+    def _setting_for(
+        self,
+        game_name: str | None,
+        game_params: Mapping[str, Any] | None,
+        opponent_policy: str | None,
+    ) -> _Setting:
+        default = self._default
+        if game_name is None and game_params is None and opponent_policy is None:
+            return default
+        name = game_name or default.game_name
+        params = default.game_params if name == default.game_name else {}
+        if game_params is not None:
+            params = dict(game_params)
+        if name != default.game_name or params != default.game_params:
+            _refuse_files(name, params)
+        policy = opponent_policy or default.opponent_policy
+        return _setting(name, params, policy, self.agent_player)
+
+    def _refuse_unless_playable(self, action: OpenSpielAction) -> None:
+        if action.action_id in self._legal and (
+            action.game_name == DEFAULT_GAME or action.game_name == self._setting.game_name
+        ):
+            return
+        if self._position is None:
+            raise RuntimeError("step() was called before reset(): there is no game to move in")
+        if self._position.is_terminal():
+            raise RuntimeError("step() was called after done: the game is over, call reset()")
+        if action.action_id not in self._legal:
+            raise ValueError(self._illegal(action.action_id))
+        base_name = self._setting.game_name.partition("(")[0]
+        if action.game_name != base_name:
+            raise ValueError(
+                f"the action names the game {action.game_name!r}, but {base_name!r} is being "
+                "played; choose the game with reset(game_name=...) or OPENSPIEL_GAME"
+            )
+
+    def _illegal(self, action_id: int) -> str:
+        name = self._position.action_to_string
+        shown = [f"{a} ({name(self.agent_player, a)})" for a in self._legal[:_SHOWN_ACTIONS]]
+        rest = len(self._legal) - len(shown)
+        return (
+            f"illegal action {action_id} in {self._setting.game_name}; legal actions are "
+            + ", ".join(shown)
+            + (f" and {rest} more" if rest else "")
+        )
+
+    def _joint_move(self, action_id: int) -> list[int]:
+        """Put the agent's action among those that its opponents choose at the same node."""
+        moves = []
+        for player in range(self._setting.rules.num_players):
+            if player == self.agent_player:
+                moves.append(action_id)
+            else:
+                moves.append(self._opponent_move(player))
+        return moves
+
+    def _opponent_move(self, player: int) -> int:
+        legal = self._position.legal_actions(player)
+        self._opponent_last_action = move = self._setting.choose(legal, self._rng)
+        return move
+
+    def _play_on(self) -> None:
+        """Move for chance and opponents until the agent has to move or the game is over."""
+        position, agent = self._position, self.agent_player
+        while True:
+            player = position.current_player()
+            if player == _CHANCE:
+                position.apply_action(_draw(position.chance_outcomes(), self._rng))
+            elif player == agent or player < 0:
+                return
+            else:
+                position.apply_action(self._opponent_move(player))
+                self._step_count += 1
+
+    def _observe(self, phase: GamePhase) -> OpenSpielObservation:
+        position, agent = self._position, self.agent_player
+        done = position.is_terminal()
+        self._legal = [] if done else position.legal_actions(agent)
+        reward = self._collect(done)
+        return OpenSpielObservation(
+            info_state=self._setting.rules.tensor(position, agent),
+            legal_actions=self._legal,
+            game_phase="terminal" if done else phase,
+            current_player_id=position.current_player(),
+            opponent_last_action=self._opponent_last_action,
+            done=done,
+            reward=None if phase == "initial" and not done else reward,
+        )
+
+    def _collect(self, done: bool) -> float:
+        """Return what the agent was paid since it last collected.
+
+        Taken from `returns`, not from `rewards`, which after a chance node still shows what the
+        move before it paid. Some games that pay at the end only show returns before (those of
+        repeated_leduc_poker do); OpenSpiel's own `rewards` are 0 there.
+        """
+        if self._setting.rules.pays_at_end_only and not done:
+            return 0.0
+        before = self._paid
+        self._paid = float(self._position.player_return(self.agent_player))
+        return self._paid - before
+
+
+def _agent_player_from_environ() -> int:
+    text = os.environ.get("OPENSPIEL_AGENT_PLAYER") or "0"
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"OPENSPIEL_AGENT_PLAYER must be an integer, not {text!r}") from None
+
+
+def _generator(seed: int | None) -> Random:
+    if seed is None:
+        return Random()
+    # Random ignores the sign of an integer, and -1 shall not deal the same game as 1.
+    return Random(seed if seed >= 0 else str(seed))
+
+
+def _new_position(rules: _Rules, rng: Random) -> Any:
+    if rules.draws_by_itself:
+        # The game holds a generator of its own: it is loaded anew, seeded from ours.
+        params = {**rules.game.get_parameters(), "rng_seed": rng.randrange(2**31)}
+        game = pyspiel.load_game(rules.game.get_type().short_name, params)
+        return game.new_initial_state()
+    return rules.game.new_initial_state()
+
+
+def _draw(outcomes: list[tuple[int, float]], rng: Random) -> int:
+    point = rng.random()
+    for action, probability in outcomes:
+        point -= probability
+        if point < 0:
+            return action
+    return outcomes[-1][0]
+
+
+def _setting(name: str, params: Params, policy: str, agent_player: int) -> _Setting:
+    choose = OPPONENT_POLICIES.get(policy)
+    if choose is None:
+        known = list(OPPONENT_POLICIES)
+        raise ValueError(f"unknown opponent policy {policy!r}{_did_you_mean(policy, known)}")
+    rules = _load(name, json.dumps(params, sort_keys=True))
+    if not 0 <= agent_player < rules.num_players:
+        raise ValueError(
+            f"agent_player={agent_player}, but {name} has num_players={rules.num_players}; "
+            f"valid ids are 0 to {rules.num_players - 1}"
+        )
+    return _Setting(name, params, policy, rules, choose)
+
+
+@lru_cache(maxsize=64)
+def _load(name: str, params_json: str) -> _Rules:
+    base_name = name.partition("(")[0]
+    known = pyspiel.registered_names()
+    if base_name not in known:
+        raise ValueError(f"unknown OpenSpiel game {name!r}{_did_you_mean(base_name, known)}")
+    params = json.loads(params_json)
+    try:
+        game = pyspiel.load_game(name, params) if params else pyspiel.load_game(name)
+    except (pyspiel.SpielError, IndexError, TypeError) as error:
+        raise ValueError(
+            f"OpenSpiel cannot load {name!r} with game_params {params}: {error}"
+        ) from error
+    return _rules(name, game)
+
+
+def _rules(name: str, game: Any) -> _Rules:
+    kind = game.get_type()
+    if kind.dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
+        raise ValueError(f"{name} is a mean field game, which has no single player to be")
+    if getattr(kind, "action_structs_only", False):
+        raise ValueError(f"{name} has no numbered actions")
+    if kind.provides_information_state_tensor:
+        tensor = pyspiel.State.information_state_tensor
+    elif kind.provides_observation_tensor:
+        tensor = pyspiel.State.observation_tensor
+    else:
+        raise ValueError(f"{name} shows its players no tensor, so there is nothing to observe")
+    return _Rules(
+        game=game,
+        num_players=game.num_players(),
+        tensor=tensor,
+        pays_at_end_only=kind.reward_model == pyspiel.GameType.RewardModel.TERMINAL,
+        draws_by_itself=kind.chance_mode == pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC,
+    )
+
+
+def _refuse_files(name: str, params: Params) -> None:
+    """Keep callers of `reset` from having the server read files (efg_game quotes them back)."""
+    if "file" in f"{name} {json.dumps(params)}":
+        raise ValueError(
+            f"{name} would read a file on the server; such a game can be chosen by the server "
+            "only (OPENSPIEL_GAME, or the constructor's game_name and game_params)"
+        )
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = close or [candidate for candidate in known if name and name in candidate]
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"{hint}; known are {', '.join(known)}"

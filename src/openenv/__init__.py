@@ -1,0 +1,110 @@
+"""OpenEnv: one socket between whatever trains an agent and whatever the agent acts in.
+
+An author writes `reset`, `step` and `state`; a trainer calls them from anywhere. Names are
+imported when they are first used, so that a client pays for a client only.
+"""
+
+from __future__ import annotations
+
+from openenv._lazy import lazy
+
+__all__ = [
+    "Action",
+    "AutoAction",
+    "AutoEnv",
+    "CapacityError",
+    "ConcurrencyConfig",
+    "ConnectError",
+    "EnvClient",
+    "Environment",
+    "EnvironmentMetadata",
+    "ExecutionFailed",
+    "GenericAction",
+    "GenericEnvClient",
+    "HTTPEnvServer",
+    "IgnoredArgumentWarning",
+    "Observation",
+    "OpenEnvError",
+    "ProcessLimits",
+    "ProcessProvider",
+    "ResponseTimeout",
+    "ServerError",
+    "ServerMode",
+    "SessionLost",
+    "State",
+    "StepResult",
+    "SyncEnvClient",
+    "Transform",
+    "UVProvider",
+    "ValidationFailed",
+    "__version__",
+    "check_environment",
+    "cli",
+    "core",
+    "create_app",
+    "restart",
+    "termination",
+    "transition",
+    "truncation",
+]
+
+_names, __dir__ = lazy(
+    __name__,
+    {
+        "openenv.auto.auto_action": ["AutoAction"],
+        "openenv.auto.auto_env": ["AutoEnv"],
+        "openenv.client.client": ["EnvClient"],
+        "openenv.client.generic": ["GenericAction", "GenericEnvClient"],
+        "openenv.client.sync": ["SyncEnvClient"],
+        "openenv.environment": [
+            "Environment",
+            "Transform",
+            "restart",
+            "termination",
+            "transition",
+            "truncation",
+        ],
+        "openenv.errors": [
+            "CapacityError",
+            "ConnectError",
+            "ExecutionFailed",
+            "IgnoredArgumentWarning",
+            "OpenEnvError",
+            "ResponseTimeout",
+            "ServerError",
+            "SessionLost",
+            "ValidationFailed",
+        ],
+        "openenv.providers.process": ["ProcessLimits", "ProcessProvider"],
+        "openenv.providers.uv": ["UVProvider"],
+        "openenv.server.app": ["HTTPEnvServer", "create_app"],
+        "openenv.sessions.manager": ["ConcurrencyConfig"],
+        "openenv.settings": ["ServerMode"],
+        "openenv.testing": ["check_environment"],
+        "openenv.types": [
+            "Action",
+            "EnvironmentMetadata",
+            "Observation",
+            "State",
+            "StepResult",
+        ],
+    },
+    submodules=["auto", "cli", "core", "providers", "server", "testing"],
+)
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
+    return _names(name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for distribution in ("openenv", "openenv-core"):
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return "0.0.0"

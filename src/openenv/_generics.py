@@ -1,0 +1,23 @@
+"""Reading what a class put for the type parameters of a generic base."""
+
+from __future__ import annotations
+
+from typing import Any, ForwardRef, TypeVar, get_args, get_origin
+
+__all__ = ["type_arguments"]
+
+
+def type_arguments(cls: type, base: type) -> tuple[Any, ...] | None:
+    """Find what `cls` (or the nearest class above it) put for the parameters of `base`.
+
+    ``class Echo(Environment[A, O, S])`` gives ``(A, O, S)``. Returns None where nothing, a type
+    variable or a forward reference stands.
+    """
+    for klass in cls.__mro__:
+        for parent in vars(klass).get("__orig_bases__", ()):
+            origin = get_origin(parent)
+            if isinstance(origin, type) and issubclass(origin, base):
+                arguments = get_args(parent)
+                if not any(isinstance(a, (TypeVar, ForwardRef, str)) for a in arguments):
+                    return arguments
+    return None

@@ -1,0 +1,42 @@
+"""Packages whose names are imported when they are first asked for (PEP 562)."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["lazy"]
+
+
+def lazy(
+    package: str, names: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make `__getattr__` and `__dir__` for a package.
+
+    Args:
+        package: Its name.
+        names: For each module, the names that come from it.
+        submodules: Modules of the package that can be reached as its attributes.
+    """
+    sources = {name: module for module, listed in names.items() for name in listed}
+
+    def __getattr__(name: str) -> Any:
+        if name in sources:
+            value = getattr(importlib.import_module(sources[name]), name)
+        elif name in submodules:
+            value = importlib.import_module(f"{package}.{name}")
+        else:
+            known = [*sources, *submodules]
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*sources, *submodules, *vars(sys.modules[package])})
+
+    return __getattr__, __dir__

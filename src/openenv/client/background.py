@@ -1,0 +1,75 @@
+"""One event loop on a thread of its own, shared by every synchronous face in the process."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["background_loop", "run", "running_loop", "submit"]
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The shared loop; started on first use."""
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(
+                target=_loop.run_forever, name="openenv-background-loop", daemon=True
+            ).start()
+        return _loop
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that runs on this thread, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def submit(
+    coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None
+) -> concurrent.futures.Future[T]:
+    """Start `coroutine` on `loop` (by default the shared one); it runs whether awaited or not."""
+    return asyncio.run_coroutine_threadsafe(coroutine, loop or background_loop())
+
+
+def run(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None) -> T:
+    """Run `coroutine` on `loop` (by default the shared one) and wait for what it returns.
+
+    Raises:
+        RuntimeError: Called on that very loop's thread, where waiting could never end.
+    """
+    loop = loop or background_loop()
+    if running_loop() is loop:
+        coroutine.close()
+        raise RuntimeError(
+            "a synchronous call inside the event loop that the client lives on would wait for "
+            "ever; await it: `result = await client.reset()`"
+        )
+    future = submit(coroutine, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _forget_after_fork() -> None:
+    """A forked child has the loop but not its thread."""
+    global _loop, _lock
+    _loop, _lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,443 @@
+"""`EnvClient`: one session of an environment, wherever it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+from typing_extensions import Self
+
+from openenv.client import codec
+from openenv.client.hybrid import Pending, PendingState, PendingStep, launch, resolve
+from openenv.client.session import ClientSession
+from openenv.client.transports.base import Transport
+from openenv.client.transports.websocket import (
+    WebSocketOptions,
+    WebSocketTransport,
+    websocket_url,
+)
+from openenv.errors import ProtocolError
+from openenv.protocol.messages import ObservationReply, Request, StateReply
+from openenv.settings import client_mode
+from openenv.types import StepResult
+
+if TYPE_CHECKING:
+    from openenv.client.launch import Launch
+    from openenv.client.sync import SyncEnvClient
+    from openenv.client.transports.asgi import ASGIApp
+    from openenv.providers.base import Provider
+
+__all__ = ["EnvClient"]
+
+ActT = TypeVar("ActT")
+ObsT = TypeVar("ObsT")
+StateT = TypeVar("StateT")
+
+
+class EnvClient(Generic[ActT, ObsT, StateT]):
+    """One session of an environment. A typed client is one line:
+
+        class EchoEnv(EnvClient[EchoAction, EchoObservation, State]): ...
+
+    Asynchronously, on the caller's event loop:
+
+        async with EchoEnv(base_url="http://localhost:8000") as env:
+            result = await env.reset(seed=0)
+            result = await env.step(EchoAction(message="hello"))
+
+    Synchronously, from any thread:
+
+        with EchoEnv(base_url="http://localhost:8000") as env:
+            print(env.reset().observation)
+
+    A client connects when it is first used. Its calls are carried out one at a time, in order,
+    whichever thread or task they come from. See `openenv.client.session` for what happens when
+    a connection is lost.
+
+    Args:
+        base_url: Where the server is: ``http``, ``https``, ``ws``, ``wss`` or no scheme.
+        connect_timeout_s: Seconds to wait for a connection.
+        message_timeout_s: Seconds to wait for an answer; None for no limit.
+        max_message_size_mb: Largest answer that is accepted, in MiB.
+        websocket_ping_interval_s: Seconds between keepalive pings; None sends none.
+        websocket_ping_timeout_s: Seconds to wait for a pong; None waits for ever.
+        provider: Starts the server on first use, and is stopped when the client is closed.
+        mode: ``simulation`` or ``production``; by default OPENENV_CLIENT_MODE.
+        headers: Sent with the handshake, for example for a gateway.
+
+    Class attributes:
+        observation_type: The observation model, where it is no type parameter.
+        action_types: The action models, where they are no type parameter.
+        state_type: The state model, where it is no type parameter.
+
+    Raises:
+        ValueError: Neither a base_url nor a provider was given, or the mode is unknown.
+    """
+
+    observation_type: ClassVar[Any] = None
+    action_types: ClassVar[Sequence[type] | None] = None
+    state_type: ClassVar[Any] = None
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        connect_timeout_s: float = 10.0,
+        message_timeout_s: float | None = 60.0,
+        max_message_size_mb: float = 100.0,
+        websocket_ping_interval_s: float | None = 20.0,
+        websocket_ping_timeout_s: float | None = 20.0,
+        provider: Provider | None = None,
+        mode: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        if base_url is None and provider is None:
+            raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
+        self._base_url = None if base_url is None else base_url.rstrip("/")
+        self._mode = client_mode(mode)
+        self._message_timeout = message_timeout_s
+        self._websocket = WebSocketOptions(
+            connect_timeout_s,
+            websocket_ping_interval_s,
+            websocket_ping_timeout_s,
+            int(max_message_size_mb * 2**20),
+            dict(headers or {}),
+        )
+        self._open_transport: Callable[[], Transport] = self._websocket_transport
+        self._session = ClientSession(lambda: self._open_transport(), message_timeout_s)
+        self._launch: Launch | None = None
+        if provider is not None:
+            from openenv.client.launch import Launch
+
+            self._launch = Launch(provider, self._base_url)
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._blocks = False
+        self._siblings: list[EnvClient[ActT, ObsT, StateT]] = []
+
+    # ------------------------------------------------------------------ where it goes
+
+    @property
+    def base_url(self) -> str | None:
+        """The server's address; None before a provider has started one."""
+        return self._base_url
+
+    @property
+    def _ws_url(self) -> str | None:
+        return None if self._base_url is None else websocket_url(self._base_url)
+
+    def _websocket_transport(self) -> Transport:
+        assert self._ws_url is not None
+        return WebSocketTransport(self._ws_url, self._websocket)
+
+    @classmethod
+    def local(cls, environment: Callable[[], Any] | ASGIApp) -> Self:
+        """Run the environment in this process, with the server's session code and no socket.
+
+            async with EchoEnv.local(EchoEnvironment) as env: ...
+
+        Args:
+            environment: The environment class or factory; or an ASGI application such as
+                `create_app` returns, which is then called in this process.
+        """
+        from openenv.client.launch import local_transport
+
+        client = cls(base_url="local://")
+        client._open_transport = local_transport(environment, *codec.models(cls))
+        return client
+
+    @classmethod
+    def with_provider(cls, provider: Provider) -> Self:
+        """Start a server by `provider` on first use; closing the client stops it.
+
+            async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
+        """
+        from openenv.client.launch import Launch
+
+        return cls._launched(Launch(provider))
+
+    @classmethod
+    def from_docker_image(
+        cls, image: str, provider: Provider | None = None, **start_options: Any
+    ) -> Self:
+        """Start a server from an image on first use; closing the client stops it.
+
+        Use the client directly, with ``with`` or ``async with``, or ``await`` it to have it
+        connected.
+
+        Args:
+            image: For example ``echo-env:latest``.
+            provider: What runs it. By default a `ProcessProvider`, which runs the installed
+                environment package of that name in a process of its own.
+            **start_options: `port`, `env_vars` and whatever else the provider takes.
+        """
+        from openenv.client.launch import image_launch
+
+        return cls._launched(image_launch(image, provider, start_options))
+
+    @classmethod
+    def from_env(
+        cls,
+        repo_id: str,
+        *,
+        use_docker: bool = True,
+        provider: Provider | None = None,
+        **provider_options: Any,
+    ) -> Self:
+        """Start a server of a Hugging Face Space on first use; closing the client stops it.
+
+        Args:
+            repo_id: The Space, as ``owner/name``.
+            use_docker: Run the Space's image; otherwise its sources, by `UVProvider`.
+            provider: What runs it.
+            **provider_options: `tag`, `port`, `env_vars`, `project_path`, `workers`, ...
+        """
+        from openenv.client.launch import space_launch
+
+        return cls._launched(space_launch(repo_id, use_docker, provider, provider_options))
+
+    @classmethod
+    def _launched(cls, launch: Launch) -> Self:
+        client = cls(base_url="http://not-started.invalid")
+        client._base_url = None
+        client._launch = launch
+        return client
+
+    # ------------------------------------------------------------------ calls
+
+    def reset(self, **kwargs: Any) -> PendingStep[ObsT]:
+        """Begin an episode.
+
+        Args:
+            **kwargs: `seed`, `episode_id` and whatever else the environment's `reset` takes.
+                What it does not take is named in ``metadata["ignored_arguments"]``, with a
+                warning.
+
+        Raises:
+            ConnectError: No server answers.
+            ServerError: The server answered with an error; a subclass says which.
+            SessionLost: The connection was lost while the reset was under way.
+            ResponseTimeout: No answer came within `message_timeout_s`.
+        """
+        return self._step_answer(self._reset_async(**kwargs))
+
+    def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]:
+        """Carry out one action.
+
+        Args:
+            action: An action of the environment's model, or a dict of its fields.
+            **kwargs: ``timeout_s`` limits the wait for this answer, in seconds. Protocol
+                version 0 carries no others; they are named in
+                ``metadata["ignored_arguments"]``, with a warning.
+
+        Raises:
+            ServerError: The server answered with an error; a subclass says which.
+            SessionLost: The episode is gone, or its state is unknown; call `reset`.
+            ResponseTimeout: No answer came in time.
+        """
+        return self._step_answer(self._step_async(action, **kwargs))
+
+    def state(self) -> PendingState[StateT]:
+        """Read where the episode stands.
+
+        Raises:
+            ServerError: The server answered with an error; a subclass says which.
+            SessionLost: The episode is gone.
+        """
+        return self._answer(PendingState, self._state_async())
+
+    def connect(self) -> Pending[Self]:
+        """Connect now, instead of on first use.
+
+        Raises:
+            ConnectError: No server answers. A server that a provider started is stopped.
+        """
+        return self._answer(Pending, self._connect_async())
+
+    def disconnect(self) -> Pending[None]:
+        """Close the connection, and with it the session; a provider's server keeps running."""
+        return self._answer(Pending, self._session.close())
+
+    def close(self) -> Pending[None]:
+        """Close the session, those of `new_session`, and what a provider started. Repeatable."""
+        return self._answer(Pending, self._close_async())
+
+    def new_session(self) -> Pending[Self]:
+        """Open a further session on the same server; it is closed with this client."""
+        return self._answer(Pending, self._new_session_async())
+
+    def sync(self) -> SyncEnvClient[ActT, ObsT, StateT]:
+        """The same client with plain blocking methods."""
+        from openenv.client.sync import SyncEnvClient
+
+        return SyncEnvClient(self)
+
+    # ------------------------------------------------------------------ hooks
+
+    def _step_payload(self, action: ActT) -> dict[str, Any]:
+        """Turn an action into the JSON object that is sent. Override it where the default, the
+        model's fields, is not what the server expects.
+        """
+        return codec.action_payload(action, type(self))
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
+        """Turn ``{"observation", "reward", "done"[, "metadata"]}`` into a result. Override it
+        where the default, the observation model, is not what you want.
+        """
+        return cast("StepResult[ObsT]", codec.parse_result(payload, type(self)))
+
+    def _parse_state(self, payload: dict[str, Any]) -> StateT:
+        """Turn the JSON object of the state into the state model."""
+        return cast(StateT, codec.parse_state(payload, type(self)))
+
+    # ------------------------------------------------------------------ the asynchronous core
+
+    async def _connect_async(self) -> Self:
+        try:
+            if self._launch is not None:
+                self._base_url = await self._launch.start()
+            await self._session.connect()
+        except BaseException:
+            if self._launch is not None:
+                await asyncio.shield(self._launch.stop())
+            raise
+        return self
+
+    async def _reset_async(self, **kwargs: Any) -> StepResult[ObsT]:
+        return await self._transition(Request("reset", kwargs))
+
+    async def _step_async(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
+        timeout_s = kwargs.pop("timeout_s", None)
+        ignored = [name for name, value in kwargs.items() if value is not None]
+        request = Request("step", self._step_payload(action))
+        return await self._transition(request, timeout_s, ignored)
+
+    async def _transition(
+        self, request: Request, timeout_s: float | None = None, ignored: Sequence[str] = ()
+    ) -> StepResult[ObsT]:
+        reply = await self._request(request, timeout_s)
+        if not isinstance(reply, ObservationReply):
+            raise ProtocolError(f"the server answered {request.type} with {type(reply).__name__}")
+        result = self._parse_result(reply.payload)
+        return codec.complete(result, reply.payload, request.type, ignored)
+
+    async def _state_async(self) -> StateT:
+        reply = await self._request(Request("state"))
+        if not isinstance(reply, StateReply):
+            raise ProtocolError(f"the server answered state with {type(reply).__name__}")
+        return self._parse_state(reply.state)
+
+    async def _request(self, request: Request, timeout_s: float | None = None) -> Any:
+        if self._launch is not None and not self._launch.is_running:
+            await self._connect_async()
+        return await self._session.request(request, timeout_s)
+
+    async def _close_async(self) -> None:
+        try:
+            siblings, self._siblings = self._siblings, []
+            for sibling in siblings:
+                await sibling._close_async()
+            await self._session.close()
+        finally:
+            if self._launch is not None:
+                await asyncio.shield(self._launch.stop())
+
+    async def _new_session_async(self) -> Self:
+        await self._connect_async()
+        offered = {
+            "connect_timeout_s": self._websocket.connect_timeout_s,
+            "message_timeout_s": self._message_timeout,
+            "max_message_size_mb": (self._websocket.max_message_bytes or 0) / 2**20,
+            "websocket_ping_interval_s": self._websocket.ping_interval_s,
+            "websocket_ping_timeout_s": self._websocket.ping_timeout_s,
+            "mode": self._mode,
+            "headers": self._websocket.headers,
+        }
+        sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
+        if self._open_transport != self._websocket_transport:
+            sibling._open_transport = self._open_transport
+        sibling._home, sibling._blocks = self._home, self._blocks
+        self._siblings.append(sibling)
+        await sibling._connect_async()
+        return sibling
+
+    # ------------------------------------------------------------------ faces
+
+    def _step_answer(
+        self, coroutine: Coroutine[Any, Any, StepResult[ObsT]]
+    ) -> PendingStep[ObsT]:
+        answer = launch(coroutine, self._home, block=self._blocks)
+        # Where no loop runs the result is already there, and is what a PendingStep reads like.
+        return answer if isinstance(answer, StepResult) else PendingStep(answer)  # type: ignore
+
+    def _answer(self, kind: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        answer = launch(coroutine, self._home, block=self._blocks)
+        return kind(answer) if _is_source(answer) else answer
+
+    async def __aenter__(self) -> Self:
+        self._home = asyncio.get_running_loop()
+        await self._connect_async()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await _maybe_await(self.close())
+        finally:
+            self._home = None
+
+    def __enter__(self) -> Self:
+        self._blocks = True
+        resolve(self.connect())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            resolve(self.close())
+        finally:
+            self._blocks = False
+
+    # `client = await EchoEnv.from_docker_image(...)` and `asyncio.run(...)` of the same: the
+    # latter takes only what has a coroutine's methods.
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._answer(Pending, self._connect_async()).__await__()  # type: ignore[no-any-return]
+
+    def send(self, value: Any) -> Any:
+        """Run the client as a coroutine that connects; see `asyncio.run`."""
+        if not hasattr(self, "_bootstrap"):
+            self._bootstrap = self.__await__()
+        return self._bootstrap.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Cancel the client run as a coroutine."""
+        if not hasattr(self, "_bootstrap"):
+            self._bootstrap = self.__await__()
+        return self._bootstrap.throw(*error)
+
+
+def _is_source(answer: Any) -> bool:
+    return inspect.iscoroutine(answer) or isinstance(answer, concurrent.futures.Future)
+
+
+async def _maybe_await(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _accepted(cls: type, offered: dict[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(cls).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return offered
+    return {name: value for name, value in offered.items() if name in parameters}
+

@@ -1,0 +1,165 @@
+"""How a client's models become JSON and back, worked out once a class.
+
+The models come from the class attributes `action_types`, `observation_type` and `state_type`,
+or else from the type parameters of ``EnvClient[Action, Observation, State]``.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from openenv._generics import type_arguments
+from openenv.errors import IgnoredArgumentWarning, ProtocolError
+from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
+from openenv.types import Observation, State, StepResult
+
+if TYPE_CHECKING:
+    from openenv.client.client import EnvClient
+
+    Client = type[EnvClient[Any, Any, Any]]
+
+__all__ = ["action_payload", "complete", "models", "parse_result", "parse_state"]
+
+
+@dataclass(frozen=True)
+class Models:
+    """What a client class speaks. None, or an empty tuple, where it does not say."""
+
+    actions: tuple[type, ...]
+    observation: Any
+    state: Any
+    observation_adapter: TypeAdapter[Any] | None
+    has_metadata: bool
+
+
+@functools.lru_cache(maxsize=256)
+def _models(cls: Client) -> Models:
+    from openenv.client.client import EnvClient
+
+    action, observation, state = type_arguments(cls, EnvClient) or (None, None, None)
+    actions = tuple(cls.action_types) if cls.action_types else _members(action)
+    observation = cls.observation_type or observation
+    state = cls.state_type or state
+    plain = observation in (None, Any) or not _members(observation)
+    return Models(
+        actions,
+        None if plain else observation,
+        state if isinstance(state, type) and issubclass(state, BaseModel) else None,
+        None if plain else TypeAdapter(observation),
+        all("metadata" in getattr(m, "model_fields", ()) for m in _members(observation)),
+    )
+
+
+def _members(annotation: Any) -> tuple[type, ...]:
+    """The classes of an annotation: its own, or those of a union."""
+    members = get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
+    return tuple(m for m in members if isinstance(m, type) and issubclass(m, BaseModel))
+
+
+_UNIONS = (Union, type(int | str))
+
+
+def models(cls: Client) -> tuple[Any, Any, Any]:
+    """The action, observation and state models of a client class; None where it has none."""
+    known = _models(cls)
+    action = Union[known.actions] if known.actions else None  # noqa: UP007 - a runtime tuple
+    return action, known.observation, known.state
+
+
+def action_payload(action: Any, cls: Client) -> dict[str, Any]:
+    """Write an action as the JSON object that is sent.
+
+    Raises:
+        TypeError: It is none of the client's action models, nor a mapping of fields.
+    """
+    if isinstance(action, Mapping):
+        return dict(action)
+    expected = _models(cls).actions
+    if expected and not isinstance(action, expected):
+        names = " or ".join(model.__name__ for model in expected)
+        raise TypeError(f"{cls.__name__}.step takes {names}, not {type(action).__name__}")
+    if isinstance(action, BaseModel):
+        fields = action.model_dump(mode="json")
+        if not fields.get("metadata", True):
+            del fields["metadata"]
+        return fields
+    return dict(vars(action))
+
+
+def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
+    """Read a result, with the client's observation model where it has one.
+
+    Raises:
+        ProtocolError: The observation does not fit the model.
+    """
+    known = _models(cls)
+    observation = payload.get("observation")
+    reward, done = payload.get("reward"), bool(payload.get("done", False))
+    metadata = payload.get("metadata")
+    if known.observation_adapter is not None and isinstance(observation, dict):
+        fields = {**observation, "reward": reward, "done": done}
+        if metadata and known.has_metadata:
+            fields["metadata"] = metadata
+            if metadata.get(TRUNCATED) is True and _inherits_truncated(known.observation):
+                fields[TRUNCATED] = True
+        observation = _validated(known.observation_adapter, fields, cls)
+    return StepResult(observation, reward, done, metadata)
+
+
+@functools.lru_cache(maxsize=256)
+def _inherits_truncated(observation: Any) -> bool:
+    return all(issubclass(member, Observation) for member in _members(observation))
+
+
+def _validated(adapter: TypeAdapter[Any], fields: dict[str, Any], cls: Client) -> Any:
+    try:
+        return adapter.validate_python(fields)
+    except ValidationError as error:
+        raise ProtocolError(
+            f"the server's observation does not fit the model of {cls.__name__}; are client "
+            f"and server of the same version? {error}"
+        ) from error
+
+
+def complete(
+    result: StepResult[Any], payload: dict[str, Any], method: str, ignored: Sequence[str]
+) -> StepResult[Any]:
+    """Fill in what a `_parse_result` of old does not know: metadata, truncated, info."""
+    metadata = payload.get("metadata")
+    if ignored:
+        metadata = {**(metadata or {})}
+        metadata[IGNORED_ARGUMENTS] = [*metadata.get(IGNORED_ARGUMENTS, ()), *ignored]
+        result.metadata = metadata
+    if not metadata:
+        return result
+    if result.metadata is None:
+        result.metadata = metadata
+    if metadata.get(TRUNCATED) is True:
+        result.truncated = True
+    info = metadata.get(INFO)
+    if result.info is None and isinstance(info, dict):
+        result.info = info
+    for name in metadata.get(IGNORED_ARGUMENTS, ()):
+        warnings.warn(
+            f"{method} was given {name!r}, which the environment does not take; it was ignored",
+            IgnoredArgumentWarning,
+            stacklevel=2,
+        )
+    return result
+
+
+def parse_state(payload: dict[str, Any], cls: Client) -> Any:
+    """Read a state, with the client's state model where it has one."""
+    model = _models(cls).state or State
+    try:
+        return model.model_validate(payload)
+    except ValidationError as error:
+        raise ProtocolError(
+            f"the server's state does not fit the model of {cls.__name__}: {error}"
+        ) from error

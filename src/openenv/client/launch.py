@@ -1,0 +1,188 @@
+"""Starting what a client talks to: a provider's server, or an environment in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from openenv.client.transports.base import Transport
+from openenv.providers.base import ContainerProvider, Provider, RuntimeProvider
+
+__all__ = ["Launch", "image_launch", "local_transport", "space_launch"]
+
+
+class Launch:
+    """A provider's server, started once and stopped once; from any thread.
+
+    Args:
+        provider: What starts the server, and stops it.
+        base_url: Where the server is, if the provider has already started it.
+        start: Starts the server and returns its base URL; by default `provider.start()`.
+        wait: Seconds to wait for the server to answer; by default the provider's own.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        base_url: str | None = None,
+        start: Callable[[], str] | None = None,
+    ) -> None:
+        self._provider = provider
+        self._base_url = base_url
+        self._start = start or _plain_start(provider, base_url)
+        self._turn = threading.Lock()
+
+    @property
+    def is_running(self) -> bool:
+        """The server has been started and not stopped."""
+        return self._base_url is not None
+
+    async def start(self) -> str:
+        """Start the server, wait until it answers, and return its base URL.
+
+        Raises:
+            ProviderError: It did not start; nothing is left behind.
+        """
+        if self._base_url is not None:
+            return self._base_url
+        return await asyncio.to_thread(self._start_now)
+
+    def _start_now(self) -> str:
+        with self._turn:
+            if self._base_url is None:
+                try:
+                    url = self._start()
+                    if isinstance(self._provider, ContainerProvider):
+                        self._provider.wait_for_ready(url)
+                    else:
+                        self._provider.wait_for_ready()
+                except BaseException:
+                    _stop(self._provider)
+                    raise
+                self._base_url = url
+            return self._base_url
+
+    async def stop(self) -> None:
+        """Stop the server. Safe to repeat; a stop that failed is tried again."""
+        await asyncio.to_thread(self._stop_now)
+
+    def _stop_now(self) -> None:
+        with self._turn:
+            if self._base_url is not None:
+                _stop(self._provider)
+                self._base_url = None
+
+
+def _plain_start(provider: Provider, base_url: str | None) -> Callable[[], str]:
+    if isinstance(provider, RuntimeProvider):
+        return provider.start
+    needs_image = _required(provider.start_container)
+    if base_url is None and needs_image:
+        raise ValueError(
+            f"{type(provider).__name__} needs an image: use from_docker_image(image, "
+            "provider=...), or pass the base_url of a server that it has started"
+        )
+    return provider.start_container  # type: ignore[return-value]
+
+
+def _required(function: Callable[..., Any]) -> list[str]:
+    return [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+
+
+def _stop(provider: Provider) -> None:
+    if isinstance(provider, RuntimeProvider):
+        provider.stop()
+    else:
+        provider.stop_container()
+        provider.close()
+
+
+def image_launch(image: str, provider: Provider | None, options: dict[str, Any]) -> Launch:
+    """Plan to run `image`; without a provider, the installed package of its name."""
+    if provider is None:
+        return _process_launch(image, options)
+    if not isinstance(provider, ContainerProvider):
+        raise TypeError(
+            f"{type(provider).__name__} runs no images; use with_provider(provider) for what it "
+            "was made to run"
+        )
+    container = provider
+    return Launch(container, start=lambda: container.start_container(image, **options))
+
+
+def space_launch(
+    repo_id: str, use_docker: bool, provider: Provider | None, options: dict[str, Any]
+) -> Launch:
+    """Plan to run a Hugging Face Space: its image, or its sources by uv."""
+    if use_docker:
+        tag = options.pop("tag", "latest")
+        if provider is None:
+            return _process_launch(repo_id.rsplit("/", 1)[-1], options)
+        subdomain = hf_space_subdomain(repo_id)
+        return image_launch(f"registry.hf.space/{subdomain}:{tag}", provider, options)
+    start_options = {k: options.pop(k) for k in ("port", "env_vars", "workers") if k in options}
+    if provider is not None and options:
+        raise ValueError(f"a provider instance was given, so {sorted(options)} cannot be applied")
+    if provider is None:
+        from openenv.providers.uv import UVProvider
+
+        source = f"git+https://huggingface.co/spaces/{repo_id}"
+        provider = UVProvider(project_path=options.pop("project_path", source), **options)
+    if not isinstance(provider, RuntimeProvider):
+        raise TypeError(f"{type(provider).__name__} runs images; pass use_docker=True")
+    runtime = provider
+    return Launch(runtime, start=lambda: runtime.start(**start_options))
+
+
+def _process_launch(image: str, options: dict[str, Any]) -> Launch:
+    from openenv.providers.process import ProcessProvider, target_of_image
+
+    provider = ProcessProvider(target_of_image(image))
+    return Launch(provider, start=lambda: provider.start(**options))
+
+
+def hf_space_subdomain(repo_id: str) -> str:
+    """The host name of a Space: lower case, everything but letters and digits a dash."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in repo_id.lower())
+
+
+def local_transport(
+    environment: Any, action_cls: Any, observation_cls: Any, state_cls: Any
+) -> Callable[[], Transport]:
+    """Plan transports to an environment, or to an ASGI application, in this process."""
+    if _is_asgi(environment):
+        from openenv.client.transports.asgi import ASGITransport
+
+        return lambda: ASGITransport(environment)
+    from openenv.client.transports.memory import MemoryTransport
+    from openenv.sessions.manager import SessionManager
+    from openenv.sessions.spec import EnvironmentSpec, class_made_by, models_of
+
+    made = class_made_by(environment)
+    declared = models_of(made) if made is not None else (None, None, None)
+    spec = EnvironmentSpec.of(
+        environment,
+        declared[0] or action_cls,
+        declared[1] or observation_cls,
+        state_cls=declared[2] or state_cls,
+    )
+    manager = SessionManager(spec)
+    return lambda: MemoryTransport(manager)
+
+
+def _is_asgi(candidate: Any) -> bool:
+    """An ASGI application is called with scope, receive and send; a factory with nothing."""
+    if isinstance(candidate, type):
+        return False
+    call = candidate if inspect.isfunction(candidate) else getattr(candidate, "__call__", None)  # noqa: B004
+    try:
+        return len(_required(call)) == 3 if call is not None else False
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,171 @@
+"""The client's side of one session: order of calls, time limits, and what a loss means.
+
+Version 0 has no session identity. When a connection is lost in the middle of an episode, that
+episode is gone: `step` and `state` then raise `SessionLost` until `reset` begins a new one, on
+a new connection. When an answer did not come in time, or the caller stopped waiting for it, the
+connection stays and the late answer is dropped; but whether the step was carried out is not
+known, so `step` likewise waits for a `reset`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from openenv.client.transports.base import Transport, TransportClosed
+from openenv.errors import ErrorCode, ProtocolError, ResponseTimeout, SessionLost, server_error
+from openenv.protocol.connection import ClientConnection
+from openenv.protocol.messages import ErrorReply, Reply, Request
+
+__all__ = ["ClientSession"]
+
+T = TypeVar("T")
+
+RESET_HINT = "call reset() to begin a new episode"
+
+
+class ClientSession:
+    """Sends requests one at a time over a transport that it opens when needed.
+
+    Args:
+        open_transport: Makes a transport, not yet connected.
+        timeout_s: Seconds to wait for an answer; None for no limit.
+    """
+
+    def __init__(self, open_transport: Callable[[], Transport], timeout_s: float | None) -> None:
+        self._open_transport = open_transport
+        self._timeout_s = timeout_s
+        self._transport: Transport | None = None
+        self._connection = ClientConnection()
+        self._turn = asyncio.Lock()
+        self._lost: str | None = None
+        self._unanswered: str | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """A connection is open, as far as is known."""
+        return self._transport is not None
+
+    async def connect(self) -> None:
+        """Open the connection, if there is none.
+
+        Raises:
+            ConnectError: No server answers.
+        """
+        async with self._turn:
+            await self._connected()
+
+    async def request(self, request: Request, timeout_s: float | None = None) -> Reply:
+        """Send a request and wait for its answer.
+
+        Raises:
+            ServerError: The server answered with an error.
+            SessionLost: The episode is gone, or its state is unknown.
+            ResponseTimeout: No answer came in time.
+            ConnectError: There was no connection, and none could be made.
+        """
+        async with self._turn:
+            self._check(request)
+            was_connected = self.is_connected
+            try:
+                reply = await self._exchange(request, timeout_s)
+            except SessionLost:
+                # An idle connection may have died long ago. A reset loses nothing by it.
+                if request.type != "reset" or not was_connected:
+                    raise
+                reply = await self._exchange(request, timeout_s)
+        if isinstance(reply, ErrorReply):
+            raise server_error(reply.data)
+        if request.type == "reset":
+            self._lost = self._unanswered = None
+        return reply
+
+    def _check(self, request: Request) -> None:
+        if request.type == "reset":
+            return
+        if self._lost is not None:
+            raise SessionLost(f"{self._lost}; {RESET_HINT}")
+        if request.type == "step" and self._unanswered is not None:
+            raise SessionLost(
+                f"a {self._unanswered} was not answered before its caller stopped waiting, so "
+                f"the state of the episode is unknown; {RESET_HINT}"
+            )
+
+    async def _exchange(self, request: Request, timeout_s: float | None) -> Reply:
+        transport = await self._connected()
+        ticket, frame = self._connection.request(request)
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        answered = False
+        try:
+            reply = await _within(limit, self._send_and_receive(transport, ticket, frame))
+            answered = True
+        except TransportClosed as error:
+            answered = True  # by the loss; `_lost` says the rest
+            self._drop(f"the connection to the server was lost ({error})")
+            raise SessionLost(f"{self._lost}; {RESET_HINT}") from error
+        except asyncio.TimeoutError as error:
+            raise ResponseTimeout(
+                f"no answer to {request.type} within {limit:g} s. The server may still be "
+                "working on it: raise message_timeout_s if it needs longer."
+            ) from error
+        except ProtocolError:
+            await self._close_transport("the server broke the protocol")
+            raise
+        finally:
+            if not answered and request.type in ("step", "reset"):
+                self._unanswered = request.type
+        if isinstance(reply, ErrorReply) and reply.is_fatal:
+            refused = reply.data.get("code") != ErrorCode.SESSION_ERROR.value
+            # A refusal ends nothing: the next call asks again.
+            ended = self._lost if refused else "the server ended the session"
+            await self._close_transport(ended)
+        return reply
+
+    async def _send_and_receive(self, transport: Transport, ticket: int, frame: str) -> Reply:
+        with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
+            await transport.send(frame)
+        while True:
+            owner, reply = self._connection.receive(await transport.receive())
+            is_fatal = isinstance(reply, ErrorReply) and reply.is_fatal
+            if owner == ticket or is_fatal:
+                return reply
+
+    async def _connected(self) -> Transport:
+        if self._transport is None:
+            transport = self._open_transport()
+            await transport.connect()
+            self._transport = transport
+            self._connection = ClientConnection()
+        return self._transport
+
+    def _drop(self, reason: str) -> None:
+        self._lost = reason
+        self._transport = None
+        self._connection.drop()
+
+    async def _close_transport(self, reason: str | None) -> None:
+        transport, self._transport = self._transport, None
+        self._lost = reason
+        self._connection.drop()
+        if transport is not None:
+            await transport.close()
+
+    async def close(self) -> None:
+        """Say goodbye and close the connection. Safe to repeat."""
+        transport = self._transport
+        if transport is None:
+            return
+        with contextlib.suppress(TransportClosed, ProtocolError):
+            _, frame = self._connection.request(Request("close"))
+            await transport.send(frame)
+        await self._close_transport("the client was closed")
+
+
+async def _within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
+    if sys.version_info >= (3, 11):
+        async with asyncio.timeout(seconds):
+            return await work
+    return await asyncio.wait_for(work, seconds)

@@ -1,0 +1,91 @@
+"""The synchronous face of a client."""
+
+from __future__ import annotations
+
+import functools
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from typing_extensions import Self
+
+from openenv.client.hybrid import resolve
+from openenv.types import StepResult
+
+if TYPE_CHECKING:
+    from openenv.client.client import EnvClient
+
+__all__ = ["SyncEnvClient"]
+
+ActT = TypeVar("ActT")
+ObsT = TypeVar("ObsT")
+StateT = TypeVar("StateT")
+
+
+class SyncEnvClient(Generic[ActT, ObsT, StateT]):
+    """An `EnvClient` whose methods block and return plain values.
+
+        with EchoEnv(base_url="http://localhost:8000").sync() as env:
+            result = env.reset(seed=0)
+
+    It calls the client's public methods, so what a subclass overrides is in force. Any other
+    method of the client is there too; where it is a coroutine function, it blocks.
+    """
+
+    def __init__(self, async_client: EnvClient[ActT, ObsT, StateT]) -> None:
+        self._async = async_client
+
+    @property
+    def async_client(self) -> EnvClient[ActT, ObsT, StateT]:
+        """The client behind this face."""
+        return self._async
+
+    def connect(self) -> Self:
+        """Connect now, instead of on first use."""
+        resolve(self._async.connect())
+        return self
+
+    def disconnect(self) -> None:
+        """Close the connection, and with it the session."""
+        resolve(self._async.disconnect())
+
+    def reset(self, **kwargs: Any) -> StepResult[ObsT]:
+        """Begin an episode; see `EnvClient.reset`."""
+        return cast("StepResult[ObsT]", resolve(self._async.reset(**kwargs)))
+
+    def step(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
+        """Carry out one action; see `EnvClient.step`."""
+        return cast("StepResult[ObsT]", resolve(self._async.step(action, **kwargs)))
+
+    def state(self) -> StateT:
+        """Read where the episode stands; see `EnvClient.state`."""
+        return cast(StateT, resolve(self._async.state()))
+
+    def close(self) -> None:
+        """Close the session and what a provider started."""
+        resolve(self._async.close())
+
+    def new_session(self) -> SyncEnvClient[ActT, ObsT, StateT]:
+        """Open a further session on the same server."""
+        return SyncEnvClient(resolve(self._async.new_session()))
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._async, name)
+        if not callable(attribute):
+            return attribute
+
+        @functools.wraps(attribute)
+        def blocking(*args: Any, **kwargs: Any) -> Any:
+            return resolve(attribute(*args, **kwargs))
+
+        return blocking
+
+    def __enter__(self) -> Self:
+        return self.connect()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

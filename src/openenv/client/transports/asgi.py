@@ -1,0 +1,92 @@
+"""Frames to an ASGI application in this process: its routing and middleware, but no socket.
+
+The WebSocket messages are those of the ASGI specification, version 2.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from openenv.client.transports.base import TransportClosed
+from openenv.errors import ConnectError
+
+__all__ = ["ASGIApp", "ASGITransport"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+
+class ASGITransport:
+    """A WebSocket connection to `app`, made by calling it."""
+
+    def __init__(
+        self, app: ASGIApp, url: str = "ws://asgi/ws", headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._app = app
+        self._url = urlsplit(url)
+        self._headers = {"host": self._url.netloc, **(headers or {})}
+        self._to_app: asyncio.Queue[Message] = asyncio.Queue()
+        self._from_app: asyncio.Queue[Message] = asyncio.Queue()
+        self._running: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        self._to_app.put_nowait({"type": "websocket.connect"})
+        self._running = asyncio.create_task(self._run())
+        message = await self._from_app.get()
+        if message["type"] != "websocket.accept":
+            raise ConnectError(f"the application refused {self._url.path}: {message}")
+
+    async def _run(self) -> None:
+        async def send(message: Message) -> None:
+            self._from_app.put_nowait(message)
+
+        try:
+            await self._app(self._scope(), self._to_app.get, send)
+        finally:
+            self._from_app.put_nowait({"type": "websocket.close", "code": 1006})
+
+    def _scope(self) -> dict[str, Any]:
+        headers = [(k.lower().encode(), v.encode()) for k, v in self._headers.items()]
+        return {
+            "type": "websocket",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "scheme": self._url.scheme,
+            "path": self._url.path,
+            "raw_path": self._url.path.encode(),
+            "query_string": self._url.query.encode(),
+            "root_path": "",
+            "headers": headers,
+            "client": ("127.0.0.1", 0),
+            "server": (self._url.hostname, self._url.port or 80),
+            "subprotocols": [],
+            "state": {},
+            "extensions": {},
+        }
+
+    async def send(self, frame: str) -> None:
+        if self._running is None or self._running.done():
+            raise TransportClosed("the application has ended the connection")
+        self._to_app.put_nowait({"type": "websocket.receive", "text": frame})
+
+    async def receive(self) -> str | bytes:
+        message = await self._from_app.get()
+        if message["type"] == "websocket.close":
+            self._from_app.put_nowait(message)
+            code = message.get("code", 1000)
+            raise TransportClosed(f"the application closed the connection ({code})", code)
+        text: str | None = message.get("text")
+        frame: str | bytes = message["bytes"] if text is None else text
+        return frame
+
+    async def close(self) -> None:
+        if self._running is not None:
+            self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1000})
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(self._running)

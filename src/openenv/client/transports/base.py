@@ -1,0 +1,47 @@
+"""The contract between a client and whatever carries its frames."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["Transport", "TransportClosed"]
+
+
+class TransportClosed(Exception):  # noqa: N818
+    """The connection is gone; `code` is the close code of RFC 6455 where one came."""
+
+    def __init__(self, reason: str, code: int | None = None) -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+class Transport(Protocol):
+    """One connection. It is opened once, and never again after it closed."""
+
+    async def connect(self) -> None:
+        """Open the connection.
+
+        Raises:
+            ConnectError: No server answers there.
+        """
+        ...
+
+    async def send(self, frame: str) -> None:
+        """Send one frame.
+
+        Raises:
+            TransportClosed: The connection is gone.
+        """
+        ...
+
+    async def receive(self) -> str | bytes:
+        """Wait for the next frame. Safe to cancel: no frame is lost.
+
+        Raises:
+            TransportClosed: The connection is gone, and no frame is left to read.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connection. Safe to repeat."""
+        ...

@@ -1,0 +1,209 @@
+"""The contract between an environment's author and everything that drives environments.
+
+An episode goes like this (after dm_env, Muldal et al. 2019, and Gymnasium, Towers et al. 2024):
+
+    observation = env.reset(seed=0)              # begins an episode
+    while not observation.done:
+        observation = env.step(action)           # one transition
+    env.close()                                  # once, at the end
+
+What a driver may rely on, and `openenv.testing.check_environment` checks, is stated in the
+docstrings of `Environment.reset`, `step`, `state` and `close`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+from openenv.types import Action, EnvironmentMetadata, Observation, State
+
+__all__ = [
+    "CompositeTransform",
+    "Environment",
+    "NullTransform",
+    "Transform",
+    "restart",
+    "termination",
+    "transition",
+    "truncation",
+]
+
+ActT = TypeVar("ActT", bound=Action)
+ObsT = TypeVar("ObsT", bound=Observation)
+StateT = TypeVar("StateT", bound=State)
+
+
+class Transform(ABC, Generic[ObsT]):
+    """A function from observation to observation, for example one that adds a reward."""
+
+    @abstractmethod
+    def __call__(self, observation: ObsT) -> ObsT:
+        """Return the observation to send instead of `observation`; it may be the same object."""
+
+
+class CompositeTransform(Transform[ObsT]):
+    """Applies several transforms, the first one first."""
+
+    def __init__(self, transforms: list[Transform[ObsT]]) -> None:
+        self.transforms = transforms
+
+    def __call__(self, observation: ObsT) -> ObsT:
+        for transform in self.transforms:
+            observation = transform(observation)
+        return observation
+
+
+class NullTransform(Transform[ObsT]):
+    """Changes nothing."""
+
+    def __call__(self, observation: ObsT) -> ObsT:
+        return observation
+
+
+class Environment(ABC, Generic[ActT, ObsT, StateT]):
+    """One world that one agent acts in. Subclass it and write `reset`, `step` and `state`.
+
+    One instance serves one session. Its methods are never called concurrently. Those of a
+    synchronous environment are all called on one and the same thread, from the constructor to
+    `close`; coroutines are awaited on the server's event loop.
+
+    The methods may be plain functions or ``async def``; `reset_async` and `step_async` may be
+    overridden instead. Arguments that a signature leaves out are simply not passed, so
+    ``def reset(self)`` and ``def step(self, action)`` are fine. `state` may be a property, a
+    method or a coroutine method. `super().__init__()` need not be called.
+
+    Class attributes:
+        SUPPORTS_CONCURRENT_SESSIONS: Several instances may live in one process at once. False
+            by default, which serves one session at a time.
+        REQUIRES_SINGLE_THREAD_EXECUTOR: All instances in the process must share one thread.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
+    REQUIRES_SINGLE_THREAD_EXECUTOR: ClassVar[bool] = False
+
+    transform: Any = None
+    rubric: Any = None
+
+    def __init__(self, transform: Transform[ObsT] | None = None, rubric: Any | None = None) -> None:
+        self.transform = transform
+        self.rubric = rubric
+
+    @abstractmethod
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> ObsT:
+        """Begin a new episode and return its first observation.
+
+        Args:
+            seed: Makes the episode reproducible: the same seed and the same actions give the
+                same observations and rewards. None asks for a fresh random episode.
+            episode_id: What `state.episode_id` shall be; None lets the environment choose.
+            **kwargs: Whatever else the environment declares, such as a task or a difficulty.
+
+        Returns:
+            An observation with ``done=False`` (unless the episode is over before it begins).
+
+        A running episode is abandoned. `state.step_count` is 0 afterwards.
+        """
+
+    @abstractmethod
+    def step(self, action: ActT, timeout_s: float | None = None, **kwargs: Any) -> ObsT:
+        """Carry out one action and return what it led to.
+
+        Args:
+            action: An instance of the environment's action model, already validated.
+            timeout_s: Seconds that the caller is going to wait; None means no limit.
+            **kwargs: Whatever else the environment declares.
+
+        Returns:
+            An observation, or a `StepResult` that holds one. `done` ends the episode;
+            `truncated` with it says that a limit, not the task, ended it. `reward` is a finite
+            number, or None where the step was not scored: never 0 for "could not score".
+
+        Raises:
+            Exception: Any exception reaches the caller as an error; the session goes on, and
+                the episode is where the exception left it. Stepping before `reset`, or after
+                `done`, should raise and change nothing.
+        """
+
+    @property
+    @abstractmethod
+    def state(self) -> StateT:
+        """Where the episode stands; `step_count` counts the steps since `reset`.
+
+        Reading it changes nothing. It may be read before the first `reset`.
+        """
+
+    def close(self) -> None:
+        """Release whatever the instance holds. Called once; nothing is called after it."""
+
+    async def reset_async(
+        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+    ) -> ObsT:
+        """Do what `reset` does, awaited on the event loop. Override it instead of `reset`."""
+        return self.reset(seed=seed, episode_id=episode_id, **kwargs)
+
+    async def step_async(
+        self, action: ActT, timeout_s: float | None = None, **kwargs: Any
+    ) -> ObsT:
+        """Do what `step` does, awaited on the event loop. Override it instead of `step`."""
+        return self.step(action, timeout_s=timeout_s, **kwargs)
+
+    async def close_async(self) -> None:
+        """Do what `close` does, awaited on the event loop. Override it instead of `close`."""
+        self.close()
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """Describe the environment to people; shown by `/metadata` and the web page."""
+        name = type(self).__name__
+        return EnvironmentMetadata(
+            name=name, description=f"{name} environment", version="1.0.0"
+        )
+
+    # What an author may call from `reset` and `step`; nothing calls these by itself.
+
+    def _apply_transform(self, observation: ObsT) -> ObsT:
+        transform: Callable[[ObsT], ObsT] | None = self.transform
+        return observation if transform is None else transform(observation)
+
+    def _apply_rubric(self, action: ActT, observation: ObsT) -> float:
+        if self.rubric is None:
+            return 0.0
+        return self.rubric(action, observation)  # type: ignore[no-any-return]
+
+    async def _apply_rubric_async(self, action: ActT, observation: ObsT) -> float:
+        score: Any = self._apply_rubric(action, observation)
+        return await score if hasattr(score, "__await__") else score
+
+    def _reset_rubric(self) -> None:
+        if self.rubric is not None:
+            self.rubric.reset()
+
+    async def _reset_rubric_async(self) -> None:
+        if self.rubric is not None:
+            outcome: Any = self.rubric.reset()
+            if hasattr(outcome, "__await__"):
+                await outcome
+
+
+# The four ways an observation comes about, in the manner of dm_env.
+
+
+def restart(observation: ObsT) -> ObsT:
+    """Mark `observation` as the first of an episode: not done, not scored."""
+    return observation.model_copy(update={"done": False, "truncated": False, "reward": None})
+
+
+def transition(observation: ObsT, reward: float | None = None) -> ObsT:
+    """Mark `observation` as one in the middle of an episode."""
+    return observation.model_copy(update={"done": False, "truncated": False, "reward": reward})
+
+
+def termination(observation: ObsT, reward: float | None = None) -> ObsT:
+    """Mark `observation` as the last one: the task itself is over."""
+    return observation.model_copy(update={"done": True, "truncated": False, "reward": reward})
+
+
+def truncation(observation: ObsT, reward: float | None = None) -> ObsT:
+    """Mark `observation` as the last one: a limit outside the task cut the episode off."""
+    return observation.model_copy(update={"done": True, "truncated": True, "reward": reward})

@@ -1,0 +1,398 @@
+"""Every error of OpenEnv, in one tree.
+
+    OpenEnvError
+     +-- raised inside a server
+     |    +-- ConcurrencyConfigurationError   (ValueError) more sessions than the class allows
+     |    +-- SessionCapacityError            no slot is free
+     |    +-- SessionNotFoundError            no such session, or no longer
+     |    +-- SessionCreationError            a session could not be opened
+     |    +-- EnvironmentFactoryError         the environment's constructor raised
+     |    +-- SessionClosedError              the session ended while a request waited
+     |    +-- InvalidJSONError                (ValueError) a frame that is not JSON
+     |    +-- UnknownMessageTypeError         (ValueError) a frame of no known type
+     |    +-- InvalidMessageError             (ValueError) a malformed frame; .errors
+     |    |    +-- InvalidActionError         an action its model refuses; .errors
+     |    +-- InvalidArgumentError            (TypeError) an argument that nobody takes
+     |    +-- InvalidReturnError              (TypeError) user code returned no observation
+     |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
+     +-- raised by a client
+     |    +-- ConnectError                    (ConnectionError) no server answers there
+     |    +-- SessionLost                     (ConnectionError) the episode is gone
+     |    +-- ResponseTimeout                 (TimeoutError) no answer in time
+     |    +-- ProtocolError                   the peer broke the protocol
+     |    +-- ServerError                     (RuntimeError) the server answered with an error
+     |         +-- MalformedRequest           INVALID_JSON, UNKNOWN_TYPE
+     |         +-- ValidationFailed           VALIDATION_ERROR; .errors
+     |         +-- ExecutionFailed            EXECUTION_ERROR
+     |         +-- CapacityError              CAPACITY_REACHED
+     |         +-- FactoryFailed              FACTORY_ERROR
+     |         +-- SessionFailed              SESSION_ERROR
+     +-- raised by a provider
+          +-- ProviderError                   (RuntimeError) an environment would not start
+               +-- ProviderExited             its process ended; .exit_code, .logs
+               +-- ProviderTimeout            (TimeoutError) it was not ready in time; .logs
+
+One table, `OUTWARD`, says how an error leaves a server: its wire code, its HTTP status and its
+JSON-RPC code. `server_error` is its inverse on the client. Data are attributes; the text is
+`str(error)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+__all__ = [
+    "CapacityError",
+    "ConcurrencyConfigurationError",
+    "ConnectError",
+    "EncodingError",
+    "EnvironmentFactoryError",
+    "ErrorCode",
+    "ExecutionFailed",
+    "FactoryFailed",
+    "IgnoredArgumentWarning",
+    "InvalidActionError",
+    "InvalidArgumentError",
+    "InvalidJSONError",
+    "InvalidMessageError",
+    "InvalidReturnError",
+    "MalformedRequest",
+    "OpenEnvError",
+    "ProtocolError",
+    "ProviderError",
+    "ProviderExited",
+    "ProviderTimeout",
+    "ResponseTimeout",
+    "ServerError",
+    "SessionCapacityError",
+    "SessionClosedError",
+    "SessionCreationError",
+    "SessionFailed",
+    "SessionLost",
+    "SessionNotFoundError",
+    "UnknownMessageTypeError",
+    "ValidationFailed",
+    "outward",
+    "server_error",
+]
+
+ErrorList = list[dict[str, Any]]
+
+
+class ErrorCode(str, Enum):
+    """The error codes of protocol version 0."""
+
+    INVALID_JSON = "INVALID_JSON"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    EXECUTION_ERROR = "EXECUTION_ERROR"
+    CAPACITY_REACHED = "CAPACITY_REACHED"
+    FACTORY_ERROR = "FACTORY_ERROR"
+    SESSION_ERROR = "SESSION_ERROR"
+
+
+class IgnoredArgumentWarning(UserWarning):
+    """An argument of `reset` or `step` was not taken by the environment."""
+
+
+class OpenEnvError(Exception):
+    """Base class of every error that OpenEnv raises on purpose."""
+
+    def details(self) -> dict[str, Any]:
+        """What goes over the wire beside code and message."""
+        return {}
+
+
+# ------------------------------------------------------------------ raised inside a server
+
+
+class ConcurrencyConfigurationError(OpenEnvError, ValueError):
+    """More than one session was asked of a class that does not allow it."""
+
+    def __init__(
+        self, environment_name: str, max_concurrent_envs: int, message: str | None = None
+    ) -> None:
+        self.environment_name = environment_name
+        self.max_concurrent_envs = max_concurrent_envs
+        super().__init__(
+            message
+            or f"{environment_name} does not declare SUPPORTS_CONCURRENT_SESSIONS = True, so it "
+            f"is served to one session, not to max_concurrent_envs={max_concurrent_envs}. If "
+            "instances share no state (no globals, no fixed ports, no shared files), declare it "
+            "on the class; otherwise leave max_concurrent_envs out and start more servers."
+        )
+
+
+class SessionCapacityError(OpenEnvError):
+    """Every slot is taken."""
+
+    def __init__(self, active_sessions: int, max_sessions: int, message: str | None = None) -> None:
+        self.active_sessions = active_sessions
+        self.max_sessions = max_sessions
+        super().__init__(
+            message
+            or f"Server at capacity: {active_sessions}/{max_sessions} sessions active. Close a "
+            "session, or serve more: create_app(..., max_concurrent_envs=N) with an environment "
+            "that declares SUPPORTS_CONCURRENT_SESSIONS = True, or start another server."
+        )
+
+    def details(self) -> dict[str, Any]:
+        return {"active_sessions": self.active_sessions, "max_sessions": self.max_sessions}
+
+
+class SessionNotFoundError(OpenEnvError):
+    """There is no session with this id, or no longer."""
+
+    def __init__(self, session_id: str, message: str | None = None) -> None:
+        self.session_id = session_id
+        super().__init__(message or f"Unknown session_id: {session_id}")
+
+
+class SessionCreationError(OpenEnvError):
+    """A session could not be opened."""
+
+    def __init__(self, reason: str, message: str | None = None) -> None:
+        self.reason = reason
+        super().__init__(message or f"Failed to create session: {reason}")
+
+
+class EnvironmentFactoryError(OpenEnvError):
+    """The environment's constructor (or the factory function) raised; see `__cause__`."""
+
+    def __init__(self, factory_name: str, message: str | None = None) -> None:
+        self.factory_name = factory_name
+        super().__init__(
+            message or f"Environment factory '{factory_name}' failed to create instance."
+        )
+
+    def details(self) -> dict[str, Any]:
+        return {"factory_name": self.factory_name}
+
+
+class SessionClosedError(OpenEnvError):
+    """The session ended before this request could be served."""
+
+    def __init__(self, session_id: str, message: str | None = None) -> None:
+        self.session_id = session_id
+        super().__init__(message or f"Session {session_id} is closed")
+
+
+class InvalidJSONError(OpenEnvError, ValueError):
+    """A frame could not be decoded."""
+
+
+class UnknownMessageTypeError(OpenEnvError, ValueError):
+    """A frame's `type` is none that this protocol knows."""
+
+
+class InvalidMessageError(OpenEnvError, ValueError):
+    """A frame or request body is malformed; `errors` is Pydantic's list of what is wrong."""
+
+    def __init__(self, errors: ErrorList, message: str = "Invalid message") -> None:
+        self.errors = errors
+        super().__init__(message)
+
+    def details(self) -> dict[str, Any]:
+        return {"errors": self.errors}
+
+
+class InvalidActionError(InvalidMessageError):
+    """The environment's action model refused the action; `errors` says why, field by field."""
+
+
+class InvalidArgumentError(OpenEnvError, TypeError):
+    """An argument of `reset` or `step` that the environment does not take."""
+
+    def __init__(self, method: str, names: Sequence[str], accepted: Sequence[str]) -> None:
+        self.method = method
+        self.names = list(names)
+        self.accepted = list(accepted)
+        super().__init__(_unknown_arguments(method, self.names, self.accepted))
+
+    def details(self) -> dict[str, Any]:
+        return {"arguments": self.names, "accepted": self.accepted}
+
+
+def _unknown_arguments(method: str, names: Sequence[str], accepted: Sequence[str]) -> str:
+    import difflib
+
+    hints = []
+    for name in names:
+        close = difflib.get_close_matches(name, accepted, n=1)
+        hints.append(f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+    taken = ", ".join(accepted) if accepted else "no arguments"
+    return f"{method} does not take {', '.join(hints)}; it takes {taken}"
+
+
+class InvalidReturnError(OpenEnvError, TypeError):
+    """User code returned something that is neither an Observation nor a StepResult."""
+
+
+class EncodingError(OpenEnvError, ValueError):
+    """A value cannot be carried by the wire's encoding."""
+
+
+# ------------------------------------------------------------------ raised by a client
+
+
+class ConnectError(OpenEnvError, ConnectionError):
+    """No connection to the server could be made."""
+
+
+class SessionLost(OpenEnvError, ConnectionError):  # noqa: N818 - what happened, as in ConnectionLost
+    """The session, and with it the running episode, is gone or in an unknown state.
+
+    Call `reset()` to begin a new episode.
+    """
+
+
+if sys.version_info >= (3, 11):
+    _Timeouts = TimeoutError
+else:  # asyncio.TimeoutError became the builtin one in 3.11
+
+    class _Timeouts(TimeoutError, asyncio.TimeoutError):
+        pass
+
+
+class ResponseTimeout(OpenEnvError, _Timeouts):  # noqa: N818
+    """The server did not answer within `message_timeout_s`."""
+
+
+class ProtocolError(OpenEnvError):
+    """The peer sent something that the protocol does not allow."""
+
+
+class ServerError(OpenEnvError, RuntimeError):
+    """The server answered a request with an error.
+
+    Attributes:
+        code: The wire code, for example ``EXECUTION_ERROR``.
+        message: The server's words.
+        data: The whole ``data`` object of the error frame.
+        errors: Pydantic's list of what is wrong, where the server sent one; else empty.
+    """
+
+    def __init__(self, message: str, code: str, data: Mapping[str, Any] | None = None) -> None:
+        self.message = message
+        self.code = code
+        self.data = dict(data or {})
+        errors = self.data.get("errors")
+        self.errors: ErrorList = list(errors) if isinstance(errors, list) else []
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        text = f"Server error: {self.message} (code: {self.code})"
+        return text + "".join(f"\n  {_error_line(error)}" for error in self.errors)
+
+    def details(self) -> dict[str, Any]:
+        return self.data
+
+
+def _error_line(error: Any) -> str:
+    if not isinstance(error, Mapping):
+        return str(error)
+    where = ".".join(str(part) for part in error.get("loc", ())) or "(value)"
+    return f"{where}: {error.get('msg')}, got {error.get('input')!r:.200}"
+
+
+class MalformedRequest(ServerError):
+    """The server could not read the request."""
+
+
+class ValidationFailed(ServerError):
+    """The request or the action did not fit its model; see `errors`."""
+
+
+class ExecutionFailed(ServerError):
+    """The environment raised while it served the request."""
+
+
+class CapacityError(ServerError):
+    """The server has no free slot."""
+
+
+class FactoryFailed(ServerError):
+    """The server could not construct the environment."""
+
+
+class SessionFailed(ServerError):
+    """The session is not there, or could not be served."""
+
+
+# ------------------------------------------------------------------ raised by a provider
+
+
+class ProviderError(OpenEnvError, RuntimeError):
+    """An environment could not be started or stopped."""
+
+    def __init__(self, message: str, *, logs: str = "") -> None:
+        self.logs = logs
+        super().__init__(message + (f"\nLast lines of its log:\n{logs}" if logs else ""))
+
+
+class ProviderExited(ProviderError):
+    """The environment's process ended before it was ready."""
+
+    def __init__(self, message: str, *, exit_code: int | None, logs: str = "") -> None:
+        self.exit_code = exit_code
+        super().__init__(message, logs=logs)
+
+
+class ProviderTimeout(ProviderError, TimeoutError):
+    """The environment was not ready in time."""
+
+
+# ------------------------------------------------------------------ how errors leave a server
+
+
+class Outward(NamedTuple):
+    """The three faces of one error: WebSocket code, HTTP status, JSON-RPC code."""
+
+    code: ErrorCode
+    http_status: int
+    json_rpc: int
+
+
+OUTWARD: dict[type[BaseException], Outward] = {
+    InvalidJSONError: Outward(ErrorCode.INVALID_JSON, 422, -32700),
+    UnknownMessageTypeError: Outward(ErrorCode.UNKNOWN_TYPE, 422, -32601),
+    InvalidMessageError: Outward(ErrorCode.VALIDATION_ERROR, 422, -32600),
+    InvalidActionError: Outward(ErrorCode.VALIDATION_ERROR, 422, -32602),
+    InvalidArgumentError: Outward(ErrorCode.VALIDATION_ERROR, 422, -32602),
+    SessionCapacityError: Outward(ErrorCode.CAPACITY_REACHED, 503, -32000),
+    EnvironmentFactoryError: Outward(ErrorCode.FACTORY_ERROR, 500, -32000),
+    SessionNotFoundError: Outward(ErrorCode.SESSION_ERROR, 404, -32602),
+    SessionClosedError: Outward(ErrorCode.SESSION_ERROR, 410, -32600),
+    SessionCreationError: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
+    Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
+}
+
+CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
+    ErrorCode.INVALID_JSON: MalformedRequest,
+    ErrorCode.UNKNOWN_TYPE: MalformedRequest,
+    ErrorCode.VALIDATION_ERROR: ValidationFailed,
+    ErrorCode.EXECUTION_ERROR: ExecutionFailed,
+    ErrorCode.CAPACITY_REACHED: CapacityError,
+    ErrorCode.FACTORY_ERROR: FactoryFailed,
+    ErrorCode.SESSION_ERROR: SessionFailed,
+}
+
+
+def outward(error: BaseException) -> Outward:
+    """Say how `error` leaves a server: the row of the nearest class in the table."""
+    for cls in type(error).__mro__:
+        if cls in OUTWARD:
+            return OUTWARD[cls]
+    return OUTWARD[Exception]
+
+
+def server_error(data: Mapping[str, Any]) -> ServerError:
+    """Turn the ``data`` of an error frame into the exception that a client raises."""
+    code = str(data.get("code", "UNKNOWN"))
+    message = str(data.get("message", "Unknown error"))
+    known = ErrorCode.__members__.get(code)
+    return (CLIENT_SIDE[known] if known else ServerError)(message, code, data)

@@ -1,0 +1,1 @@
+"""Tools by the Model Context Protocol (MCP)."""

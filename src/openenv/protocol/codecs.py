@@ -1,0 +1,237 @@
+"""Frames to bytes and back.
+
+A codec has four methods: `encode_request` and `decode_reply` for a client, `decode_request` and
+`encode_reply` for a server. `JSONCodec` is version 0. Observations are written straight to
+JSON by Pydantic's serializer, with no dictionary in between.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from openenv.errors import (
+    EncodingError,
+    InvalidJSONError,
+    InvalidMessageError,
+    ProtocolError,
+    UnknownMessageTypeError,
+    outward,
+)
+from openenv.protocol.messages import (
+    IGNORED_ARGUMENTS,
+    INFO,
+    REQUESTS,
+    TRUNCATED,
+    ErrorReply,
+    MCPReply,
+    ObservationReply,
+    Reply,
+    Request,
+    StateReply,
+    Transition,
+)
+from openenv.types import Observation
+
+__all__ = ["JSONCodec", "error_list", "observation_payload"]
+
+
+class JSONCodec:
+    """Version 0: JSON text."""
+
+    # -------------------------------------------------------------- server side
+
+    def decode_request(self, frame: str | bytes) -> Request:
+        """Read one request.
+
+        Raises:
+            InvalidJSONError: The frame is not JSON.
+            UnknownMessageTypeError: Its `type` is none of this protocol's.
+            InvalidMessageError: It is malformed in any other way (an array, a binary frame,
+                a missing or an extra key).
+        """
+        if not isinstance(frame, str):
+            raise InvalidMessageError(
+                [_problem("string_type", "Frames are JSON text, not binary", "<binary>")]
+            )
+        message = _parse(frame)
+        if type(message) is not dict:
+            raise InvalidMessageError(
+                [_problem("model_type", "A frame is a JSON object", message)]
+            )
+        kind = message.get("type")
+        model = REQUESTS.get(kind) if isinstance(kind, str) else None
+        if model is None:
+            raise UnknownMessageTypeError(f"Unknown message type: {kind}")
+        try:
+            fields = model.model_validate(message)
+        except ValidationError as error:
+            raise InvalidMessageError(error_list(error)) from None
+        return Request(cast(Any, kind), getattr(fields, "data", None) or {})
+
+    def encode_reply(self, reply: Transition | StateReply | MCPReply) -> str:
+        """Write the answer to a request.
+
+        Raises:
+            EncodingError: A value in it cannot be written as JSON.
+        """
+        if isinstance(reply, Transition):
+            body, kind = observation_payload(reply), "observation"
+        elif isinstance(reply, StateReply):
+            body, kind = _to_json(reply.state, "state"), "state"
+        else:
+            body, kind = _to_json(reply.response, "response"), "mcp"
+        return f'{{"type":"{kind}","data":{body.decode()}}}'
+
+    def encode_error(self, error: BaseException) -> str:
+        """Write an error frame; the table in `openenv.errors` decides its code."""
+        data = {"message": str(error), "code": outward(error).code.value}
+        details = getattr(error, "details", None)
+        if callable(details):
+            data |= details()
+        body = to_json({"type": "error", "data": data}, serialize_unknown=True)
+        return body.decode()
+
+    # -------------------------------------------------------------- client side
+
+    def encode_request(self, request: Request) -> str:
+        """Write one request.
+
+        Raises:
+            EncodingError: A value in it cannot be written as JSON.
+        """
+        if request.type in ("state", "close"):
+            return f'{{"type":"{request.type}"}}'
+        body = _to_json(request.data, f"{request.type} arguments")
+        return f'{{"type":"{request.type}","data":{body.decode()}}}'
+
+    def decode_reply(self, frame: str | bytes) -> Reply:
+        """Read one answer.
+
+        Raises:
+            ProtocolError: The frame is none that a server may send.
+        """
+        try:
+            message = _parse(frame)
+        except InvalidJSONError as error:
+            raise ProtocolError(f"The server sent a frame that is not JSON: {error}") from error
+        data = message.get("data") if isinstance(message, dict) else None
+        kind = message.get("type") if isinstance(message, dict) else None
+        make = _REPLIES.get(kind) if isinstance(kind, str) else None
+        if make is None or not isinstance(data, dict):
+            raise ProtocolError(f"The server sent a frame of no known kind: {frame!r:.200}")
+        return make(data)
+
+
+_REPLIES: dict[str, type[ObservationReply | StateReply | MCPReply | ErrorReply]] = {
+    "observation": ObservationReply,
+    "state": StateReply,
+    "mcp": MCPReply,
+    "error": ErrorReply,
+}
+
+
+def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") -> bytes:
+    """Write a transition as ``{"observation", "reward", "done"[, "metadata"]}``.
+
+    Where there is no metadata, `empty_metadata` (such as ``b',"metadata":null'``) is written.
+
+    Version 0 has no fields for `truncated`, `info` and ignored arguments; they travel in
+    ``metadata``, which is sent both beside the observation and in it.
+    """
+    observation, metadata = transition.observation, transition.metadata
+    extras = _extras(transition)
+    if extras:
+        metadata = {**metadata, **extras}
+        if isinstance(observation, Observation):
+            nested = {**observation.metadata, **extras}
+            observation = observation.model_copy(update={"metadata": nested})
+    parts = [
+        b'{"observation":',
+        _observation_json(observation),
+        b',"reward":',
+        _to_json(transition.reward, "reward"),
+        b',"done":true' if transition.done else b',"done":false',
+    ]
+    parts += [b',"metadata":', _to_json(metadata, "metadata")] if metadata else [empty_metadata]
+    parts.append(b"}")
+    return b"".join(parts)
+
+
+def _extras(transition: Transition) -> dict[str, Any]:
+    extras: dict[str, Any] = {}
+    if transition.truncated:
+        extras[TRUNCATED] = True
+    if transition.info:
+        extras[INFO] = transition.info
+    if transition.ignored:
+        extras[IGNORED_ARGUMENTS] = list(transition.ignored)
+    return extras
+
+
+def _observation_json(observation: Any) -> bytes:
+    if not isinstance(observation, BaseModel):
+        return _to_json(observation, "observation")
+    cls = type(observation)
+    try:
+        return cls.__pydantic_serializer__.to_json(observation, exclude=_left_out(cls))
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
+        raise EncodingError(_culprit(observation, error)) from error
+
+
+@lru_cache(maxsize=1024)
+def _left_out(cls: type[BaseModel]) -> set[str]:
+    """Name the fields that travel beside the observation, not in it.
+
+    A class that declares `truncated` itself keeps it inside, as it always did.
+    """
+    inherited = Observation.model_fields["truncated"].description
+    field = cls.model_fields.get("truncated")
+    own = field is not None and field.description != inherited
+    return {"reward", "done"} if own else {"reward", "done", "truncated"}
+
+
+def _culprit(observation: BaseModel, error: Exception) -> str:
+    cls = type(observation)
+    for name in cls.model_fields:
+        try:
+            cls.__pydantic_serializer__.to_json(observation, include={name})
+        except (PydanticSerializationError, UnicodeEncodeError):
+            value = getattr(observation, name)
+            return (
+                f"{cls.__name__}.{name} holds {type(value).__name__}, which JSON cannot carry: "
+                f"{error}. Convert it in the environment (array.tolist(), base64, str)."
+            )
+    return f"{cls.__name__} cannot be written as JSON: {error}"
+
+
+def _to_json(value: Any, what: str) -> bytes:
+    try:
+        return to_json(value, inf_nan_mode="null")
+    except (PydanticSerializationError, UnicodeEncodeError, ValueError) as error:
+        raise EncodingError(f"{what} cannot be written as JSON: {error}") from error
+
+
+def _parse(frame: str | bytes) -> Any:
+    try:
+        return from_json(frame)
+    except ValueError as fast_error:
+        # The standard library's words are what peers of version 0 show; it also takes what
+        # the fast parser refuses (nesting past 200 levels, lone surrogates).
+        try:
+            return json.loads(frame)
+        except (ValueError, RecursionError) as error:
+            raise InvalidJSONError(f"Invalid JSON: {error}") from fast_error
+
+
+def _problem(kind: str, message: str, value: Any) -> dict[str, Any]:
+    return {"type": kind, "loc": [], "msg": message, "input": value}
+
+
+def error_list(error: ValidationError) -> list[dict[str, Any]]:
+    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``url``."""
+    return cast("list[dict[str, Any]]", from_json(error.json()))

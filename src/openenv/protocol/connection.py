@@ -1,0 +1,146 @@
+"""Which frame may follow which, on either side of one connection; bytes in, values out.
+
+The tables are the rules; the methods look them up and do what a table cannot say.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, auto
+
+from openenv.errors import OpenEnvError, ProtocolError
+from openenv.protocol.codecs import JSONCodec
+from openenv.protocol.messages import (
+    ErrorReply,
+    MCPReply,
+    Reply,
+    Request,
+    StateReply,
+    Transition,
+)
+
+__all__ = ["ClientConnection", "Phase", "ServerConnection"]
+
+
+class Phase(Enum):
+    """Where a connection stands."""
+
+    OPENING = auto()  # the session is being made
+    OPEN = auto()
+    CLOSED = auto()
+
+
+class Event(Enum):
+    """What can happen to a connection."""
+
+    ACCEPT = auto()  # the session is ready
+    REFUSE = auto()  # it could not be made, or is lost
+    REQUEST = auto()
+    CLOSE = auto()  # the client asks to close
+    DROP = auto()  # the socket is gone
+
+
+# (phase, event) -> next phase. What is not listed is a ProtocolError.
+SERVER_RULES: dict[tuple[Phase, Event], Phase] = {
+    (Phase.OPENING, Event.ACCEPT): Phase.OPEN,
+    (Phase.OPENING, Event.REFUSE): Phase.CLOSED,
+    (Phase.OPENING, Event.DROP): Phase.CLOSED,
+    (Phase.OPEN, Event.REQUEST): Phase.OPEN,
+    (Phase.OPEN, Event.REFUSE): Phase.CLOSED,
+    (Phase.OPEN, Event.CLOSE): Phase.CLOSED,
+    (Phase.OPEN, Event.DROP): Phase.CLOSED,
+    (Phase.CLOSED, Event.DROP): Phase.CLOSED,
+}
+
+# A client of version 0 may send at once: the server says nothing when a session is ready.
+CLIENT_RULES: dict[tuple[Phase, Event], Phase] = {
+    (Phase.OPEN, Event.REQUEST): Phase.OPEN,
+    (Phase.OPEN, Event.REFUSE): Phase.CLOSED,
+    (Phase.OPEN, Event.CLOSE): Phase.CLOSED,
+    (Phase.OPEN, Event.DROP): Phase.CLOSED,
+    (Phase.CLOSED, Event.DROP): Phase.CLOSED,
+    (Phase.CLOSED, Event.CLOSE): Phase.CLOSED,
+}
+
+
+def _next(rules: dict[tuple[Phase, Event], Phase], phase: Phase, event: Event) -> Phase:
+    try:
+        return rules[phase, event]
+    except KeyError:
+        raise ProtocolError(
+            f"{event.name.lower()} is not allowed while the connection is {phase.name.lower()}"
+        ) from None
+
+
+class ServerConnection:
+    """The server's end of one connection that carries one session."""
+
+    def __init__(self, codec: JSONCodec | None = None) -> None:
+        self.codec = codec or JSONCodec()
+        self.phase = Phase.OPENING
+
+    def accept(self) -> None:
+        """Note that the session is ready."""
+        self.phase = _next(SERVER_RULES, self.phase, Event.ACCEPT)
+
+    def receive(self, frame: str | bytes) -> Request:
+        """Read the next request.
+
+        Raises:
+            OpenEnvError: The frame is no request; answer it with `error` and go on.
+        """
+        self.phase = _next(SERVER_RULES, self.phase, Event.REQUEST)
+        request = self.codec.decode_request(frame)
+        if request.type == "close":
+            self.phase = _next(SERVER_RULES, self.phase, Event.CLOSE)
+        return request
+
+    def reply(self, request: Request, reply: Transition | StateReply | MCPReply) -> str:
+        """Write the frame that answers `request`."""
+        return self.codec.encode_reply(reply)
+
+    def error(self, request: Request | None, error: BaseException) -> str:
+        """Write the frame that says why `request` (or a frame that was none) failed."""
+        return self.codec.encode_error(error)
+
+    def refuse(self, error: OpenEnvError) -> str:
+        """Write the frame after which the connection closes."""
+        self.phase = _next(SERVER_RULES, self.phase, Event.REFUSE)
+        return self.codec.encode_error(error)
+
+    def drop(self) -> None:
+        """Note that the socket is gone."""
+        self.phase = Phase.CLOSED
+
+
+class ClientConnection:
+    """The client's end. Version 0 matches answers to requests by their order alone."""
+
+    def __init__(self, codec: JSONCodec | None = None) -> None:
+        self.codec = codec or JSONCodec()
+        self.phase = Phase.OPEN
+        self._waiting: deque[int] = deque()
+        self._last = 0
+
+    def request(self, request: Request) -> tuple[int, str]:
+        """Write `request`; the returned ticket is what its answer will carry."""
+        event = Event.CLOSE if request.type == "close" else Event.REQUEST
+        frame = self.codec.encode_request(request)
+        self.phase = _next(CLIENT_RULES, self.phase, event)
+        self._last += 1
+        if event is Event.REQUEST:
+            self._waiting.append(self._last)
+        return self._last, frame
+
+    def receive(self, frame: str | bytes) -> tuple[int | None, Reply]:
+        """Read an answer and say whose it is; None where nobody asked."""
+        reply = self.codec.decode_reply(frame)
+        if isinstance(reply, ErrorReply) and reply.is_fatal:
+            self.phase = _next(CLIENT_RULES, self.phase, Event.REFUSE)
+        return (self._waiting.popleft() if self._waiting else None), reply
+
+    def drop(self) -> None:
+        """Note that the socket is gone."""
+        self.phase = Phase.CLOSED
+
+

@@ -1,0 +1,93 @@
+"""The bodies of the HTTP routes."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+__all__ = [
+    "SESSION_COOKIE",
+    "SESSION_HEADER",
+    "HealthResponse",
+    "HealthStatus",
+    "ResetRequest",
+    "ResetResponse",
+    "SchemaResponse",
+    "StepRequest",
+    "StepResponse",
+]
+
+SESSION_HEADER = "OpenEnv-Session-Id"
+SESSION_COOKIE = "openenv_session_id"
+
+
+class ResetRequest(BaseModel):
+    """Arguments of `reset`; any further key is passed on to the environment."""
+
+    model_config = ConfigDict(extra="allow")
+
+    seed: int | None = Field(default=None, ge=0, description="Makes the episode reproducible.")
+    episode_id: str | None = Field(default=None, max_length=255)
+
+
+class StepRequest(BaseModel):
+    """An action and further arguments of `step`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    action: dict[str, Any] = Field(description="The fields of the environment's action model.")
+    timeout_s: float | None = Field(default=None, gt=0, description="Seconds the caller waits.")
+    request_id: str | None = Field(default=None, max_length=255)
+
+
+class ResetResponse(BaseModel):
+    """The first observation of an episode."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    observation: dict[str, Any]
+    reward: float | None = None
+    done: bool = False
+    metadata: dict[str, Any] | None = None
+
+
+class StepResponse(ResetResponse):
+    """What a step led to."""
+
+
+class HealthStatus(str, Enum):
+    """How a server is."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    DEGRADED = "degraded"
+
+
+class HealthResponse(BaseModel):
+    """`status`, and where it is not healthy, why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: HealthStatus = HealthStatus.HEALTHY
+    message: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
+class SchemaResponse(BaseModel):
+    """JSON schemas of the environment's models."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action: dict[str, Any]
+    observation: dict[str, Any]
+    state: dict[str, Any]
+    reset_observation: dict[str, Any] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in handler(self).items() if value is not None}

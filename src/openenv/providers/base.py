@@ -1,0 +1,114 @@
+"""The contract between a client and whatever starts servers of environments.
+
+A provider starts one isolated server and returns its base URL, so that any runtime can be
+added; what drives the environment does not change.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Self
+
+__all__ = ["ContainerProvider", "Provider", "RuntimeProvider"]
+
+
+class ContainerProvider(ABC):
+    """Starts servers from container images."""
+
+    @abstractmethod
+    def start_container(
+        self,
+        image: str,
+        port: int | None = None,
+        env_vars: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Start a container and return the base URL of its server.
+
+        Args:
+            image: The image's name.
+            port: The port on this host; None chooses a free one.
+            env_vars: Environment variables of the container.
+            **kwargs: The provider's own options; unknown ones are refused.
+
+        Raises:
+            ProviderError: It could not be started.
+        """
+
+    @abstractmethod
+    def stop_container(self) -> None:
+        """Stop and remove the container. Safe to repeat."""
+
+    @abstractmethod
+    def wait_for_ready(self, base_url: str, timeout_s: float = 30.0) -> None:
+        """Wait until the server answers `/health`.
+
+        Raises:
+            ProviderExited: The container ended.
+            ProviderTimeout: It did not answer within `timeout_s` seconds.
+        """
+
+    def close(self) -> None:
+        """Release what the provider itself holds. Safe to repeat."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop_container()
+        self.close()
+
+
+class RuntimeProvider(ABC):
+    """Starts the server it was made for."""
+
+    @abstractmethod
+    def start(
+        self, port: int | None = None, env_vars: dict[str, str] | None = None, **kwargs: Any
+    ) -> str:
+        """Start the server and return its base URL.
+
+        Args:
+            port: The port on this host; None chooses a free one.
+            env_vars: Environment variables of the server.
+            **kwargs: The provider's own options; unknown ones are refused.
+
+        Raises:
+            ProviderError: It could not be started, or is already running.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the server and everything that it started. Safe to repeat."""
+
+    @abstractmethod
+    def wait_for_ready(self, timeout_s: float = 30.0) -> None:
+        """Wait until the server answers `/health`.
+
+        Raises:
+            ProviderExited: Its process ended.
+            ProviderTimeout: It did not answer within `timeout_s` seconds.
+        """
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+Provider = ContainerProvider | RuntimeProvider

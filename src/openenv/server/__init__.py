@@ -1,0 +1,6 @@
+"""Serving environments: pumps between a transport and a session, and nothing else."""
+
+from openenv.server.app import HTTPEnvServer, create_app, create_fastapi_app
+from openenv.settings import ServerMode
+
+__all__ = ["HTTPEnvServer", "ServerMode", "create_app", "create_fastapi_app"]

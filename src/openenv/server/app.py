@@ -1,0 +1,249 @@
+"""Turning an environment class into a web application."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import FastAPI
+
+from openenv.server.http import control_routes
+from openenv.server.info import info_routes
+from openenv.server.websocket import websocket_routes
+from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
+from openenv.sessions.session import SessionInfo
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.settings import ServerMode, parse_mode, server_mode, web_interface_enabled
+
+__all__ = ["HTTPEnvServer", "create_app", "create_fastapi_app"]
+
+logger = logging.getLogger(__name__)
+
+Factory = Callable[[], Any]
+
+
+class HTTPEnvServer:
+    """Serves one environment on routes of a FastAPI application.
+
+    Args:
+        env: The environment class, or a callable that makes an instance for each session.
+        action_cls: The action model, or a union of several; read off the class if left out.
+        observation_cls: The observation model; read off the class if left out.
+        max_concurrent_envs: Sessions at once; by default 64 if the class declares
+            ``SUPPORTS_CONCURRENT_SESSIONS = True``, else 1.
+        concurrency_config: The same and more; excludes `max_concurrent_envs`.
+        env_name: The environment's name; by default that of the class or function.
+        state_cls: The state model.
+        reset_observation_cls: The observation model of `reset`, where it differs.
+
+    Raises:
+        TypeError: `env` is not callable.
+        ValueError: Both `max_concurrent_envs` and `concurrency_config` were given.
+        ConcurrencyConfigurationError: More sessions than the class allows.
+    """
+
+    def __init__(
+        self,
+        env: Factory,
+        action_cls: Any = None,
+        observation_cls: Any = None,
+        max_concurrent_envs: int | None = None,
+        concurrency_config: ConcurrencyConfig | None = None,
+        env_name: str | None = None,
+        state_cls: Any = None,
+        *,
+        reset_observation_cls: Any = None,
+    ) -> None:
+        if max_concurrent_envs is not None and concurrency_config is not None:
+            raise ValueError("give max_concurrent_envs or concurrency_config, not both")
+        if max_concurrent_envs is not None:
+            concurrency_config = ConcurrencyConfig(max_concurrent_envs=max_concurrent_envs)
+        self.spec = EnvironmentSpec.of(
+            env,
+            action_cls,
+            observation_cls,
+            state_cls=state_cls,
+            reset_observation_cls=reset_observation_cls,
+            name=env_name,
+        )
+        self.manager = SessionManager(self.spec, concurrency_config)
+
+    @property
+    def env_name(self) -> str:
+        """The environment's name in routes and messages."""
+        return self.spec.name
+
+    @property
+    def action_cls(self) -> Any:
+        """The action model."""
+        return self.spec.action_cls
+
+    @property
+    def observation_cls(self) -> Any:
+        """The observation model."""
+        return self.spec.observation_cls
+
+    @property
+    def state_cls(self) -> Any:
+        """The state model."""
+        return self.spec.state_cls
+
+    @property
+    def reset_observation_cls(self) -> Any:
+        """The observation model of `reset`."""
+        return self.spec.reset_observation_cls or self.spec.observation_cls
+
+    @property
+    def active_sessions(self) -> int:
+        """Slots that are taken."""
+        return self.manager.active_sessions
+
+    @property
+    def max_concurrent_envs(self) -> int:
+        """Slots that there are."""
+        return self.manager.max_sessions
+
+    @property
+    def is_concurrency_safe(self) -> bool:
+        """The class declares that its instances may live side by side."""
+        return bool(self.spec.supports_concurrency)
+
+    @property
+    def concurrency_config(self) -> ConcurrencyConfig:
+        """The limits in force."""
+        return ConcurrencyConfig(
+            max_concurrent_envs=self.manager.max_sessions,
+            session_timeout=self.manager.idle_timeout_s,
+        )
+
+    def get_capacity_status(self) -> ServerCapacityStatus:
+        """Say how full the server is."""
+        return self.manager.capacity()
+
+    def get_session_info(self, session_id: str) -> SessionInfo | None:
+        """Describe one session; None if there is none of this id."""
+        return self.manager.info(session_id)
+
+    def register_routes(
+        self, app: FastAPI, mode: ServerMode | str = ServerMode.SIMULATION
+    ) -> None:
+        """Add the routes to `app`, and close all sessions when `app` shuts down.
+
+        Raises:
+            ValueError: `mode` is neither simulation nor production.
+        """
+        if parse_mode(mode) is ServerMode.SIMULATION:
+            app.include_router(control_routes(self.manager))
+        app.include_router(info_routes(self.manager))
+        app.include_router(websocket_routes(self.manager))
+        _close_at_shutdown(app, self.manager)
+
+
+def _close_at_shutdown(app: FastAPI, manager: SessionManager) -> None:
+    inner = app.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
+        async with inner(app) as state:
+            try:
+                yield state
+            finally:
+                await manager.aclose()
+
+    app.router.lifespan_context = lifespan
+
+
+def create_fastapi_app(
+    env: Factory,
+    action_cls: Any = None,
+    observation_cls: Any = None,
+    max_concurrent_envs: int | None = None,
+    concurrency_config: ConcurrencyConfig | None = None,
+    env_name: str | None = None,
+    state_cls: Any = None,
+    *,
+    mode: ServerMode | str | None = None,
+    reset_observation_cls: Any = None,
+) -> FastAPI:
+    """Build an application that serves `env`, without a web page.
+
+    The arguments are those of `HTTPEnvServer`; `mode` defaults to OPENENV_MODE, else
+    simulation.
+    """
+    chosen = server_mode(mode)
+    server = HTTPEnvServer(
+        env,
+        action_cls,
+        observation_cls,
+        max_concurrent_envs,
+        concurrency_config,
+        env_name,
+        state_cls,
+        reset_observation_cls=reset_observation_cls,
+    )
+    app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
+    server.register_routes(app, chosen)
+    return app
+
+
+def create_app(
+    env: Factory,
+    action_cls: Any = None,
+    observation_cls: Any = None,
+    env_name: str | None = None,
+    max_concurrent_envs: int | None = None,
+    concurrency_config: ConcurrencyConfig | None = None,
+    gradio_builder: Callable[..., Any] | None = None,
+    custom_tab_name: str = "Custom",
+    custom_tab_primary: bool = False,
+    show_default_tab: bool = True,
+    title_override: str | None = None,
+    state_cls: Any = None,
+    *,
+    mode: ServerMode | str | None = None,
+    reset_observation_cls: Any = None,
+) -> FastAPI:
+    """Build an application that serves `env`.
+
+        app = create_app(MyEnvironment, MyAction, MyObservation)
+
+    Args:
+        env: The environment class, or a callable that makes an instance for each session.
+        action_cls: The action model, or a union of several; read off the class if left out.
+        observation_cls: The observation model; read off the class if left out.
+        env_name: The environment's name; by default that of the class or function.
+        max_concurrent_envs: Sessions at once; by default 64 if the class declares
+            ``SUPPORTS_CONCURRENT_SESSIONS = True``, else 1.
+        concurrency_config: The same and more; excludes `max_concurrent_envs`.
+        gradio_builder: For the web page; so are the four arguments after it.
+        custom_tab_name: Title of the tab that `gradio_builder` fills.
+        custom_tab_primary: Show that tab first.
+        show_default_tab: Show the generated tab.
+        title_override: Title of the page.
+        state_cls: The state model; read off the class if left out.
+        mode: ``simulation`` or ``production``; by default OPENENV_MODE, else simulation.
+        reset_observation_cls: The observation model of `reset`, where it differs.
+
+    Raises:
+        TypeError: `env` is not callable, or its models are nowhere declared.
+        ValueError: Arguments that contradict each other, or an unknown mode.
+        ConcurrencyConfigurationError: More sessions than the class allows.
+    """
+    if web_interface_enabled() or gradio_builder is not None:
+        logger.warning(
+            "%s: this version serves no web page yet; the routes of the API are at /docs",
+            env_name or "create_app",
+        )
+    return create_fastapi_app(
+        env,
+        action_cls,
+        observation_cls,
+        max_concurrent_envs,
+        concurrency_config,
+        env_name,
+        state_cls,
+        mode=mode,
+        reset_observation_cls=reset_observation_cls,
+    )

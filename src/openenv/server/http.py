@@ -1,0 +1,148 @@
+"""HTTP `/reset`, `/step`, `/state`, `/close`.
+
+`POST /reset` opens a session and returns its id as a header and as a cookie; a request that
+carries either acts on that session, so an episode can be played with ``curl -c jar -b jar``.
+A request that carries neither acts on an environment of its own, which is closed with the
+response: `/step` then steps one that was never reset, and `/state` reads a fresh one. Callers
+of old rely on that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Body, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic_core import to_json
+
+from openenv.errors import InvalidMessageError, OpenEnvError, SessionNotFoundError, outward
+from openenv.protocol.codecs import observation_payload
+from openenv.protocol.http import (
+    SESSION_COOKIE,
+    SESSION_HEADER,
+    ResetRequest,
+    ResetResponse,
+    StepRequest,
+    StepResponse,
+)
+from openenv.protocol.messages import Transition
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.session import GetState, Reset, Session, Step
+
+__all__ = ["control_routes", "error_response"]
+
+JSON = "application/json"
+
+
+def error_response(error: Exception) -> Response:
+    """Answer with what went wrong: `detail` (Pydantic's list, or a sentence) and a code."""
+    row = outward(error)
+    if isinstance(error, InvalidMessageError):
+        return JSONResponse({"detail": error.errors}, row.http_status)
+    headers = {"Retry-After": "1"} if row.http_status == 503 else None
+    details = error.details() if isinstance(error, OpenEnvError) else {}
+    body = {"detail": str(error), "code": row.code.value, **details}
+    return JSONResponse(body, row.http_status, headers)
+
+
+def control_routes(manager: SessionManager) -> APIRouter:
+    """Build the routes that drive an episode; production mode leaves them out."""
+    router = APIRouter()
+    state_schema = {200: {"content": {JSON: {"schema": manager.spec.state_cls.model_json_schema()}}}}
+
+    @router.post("/reset", tags=["Environment Control"], response_model=ResetResponse)
+    async def reset(request: Request, body: ResetRequest | None = Body(default=None)) -> Response:
+        """Begin an episode. The response names the session to step: a header and a cookie."""
+        arguments = {} if body is None else body.model_dump(exclude_unset=True)
+        try:
+            session, is_new = await _session_to_reset(manager, request)
+            try:
+                transition = await session.handle(Reset(arguments))
+                return _named(_transition_response(transition), session)
+            except Exception:
+                if is_new:
+                    await manager.close(session.id)
+                raise
+        except Exception as error:
+            return error_response(error)
+
+    @router.post("/step", tags=["Environment Control"], response_model=StepResponse)
+    async def step(request: Request, body: StepRequest) -> Response:
+        """Take a step in the session that the request names."""
+        arguments = body.model_dump(exclude_unset=True, exclude={"action"})
+        try:
+            async with _session(manager, request) as session:
+                transition = await session.handle(Step(body.action, arguments))
+                return _named(_transition_response(transition), session)
+        except Exception as error:
+            return error_response(error)
+
+    @router.get("/state", tags=["State Management"], responses=state_schema)
+    async def state(request: Request) -> Response:
+        """Read the state of the session that the request names."""
+        try:
+            async with _session(manager, request) as session:
+                reply = await session.handle(GetState())
+                return _named(Response(to_json(reply.state), media_type=JSON), session)
+        except Exception as error:
+            return error_response(error)
+
+    @router.post("/close", tags=["Environment Control"])
+    async def close(request: Request) -> Response:
+        """End the session that the request names."""
+        session_id, _ = _session_id(request)
+        try:
+            if session_id is None:
+                raise SessionNotFoundError("", f"no session is named; send {SESSION_HEADER}")
+            await manager.close(manager.get(session_id).id)
+        except Exception as error:
+            return error_response(error)
+        response = JSONResponse({"session_id": session_id, "closed": True})
+        response.delete_cookie(SESSION_COOKIE)
+        return response
+
+    return router
+
+
+def _session_id(request: Request) -> tuple[str | None, bool]:
+    """The id that a request carries, and whether it came by the header."""
+    by_header = request.headers.get(SESSION_HEADER)
+    return (by_header, True) if by_header else (request.cookies.get(SESSION_COOKIE), False)
+
+
+async def _session_to_reset(manager: SessionManager, request: Request) -> tuple[Session, bool]:
+    session_id, by_header = _session_id(request)
+    if session_id is not None:
+        try:
+            return manager.get(session_id), False
+        except SessionNotFoundError:
+            if by_header:
+                raise  # a cookie may be left from another server or an ended session
+    return await manager.create(provisional=True), True
+
+
+@contextlib.asynccontextmanager
+async def _session(manager: SessionManager, request: Request) -> AsyncIterator[Session]:
+    session_id, _ = _session_id(request)
+    if session_id is None:
+        async with manager.throwaway() as session:
+            yield session
+    else:
+        yield manager.get(session_id)
+
+
+def _named(response: Response, session: Session) -> Response:
+    if not session.is_throwaway:
+        response.headers[SESSION_HEADER] = session.id
+        response.set_cookie(SESSION_COOKIE, session.id, httponly=True, samesite="strict")
+    return response
+
+
+def _transition_response(transition: Transition) -> Response:
+    if transition.reward is not None:
+        transition.reward = float(transition.reward)
+    body = observation_payload(transition, empty_metadata=b',"metadata":null')
+    return Response(body, media_type=JSON)
+
+

@@ -1,0 +1,60 @@
+"""`/health`, `/schema`, `/metadata`: what a server says about itself."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, TypeAdapter
+
+from openenv.protocol.http import HealthResponse, HealthStatus, SchemaResponse
+from openenv.server.http import error_response
+from openenv.sessions.manager import SessionManager
+from openenv.types import EnvironmentMetadata
+
+__all__ = ["info_routes"]
+
+
+def info_routes(manager: SessionManager) -> APIRouter:
+    """Build the routes that describe the server; both modes have them."""
+    router = APIRouter()
+    described: list[EnvironmentMetadata] = []
+
+    @router.get("/health", tags=["Health"], response_model=HealthResponse)
+    async def health(response: Response) -> HealthResponse:
+        """Say how the server is: `degraded` when the last environment could not be made."""
+        if manager.closing:
+            response.status_code = 503
+            return HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")
+        error = manager.last_factory_error
+        if error is not None:
+            return HealthResponse(
+                status=HealthStatus.DEGRADED, message=f"{error} {type(error.__cause__).__name__}"
+            )
+        return HealthResponse()
+
+    @router.get("/schema", tags=["Schema"], response_model=SchemaResponse)
+    async def schema() -> SchemaResponse:
+        """Give the JSON schemas of the action, the observations and the state."""
+        spec = manager.spec
+        return SchemaResponse(
+            action=spec.action_schema(),
+            observation=_schema(spec.observation_cls),
+            state=_schema(spec.state_cls),
+            reset_observation=_schema(spec.reset_observation_cls or spec.observation_cls),
+        )
+
+    @router.get("/metadata", tags=["Environment Info"], response_model=EnvironmentMetadata)
+    async def metadata() -> EnvironmentMetadata | Response:
+        """Describe the environment to people."""
+        if not described:
+            try:
+                async with manager.throwaway() as session:
+                    described.append(await session.metadata())
+            except Exception as error:
+                return error_response(error)
+        return described[0]
+
+    return router
+
+
+def _schema(model: type[BaseModel]) -> dict[str, object]:
+    return TypeAdapter(model).json_schema()

@@ -1,0 +1,160 @@
+"""Finding the application that a target names.
+
+A target is one of: ``module:attribute``; the name of an environment package, such as
+``echo_env``; a directory with an ``openenv.yaml``; a Python file, also as ``file.py:attribute``.
+What it names may be an ASGI application, or an `Environment` class, which is then served.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from openenv.environment import Environment
+from openenv.errors import OpenEnvError
+
+__all__ = ["TargetError", "load_target"]
+
+MANIFEST = "openenv.yaml"
+DEFAULT_APP = "server.app:app"
+
+
+class TargetError(OpenEnvError, ValueError):
+    """The target names nothing that can be served; the text says what was expected."""
+
+
+def load_target(target: str = ".") -> Any:
+    """Import what `target` names and return it as an ASGI application.
+
+    Raises:
+        TargetError: There is nothing of that name, or it cannot be served.
+    """
+    path_part, _, attribute = target.partition(":")
+    path = Path(path_part)
+    if path.is_dir():
+        return _from_directory(path.resolve(), attribute)
+    if path.suffix == ".py":
+        if not path.exists():
+            raise TargetError(f"there is no file {path}")
+        return _application(_import_file(path.resolve().stem, path.resolve()), attribute)
+    if not attribute:
+        return _from_package(target)
+    return _application(_import(path_part), attribute)
+
+
+def _from_package(name: str) -> Any:
+    found = importlib.util.find_spec(name)
+    if found is None:
+        raise TargetError(
+            f"{name!r} is no file, no directory and no installed package; expected a path, a "
+            "package such as echo_env, or module:attribute"
+        )
+    if not found.submodule_search_locations:
+        return _application(_import(name), "")
+    directory = Path(next(iter(found.submodule_search_locations)))
+    module, _, attribute = _manifest_app(directory).partition(":")
+    return _application(_import(_inside(name, module)), attribute)
+
+
+def _from_directory(directory: Path, attribute: str) -> Any:
+    manifest = directory / MANIFEST
+    if not manifest.exists():
+        raise TargetError(
+            f"{directory} has no {MANIFEST}; expected an environment's directory (make one with "
+            "`openenv init NAME`), a Python file, or module:attribute"
+        )
+    name = str(_read_manifest(manifest).get("name") or directory.name).replace("-", "_")
+    if name not in sys.modules and (directory / "__init__.py").exists():
+        _import_file(name, directory / "__init__.py")
+    module, _, declared = _manifest_app(directory).partition(":")
+    return _application(_import(_inside(name, module)), attribute or declared)
+
+
+def _inside(package: str, module: str) -> str:
+    """``server.app`` of a manifest is relative to the package; any other name is absolute."""
+    return f"{package}.{module}" if module.split(".")[0] == "server" else module
+
+
+def _manifest_app(directory: Path) -> str:
+    manifest = directory / MANIFEST
+    return str(_read_manifest(manifest).get("app") or DEFAULT_APP)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    import yaml
+
+    if not path.exists():
+        return {}
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise TargetError(f"{path} must hold a mapping, not {type(content).__name__}")
+    return content
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise TargetError(f"there is no module {error.name!r} to import {name!r} from") from error
+        raise
+
+
+def _import_file(name: str, path: Path) -> ModuleType:
+    locations = [str(path.parent)] if path.name == "__init__.py" else None
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=locations)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _application(module: ModuleType, attribute: str) -> Any:
+    found: Any = module
+    if attribute:
+        for part in attribute.split("."):
+            if not hasattr(found, part):
+                raise TargetError(f"{module.__name__} has no attribute {attribute!r}")
+            found = getattr(found, part)
+    else:
+        found = _only_candidate(module)
+    if isinstance(found, type) and issubclass(found, Environment):
+        from openenv.server.app import create_app
+
+        return create_app(found)
+    if not callable(found):
+        raise TargetError(
+            f"{module.__name__}:{attribute} is {type(found).__name__}; expected an ASGI "
+            "application or an Environment class"
+        )
+    return found
+
+
+def _only_candidate(module: ModuleType) -> Any:
+    if hasattr(module, "app"):
+        return module.app
+    own = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, Environment)
+        and value.__module__ == module.__name__
+        and not inspect.isabstract(value)
+    ]
+    if len(own) == 1:
+        return own[0]
+    names = ", ".join(cls.__name__ for cls in own) or "none"
+    raise TargetError(
+        f"{module.__name__} has no `app`, and its Environment classes are: {names}; expected "
+        f"exactly one, or say which: {module.__name__}:NAME"
+    )

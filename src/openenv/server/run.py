@@ -1,0 +1,170 @@
+"""Running a server: what ``openenv serve``, an environment's ``main`` and providers all call.
+
+``python -m openenv.server.run TARGET`` is the same without the command line's own imports; a
+provider starts it with a pipe for the port that was bound, and a pipe that tells it when its
+parent is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from openenv.server.loading import TargetError, load_target
+from openenv.settings import log_level
+
+__all__ = ["serve", "serve_from_command_line", "target_app"]
+
+# The largest frame either side takes; the client's default is the same.
+MAX_MESSAGE_BYTES = 100 * 2**20
+SHUTDOWN_GRACE_S = 10
+LISTEN_BACKLOG = 4096
+PARENT_GONE_GRACE_S = 15.0
+TARGET_VARIABLE = "OPENENV_TARGET"
+
+_LIMITS = {
+    "memory_bytes": "RLIMIT_AS",
+    "cpu_seconds": "RLIMIT_CPU",
+    "open_files": "RLIMIT_NOFILE",
+    "file_size_bytes": "RLIMIT_FSIZE",
+    "core_bytes": "RLIMIT_CORE",
+}
+
+
+def serve(
+    app: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    bound: socket.socket | None = None,
+    workers: int = 1,
+    reload: bool = False,
+    reload_dirs: Sequence[str] = (),
+) -> None:
+    """Serve until told to stop. SIGTERM and SIGINT close every environment first.
+
+    Args:
+        app: An ASGI application; with `workers` or `reload`, a target (see
+            `openenv.server.loading`), since other processes have to load it themselves.
+        host: The address to listen on.
+        port: The port to listen on.
+        bound: A socket that is already listening, instead of `host` and `port`.
+        workers: Processes. Each has sessions of its own.
+        reload: Restart when files change.
+        reload_dirs: Where to look for changes.
+    """
+    options: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "log_level": log_level(),
+        "ws_max_size": MAX_MESSAGE_BYTES,
+        "ws_per_message_deflate": False,
+        "backlog": LISTEN_BACKLOG,
+        "timeout_graceful_shutdown": SHUTDOWN_GRACE_S,
+    }
+    if isinstance(app, str):
+        os.environ[TARGET_VARIABLE] = app
+        options |= {"workers": workers, "reload": reload, "factory": True}
+        if reload:
+            options["reload_dirs"] = list(reload_dirs)
+        uvicorn.run("openenv.server.run:target_app", **options)
+        return
+    server = uvicorn.Server(uvicorn.Config(app, **options))
+    server.run(sockets=None if bound is None else [bound])
+
+
+def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000) -> None:
+    """Serve `app`, taking ``--host`` and ``--port`` from the command line where they stand.
+
+    It is what an environment's ``main`` calls, so that ``uv run server --port 9000`` works.
+    """
+    parser = argparse.ArgumentParser(description="Serve this environment.")
+    parser.add_argument("--host", default=host, help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=port, help="port to listen on (%(default)s)")
+    arguments = parser.parse_args()
+    serve(app, host=arguments.host, port=arguments.port)
+
+
+def target_app() -> Any:
+    """Load the application of a worker process."""
+    return load_target(os.environ[TARGET_VARIABLE])
+
+
+def _main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parse(argv)
+    _apply_limits(arguments.limit)
+    if arguments.lifeline_fd is not None:
+        _end_with_parent(arguments.lifeline_fd)
+    sys.path.insert(0, str(Path(arguments.app_dir)))
+    bound = _bind(arguments.host, arguments.port)
+    if arguments.report_fd is not None:
+        with os.fdopen(arguments.report_fd, "w") as report:
+            report.write(f"{bound.getsockname()[1]}\n")
+    try:
+        app = load_target(arguments.target)
+    except TargetError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the process's log
+        return 2
+    serve(app, host=arguments.host, bound=bound)
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m openenv.server.run")
+    parser.add_argument("target")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--app-dir", default=".")
+    parser.add_argument("--report-fd", type=int)
+    parser.add_argument("--lifeline-fd", type=int)
+    parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
+    return parser.parse_args(argv)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((host, port))
+    bound.set_inheritable(True)
+    return bound
+
+
+def _apply_limits(limits: Sequence[str]) -> None:
+    import resource
+
+    for limit in limits:
+        name, _, value = limit.partition("=")
+        which = getattr(resource, _LIMITS[name])
+        _, hard = resource.getrlimit(which)
+        wanted = int(value)
+        if hard != resource.RLIM_INFINITY and wanted > hard:
+            raise SystemExit(f"{name}={wanted} exceeds the hard limit of this system, {hard}")
+        resource.setrlimit(which, (wanted, wanted))
+
+
+def _end_with_parent(lifeline_fd: int) -> None:
+    """End this process group when the pipe's other end closes: the parent is gone."""
+
+    def watch() -> None:
+        while os.read(lifeline_fd, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PARENT_GONE_GRACE_S)
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="openenv-lifeline", daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,326 @@
+"""All sessions of one server: how many there may be, who they are, when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import AsyncIterator
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
+
+from openenv.errors import (
+    ConcurrencyConfigurationError,
+    EnvironmentFactoryError,
+    SessionCapacityError,
+    SessionCreationError,
+    SessionNotFoundError,
+)
+from openenv.sessions.lane import WorkerThread
+from openenv.sessions.session import Session, SessionInfo, SessionPhase
+from openenv.sessions.spec import EnvironmentSpec
+
+__all__ = [
+    "DEFAULT_IDLE_TIMEOUT_S",
+    "DEFAULT_MAX_SESSIONS",
+    "ConcurrencyConfig",
+    "ServerCapacityStatus",
+    "SessionManager",
+]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MAX_SESSIONS = 64
+DEFAULT_IDLE_TIMEOUT_S = 900.0
+CLOSE_GRACE_S = 10.0
+
+
+class ConcurrencyConfig(BaseModel):
+    """How many sessions a server holds and how long idle ones live.
+
+    Attributes:
+        max_concurrent_envs: Sessions at once, at least 1.
+        session_timeout: Seconds without a request after which a session without a live socket
+            is closed. None means never; left out, 900.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_concurrent_envs: int = Field(default=1, ge=1)
+    session_timeout: float | None = Field(default=None, gt=0)
+
+
+class ServerCapacityStatus(BaseModel):
+    """How full a server is."""
+
+    active_sessions: int = Field(ge=0)
+    max_sessions: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _within_limits(self) -> ServerCapacityStatus:
+        if self.active_sessions > self.max_sessions:
+            raise ValueError(
+                f"active_sessions ({self.active_sessions}) exceeds max_sessions "
+                f"({self.max_sessions})"
+            )
+        return self
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def available_slots(self) -> int:
+        """Sessions that may still be opened."""
+        return self.max_sessions - self.active_sessions
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def is_at_capacity(self) -> bool:
+        """No further session may be opened."""
+        return self.available_slots == 0
+
+    @classmethod
+    def from_counts(cls, active: int, max_sessions: int) -> ServerCapacityStatus:
+        """Build a status from two counts."""
+        return cls(active_sessions=active, max_sessions=max_sessions)
+
+
+class SessionManager:
+    """Creates, finds and closes sessions.
+
+    Args:
+        spec: The environment to serve.
+        config: Limits; by default 64 sessions for a class that declares
+            ``SUPPORTS_CONCURRENT_SESSIONS = True`` and one for any other, and 900 s of idling.
+
+    Raises:
+        ConcurrencyConfigurationError: More than one session was asked of a class that does not
+            declare that its instances may live side by side.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, config: ConcurrencyConfig | None = None) -> None:
+        self.spec = spec
+        self.config = config
+        self.last_factory_error: EnvironmentFactoryError | None = None
+        self.closing = False
+        self._sessions: dict[str, Session] = {}
+        self._provisional: dict[str, None] = {}
+        self._cleanups: set[asyncio.Task[None]] = set()
+        self._reaper: asyncio.Task[None] | None = None
+        if config is not None and config.max_concurrent_envs > 1:
+            self._check_concurrency(config.max_concurrent_envs)
+
+    def _check_concurrency(self, wanted: int) -> None:
+        if self.spec.supports_concurrency is None:
+            _probe(self.spec)
+        if self.spec.supports_concurrency is False:
+            cls = self.spec.environment_class
+            raise ConcurrencyConfigurationError(cls.__name__ if cls else self.spec.name, wanted)
+
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def max_sessions(self) -> int:
+        """Sessions that may be open at once."""
+        if self.config is not None:
+            return self.config.max_concurrent_envs
+        return DEFAULT_MAX_SESSIONS if self.spec.supports_concurrency else 1
+
+    @property
+    def idle_timeout_s(self) -> float | None:
+        """Seconds after which an idle session without a socket is closed; None is never."""
+        if self.config is not None and "session_timeout" in self.config.model_fields_set:
+            return self.config.session_timeout
+        return DEFAULT_IDLE_TIMEOUT_S
+
+    @property
+    def active_sessions(self) -> int:
+        """Slots that are taken, those of sessions still opening or closing included."""
+        return sum(not session.is_throwaway for session in self._sessions.values())
+
+    def capacity(self) -> ServerCapacityStatus:
+        """Say how full the server is."""
+        return ServerCapacityStatus.from_counts(
+            min(self.active_sessions, self.max_sessions), self.max_sessions
+        )
+
+    def info(self, session_id: str) -> SessionInfo | None:
+        """Describe one session; None if there is none of this id."""
+        session = self._sessions.get(session_id)
+        return None if session is None else session.info()
+
+    def get(self, session_id: str) -> Session:
+        """Find an open session.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is closing.
+        """
+        session = self._sessions.get(session_id)
+        if session is None or session.phase is not SessionPhase.OPEN:
+            raise SessionNotFoundError(session_id)
+        self._provisional.pop(session_id, None)
+        return session
+
+    # ------------------------------------------------------------------ creating and closing
+
+    async def create(self, *, provisional: bool = False, throwaway: bool = False) -> Session:
+        """Open a session. Others are not held up while its environment is constructed.
+
+        Args:
+            provisional: It may be closed to make room for another until `get` has found it
+                once (for callers who may never come back).
+            throwaway: It serves one request and takes no slot.
+
+        Raises:
+            SessionCapacityError: No slot is free.
+            EnvironmentFactoryError: The environment's constructor raised.
+        """
+        if self.closing:
+            raise SessionCreationError("the server is shutting down")
+        if not throwaway:
+            await self._make_room()
+        session = Session(
+            self.spec, shared_worker=self._shared_worker, is_throwaway=throwaway
+        )
+        self._sessions[session.id] = session
+        opening = asyncio.create_task(session.open())
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._discard_later(session, opening)
+            raise
+        except EnvironmentFactoryError as error:
+            self._forget(session)
+            self.last_factory_error = error
+            raise
+        self.last_factory_error = None
+        if provisional:
+            self._provisional[session.id] = None
+        self._start_reaper()
+        return session
+
+    async def _make_room(self) -> None:
+        while self.active_sessions >= self.max_sessions and self._provisional:
+            await self.close(next(iter(self._provisional)))
+        if self.active_sessions >= self.max_sessions:
+            raise SessionCapacityError(self.active_sessions, self.max_sessions)
+
+    @contextlib.asynccontextmanager
+    async def throwaway(self) -> AsyncIterator[Session]:
+        """Open a session for one request; it takes no slot."""
+        session = await self.create(throwaway=True)
+        try:
+            yield session
+        finally:
+            await self.close(session.id)
+
+    async def close(self, session_id: str) -> None:
+        """Close a session and give its slot back once its environment is closed."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        self._provisional.pop(session_id, None)
+        cleanup = asyncio.create_task(self._close(session))
+        self._keep(cleanup)
+        await asyncio.shield(cleanup)
+
+    async def _close(self, session: Session) -> None:
+        try:
+            await session.close()
+        finally:
+            self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        self._sessions.pop(session.id, None)
+        self._provisional.pop(session.id, None)
+
+    def _discard_later(self, session: Session, opening: asyncio.Task[None]) -> None:
+        async def discard() -> None:
+            with contextlib.suppress(Exception):
+                await opening
+            await self._close(session)
+
+        self._keep(asyncio.create_task(discard()))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._cleanups.add(task)
+        task.add_done_callback(self._cleanups.discard)
+
+    async def aclose(self, grace_s: float = CLOSE_GRACE_S) -> None:
+        """Close every session, all at once, waiting `grace_s` seconds at most."""
+        self.closing = True
+        if self._reaper is not None:
+            self._reaper.cancel()
+            self._reaper = None
+        for session in list(self._sessions.values()):
+            self._keep(asyncio.create_task(self._close(session)))
+        if self._cleanups:
+            _, late = await asyncio.wait(set(self._cleanups), timeout=grace_s)
+            for task in late:
+                task.cancel()
+            if late:
+                logger.error(
+                    "%d sessions did not close within %g s and were left: %s",
+                    len(late),
+                    grace_s,
+                    ", ".join(self._sessions),
+                )
+
+    # ------------------------------------------------------------------ idling
+
+    def _start_reaper(self) -> None:
+        loop_gone = self._reaper is not None and self._reaper.done()
+        if self.idle_timeout_s is not None and (self._reaper is None or loop_gone):
+            self._reaper = asyncio.create_task(self._reap_forever(self.idle_timeout_s))
+
+    async def _reap_forever(self, timeout_s: float) -> None:
+        while True:
+            await asyncio.sleep(min(timeout_s / 4, 60.0))
+            await self.reap(timeout_s)
+
+    async def reap(self, timeout_s: float) -> list[str]:
+        """Close sessions without a socket that idled longer than `timeout_s`; return their ids.
+
+        A session with a live socket, or with a running request, is never closed.
+        """
+        now = time.monotonic()
+        idle = [
+            session
+            for session in self._sessions.values()
+            if session.phase is SessionPhase.OPEN
+            and not session.attachments
+            and not session.is_busy
+            and now - session.last_activity > timeout_s
+        ]
+        for session in idle:
+            logger.info("closing session %s: idle for over %g s", session.id, timeout_s)
+            await self.close(session.id)
+        return [session.id for session in idle]
+
+    @functools.cached_property
+    def _one_thread(self) -> WorkerThread:
+        return WorkerThread("openenv-shared")
+
+    def _shared_worker(self) -> WorkerThread:
+        return self._one_thread
+
+
+def _probe(spec: EnvironmentSpec) -> None:
+    """Make one instance to learn the class; on a thread of its own, and closed there."""
+    import threading
+
+    failure: list[BaseException] = []
+
+    def probe() -> None:
+        try:
+            environment = spec.factory()
+            spec.adopt(environment)
+            environment.close()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            failure.append(error)
+
+    thread = threading.Thread(target=probe, name="openenv-probe")
+    thread.start()
+    thread.join()
+    if failure:
+        raise EnvironmentFactoryError(spec.name) from failure[0]

@@ -1,0 +1,335 @@
+"""What there is to know about an environment class, worked out once.
+
+Authors write `reset`, `step`, `state` and `close` in many forms: plain or ``async def``, in an
+overridden ``*_async`` method, with or without arguments, returning an Observation or a
+StepResult. This module is the one place that knows all the forms; the session sees one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from openenv._generics import type_arguments
+from openenv.environment import Environment
+from openenv.errors import (
+    InvalidActionError,
+    InvalidArgumentError,
+    InvalidReturnError,
+)
+from openenv.mcp.types import CallToolAction, ListToolsAction
+from openenv.protocol.codecs import error_list
+from openenv.protocol.messages import Transition
+from openenv.types import Action, Observation, State, StepResult
+
+__all__ = ["CallPlan", "EnvironmentSpec", "Method", "normalise"]
+
+# Every caller passes these to every environment; where one is not taken that is no mistake.
+COURTESY_ARGUMENTS = frozenset({"seed", "episode_id", "timeout_s"})
+
+
+@dataclass(frozen=True)
+class Method:
+    """How to call one method of one environment class.
+
+    Attributes:
+        name: The attribute to call, such as ``step`` or ``step_async``.
+        is_async: It is a coroutine function, awaited on the event loop.
+        accepted: Names of the arguments it takes.
+        takes_any: It has ``**kwargs``.
+    """
+
+    name: str
+    is_async: bool
+    accepted: tuple[str, ...]
+    takes_any: bool
+
+    def split(
+        self, arguments: Mapping[str, Any], *, strict: bool
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Part `arguments` into those that are passed and the names of those that are not.
+
+        Raises:
+            InvalidArgumentError: With `strict`, for an argument that is not taken.
+        """
+        if self.takes_any:
+            return dict(arguments), ()
+        passed = {name: value for name, value in arguments.items() if name in self.accepted}
+        ignored = tuple(
+            name
+            for name, value in arguments.items()
+            if name not in passed and not (name in COURTESY_ARGUMENTS and value is None)
+        )
+        unknown = [name for name in ignored if name not in COURTESY_ARGUMENTS]
+        if strict and unknown:
+            raise InvalidArgumentError(self.name.removesuffix("_async"), unknown, self.accepted)
+        return passed, ignored
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """How to call the methods of one environment class."""
+
+    reset: Method
+    step: Method
+    close: Method
+
+    @property
+    def is_async(self) -> bool:
+        """The environment lives on the event loop: it awaits when it steps."""
+        return self.step.is_async or self.reset.is_async
+
+
+@functools.lru_cache(maxsize=256)
+def plan_for(cls: type) -> CallPlan:
+    """Work out how to call the methods of `cls`."""
+    for name in ("reset", "step"):
+        if not callable(getattr(cls, name, None)):
+            raise InvalidReturnError(
+                f"{cls.__name__} is no environment: it has no method {name!r}. Subclass "
+                "openenv.Environment and write reset, step and state."
+            )
+    return CallPlan(_method(cls, "reset"), _method(cls, "step", skip=1), _method(cls, "close"))
+
+
+def _method(cls: type, name: str, skip: int = 0) -> Method:
+    own_async = getattr(cls, f"{name}_async", None)
+    if own_async is not None and own_async is not getattr(Environment, f"{name}_async"):
+        chosen, function = f"{name}_async", own_async
+    else:
+        chosen, function = name, getattr(cls, name, None)
+    if function is None:  # `close` of a class that is no subclass of Environment
+        return Method(name, False, (), False)
+    parameters = list(inspect.signature(function).parameters.values())
+    if not isinstance(inspect.getattr_static(cls, chosen), (staticmethod, classmethod)):
+        parameters = parameters[1:]
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][skip:]
+    return Method(
+        chosen,
+        inspect.iscoroutinefunction(function),
+        tuple(p.name for p in named if p.kind is not p.POSITIONAL_ONLY),
+        any(p.kind is p.VAR_KEYWORD for p in parameters),
+    )
+
+
+def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transition:
+    """Turn whatever `reset` or `step` returned into a `Transition`.
+
+    Raises:
+        InvalidReturnError: It is neither an Observation nor a StepResult.
+    """
+    if isinstance(value, Observation):
+        done = value.done or value.truncated
+        return Transition(
+            value, value.reward, done, value.truncated, value.metadata, ignored=ignored
+        )
+    if isinstance(value, StepResult):
+        return _from_result(value, ignored)
+    hint = "" if value is not None else f" (is a `return` missing at the end of {method}?)"
+    raise InvalidReturnError(
+        f"{method} returned {type(value).__name__}; it must return an Observation or a "
+        f"StepResult{hint}"
+    )
+
+
+def _from_result(result: StepResult[Any], ignored: tuple[str, ...]) -> Transition:
+    inner = result.observation
+    transition = (
+        normalise(inner, "step") if isinstance(inner, Observation) else Transition(inner)
+    )
+    if result.reward is not None:
+        transition.reward = _number(result.reward)
+    transition.truncated = transition.truncated or bool(result.truncated)
+    transition.done = transition.done or bool(result.done) or transition.truncated
+    transition.metadata = {**transition.metadata, **(result.metadata or {})}
+    transition.info = result.info
+    transition.ignored = ignored
+    return transition
+
+
+def _number(value: Any) -> bool | int | float:
+    if type(value) in (bool, int, float):
+        return value  # type: ignore[no-any-return]
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidReturnError(
+            f"reward is {type(value).__name__} {value!r:.80}; it must be a number or None"
+        ) from None
+
+
+@dataclass
+class EnvironmentSpec:
+    """An environment to serve: how to make it, and the models it speaks.
+
+    Attributes:
+        factory: Makes one instance; a class, or any callable without arguments.
+        action_cls: The action model, or a union of several.
+        observation_cls: The observation model of `step`.
+        state_cls: The state model.
+        reset_observation_cls: The observation model of `reset`, where it differs.
+        name: The environment's name in routes and messages.
+    """
+
+    factory: Callable[[], Any]
+    action_cls: Any = Action
+    observation_cls: Any = Observation
+    state_cls: type[BaseModel] = State
+    reset_observation_cls: Any = None
+    name: str = ""
+    environment_class: type | None = field(default=None, init=False)
+    _actions: TypeAdapter[Any] = field(init=False, repr=False)
+    _takes_tools: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.factory):
+            raise TypeError(
+                f"an environment class or factory is needed, not {type(self.factory).__name__}: "
+                "each session gets an instance of its own, so pass the class, not an instance"
+            )
+        self.name = self.name or factory_name(self.factory)
+        self.environment_class = class_made_by(self.factory)
+        self._actions = TypeAdapter(self.action_cls)
+        self._takes_tools = self.action_cls in (Action, ListToolsAction, CallToolAction)
+
+    @classmethod
+    def of(
+        cls,
+        factory: Callable[[], Any],
+        action_cls: Any = None,
+        observation_cls: Any = None,
+        *,
+        state_cls: Any = None,
+        reset_observation_cls: Any = None,
+        name: str | None = None,
+    ) -> EnvironmentSpec:
+        """Build a spec; models left out are read off the environment class.
+
+        Raises:
+            TypeError: `factory` is not callable, or its models are nowhere declared.
+        """
+        made = class_made_by(factory) if callable(factory) else None
+        known = models_of(made) if made is not None else (None, None, None)
+        action_cls = action_cls or known[0]
+        observation_cls = observation_cls or known[1]
+        if callable(factory) and (action_cls is None or observation_cls is None):
+            raise TypeError(
+                f"which models does {factory_name(factory)} speak? Subclass "
+                "Environment[MyAction, MyObservation, State], or pass action_cls and "
+                "observation_cls"
+            )
+        return cls(
+            factory,
+            action_cls,
+            observation_cls,
+            state_cls or known[2] or State,
+            reset_observation_cls,
+            name or "",
+        )
+
+    def adopt(self, environment: Any) -> CallPlan:
+        """Note the class of an instance just made, and return how to call it."""
+        self.environment_class = type(environment)
+        return plan_for(type(environment))
+
+    @property
+    def plan(self) -> CallPlan | None:
+        """How to call it; None until the class is known."""
+        return None if self.environment_class is None else plan_for(self.environment_class)
+
+    @property
+    def supports_concurrency(self) -> bool | None:
+        """What the class declares; None until the class is known."""
+        if self.environment_class is None:
+            return None
+        return bool(getattr(self.environment_class, "SUPPORTS_CONCURRENT_SESSIONS", False))
+
+    @property
+    def needs_one_thread(self) -> bool:
+        """All instances must share one thread."""
+        return bool(getattr(self.environment_class, "REQUIRES_SINGLE_THREAD_EXECUTOR", False))
+
+    def decode_action(self, data: Any) -> Any:
+        """Validate the data of an action.
+
+        Raises:
+            InvalidActionError: The action model refuses them; `errors` says why.
+        """
+        if isinstance(data, Action):
+            return data
+        try:
+            if self._takes_tools and isinstance(data, Mapping):
+                if data.get("type") == "list_tools":
+                    return ListToolsAction.model_validate(data)
+                if data.get("type") == "call_tool":
+                    return CallToolAction.model_validate(data)
+            return self._actions.validate_python(data)
+        except ValidationError as error:
+            raise InvalidActionError(error_list(error)) from None
+
+    def action_schema(self) -> dict[str, Any]:
+        """JSON schema of the action."""
+        return self._actions.json_schema()
+
+
+def factory_name(factory: Any) -> str:
+    """Name a factory in messages: its class's or function's own name."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    return str(getattr(factory, "__name__", type(factory).__name__))
+
+
+def class_made_by(factory: Any) -> type | None:
+    """Find the class that `factory` makes, without calling it; None if it does not say."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    if isinstance(factory, type):
+        return factory
+    try:
+        returned = get_type_hints(factory).get("return")
+    except (TypeError, NameError):
+        return None
+    concrete = isinstance(returned, type) and not inspect.isabstract(returned)
+    return returned if concrete and issubclass(returned, Environment) else None
+
+
+def models_of(cls: type) -> tuple[Any, Any, Any]:
+    """Read the action, observation and state models off an environment class.
+
+    They are the parameters of ``Environment[...]``, or else the annotations of `step`.
+    """
+    parameters = type_arguments(cls, Environment)
+    if parameters is None:
+        return _annotated_models(cls)
+    return tuple(parameters)  # type: ignore[return-value]
+
+
+def _annotated_models(cls: type) -> tuple[Any, Any, Any]:
+    plan = plan_for(cls)
+    try:
+        hints = get_type_hints(getattr(cls, plan.step.name))
+    except (TypeError, NameError):
+        return None, None, None
+    names = list(inspect.signature(getattr(cls, plan.step.name)).parameters)
+    action = hints.get(names[1]) if len(names) > 1 else None
+    observation = hints.get("return")
+    if get_origin(observation) is StepResult:
+        (observation,) = get_args(observation)
+    return (
+        action if _is_model(action, Action) else None,
+        observation if _is_model(observation, Observation) else None,
+        None,
+    )
+
+
+def _is_model(annotation: Any, base: type) -> bool:
+    members = get_args(annotation) if get_origin(annotation) in (Union, _UNION) else (annotation,)
+    return bool(members) and all(isinstance(m, type) and issubclass(m, base) for m in members)
+
+
+_UNION = type(int | str)

@@ -1,0 +1,77 @@
+"""Every environment variable that OpenEnv reads, with its meaning; read nowhere else.
+
+| variable | meaning | default |
+| --- | --- | --- |
+| `OPENENV_MODE` | server mode, `simulation` or `production` | `simulation` |
+| `OPENENV_CLIENT_MODE` | client mode, `simulation` or `production` | `simulation` |
+| `OPENENV_TRUST_REMOTE_CODE` | `1`, `true`, `yes`: install packages from a hub unasked | off |
+| `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
+| `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
+
+Environments read variables of their own; their READMEs name them.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+
+__all__ = [
+    "ServerMode",
+    "client_mode",
+    "log_level",
+    "parse_mode",
+    "server_mode",
+    "trusts_remote_code",
+    "web_interface_enabled",
+]
+
+
+class ServerMode(str, Enum):
+    """Simulation offers reset, step and state over HTTP; production offers tools only."""
+
+    SIMULATION = "simulation"
+    PRODUCTION = "production"
+
+
+def parse_mode(mode: ServerMode | str) -> ServerMode:
+    """Read a mode.
+
+    Raises:
+        ValueError: It is none of the modes.
+    """
+    try:
+        return ServerMode(mode.lower() if isinstance(mode, str) else mode)
+    except ValueError:
+        legal = ", ".join(repr(m.value) for m in ServerMode)
+        raise ValueError(f"unknown mode {mode!r}; it must be one of {legal}") from None
+
+
+def server_mode(mode: ServerMode | str | None) -> ServerMode:
+    """The given mode, else that of OPENENV_MODE, else simulation."""
+    return parse_mode(mode or os.environ.get("OPENENV_MODE") or ServerMode.SIMULATION)
+
+
+def client_mode(mode: str | None) -> str:
+    """The given mode, else that of OPENENV_CLIENT_MODE, else simulation."""
+    chosen = mode or os.environ.get("OPENENV_CLIENT_MODE") or ServerMode.SIMULATION
+    return parse_mode(chosen).value
+
+
+def trusts_remote_code() -> bool:
+    """Packages from a hub may be installed without asking."""
+    return _truthy("OPENENV_TRUST_REMOTE_CODE")
+
+
+def web_interface_enabled() -> bool:
+    """The web page is asked for."""
+    return _truthy("ENABLE_WEB_INTERFACE")
+
+
+def log_level() -> str:
+    """The log level of a served environment."""
+    return os.environ.get("OPENENV_LOG_LEVEL", "info").lower()
+
+
+def _truthy(name: str) -> bool:
+    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes")
