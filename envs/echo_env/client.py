@@ -7,6 +7,8 @@ from openenv.types import State
 
 from .models import CallToolAction, EchoAction, EchoObservation, ListToolsAction
 
+__all__ = ["EchoEnv"]
+
 
 class EchoEnv(EnvClient[EchoAction | CallToolAction | ListToolsAction, EchoObservation, State]):
     """Talks to an echo environment.

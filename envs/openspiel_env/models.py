@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from openenv.types import Action, Observation, State
 from pydantic import Field
+
+from openenv.types import Action, Observation, State
 
 __all__ = ["GamePhase", "OpenSpielAction", "OpenSpielObservation", "OpenSpielState"]
 

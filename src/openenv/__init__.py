@@ -102,9 +102,7 @@ def __getattr__(name: str) -> object:
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
-    for distribution in ("openenv", "openenv-core"):
-        try:
-            return version(distribution)
-        except PackageNotFoundError:
-            continue
-    return "0.0.0"
+    try:
+        return version("openenv")
+    except PackageNotFoundError:  # run from its sources
+        return "0.0.0"

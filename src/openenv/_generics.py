@@ -1,10 +1,19 @@
-"""Reading what a class put for the type parameters of a generic base."""
+"""Facts about classes: what they put for a generic base's parameters, and caching by class."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, ForwardRef, TypeVar, get_args, get_origin
 
-__all__ = ["type_arguments"]
+__all__ = ["once_per_class", "type_arguments"]
+
+T = TypeVar("T")
+
+
+def once_per_class(function: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Remember what `function` answers for a class; the least recently used is forgotten."""
+    return functools.lru_cache(maxsize=1024)(function)
 
 
 def type_arguments(cls: type, base: type) -> tuple[Any, ...] | None:

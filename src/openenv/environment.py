@@ -143,9 +143,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         """Do what `reset` does, awaited on the event loop. Override it instead of `reset`."""
         return self.reset(seed=seed, episode_id=episode_id, **kwargs)
 
-    async def step_async(
-        self, action: ActT, timeout_s: float | None = None, **kwargs: Any
-    ) -> ObsT:
+    async def step_async(self, action: ActT, timeout_s: float | None = None, **kwargs: Any) -> ObsT:
         """Do what `step` does, awaited on the event loop. Override it instead of `step`."""
         return self.step(action, timeout_s=timeout_s, **kwargs)
 
@@ -156,9 +154,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
     def get_metadata(self) -> EnvironmentMetadata:
         """Describe the environment to people; shown by `/metadata` and the web page."""
         name = type(self).__name__
-        return EnvironmentMetadata(
-            name=name, description=f"{name} environment", version="1.0.0"
-        )
+        return EnvironmentMetadata(name=name, description=f"{name} environment", version="1.0.0")
 
     # What an author may call from `reset` and `step`; nothing calls these by itself.
 
@@ -169,11 +165,13 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
     def _apply_rubric(self, action: ActT, observation: ObsT) -> float:
         if self.rubric is None:
             return 0.0
-        return self.rubric(action, observation)  # type: ignore[no-any-return]
+        score: float = self.rubric(action, observation)
+        return score
 
     async def _apply_rubric_async(self, action: ActT, observation: ObsT) -> float:
         score: Any = self._apply_rubric(action, observation)
-        return await score if hasattr(score, "__await__") else score
+        result: float = await score if hasattr(score, "__await__") else score
+        return result
 
     def _reset_rubric(self) -> None:
         if self.rubric is not None:

@@ -243,7 +243,7 @@ class ConnectError(OpenEnvError, ConnectionError):
     """No connection to the server could be made."""
 
 
-class SessionLost(OpenEnvError, ConnectionError):  # noqa: N818 - what happened, as in ConnectionLost
+class SessionLost(OpenEnvError, ConnectionError):
     """The session, and with it the running episode, is gone or in an unknown state.
 
     Call `reset()` to begin a new episode.
@@ -258,7 +258,7 @@ else:  # asyncio.TimeoutError became the builtin one in 3.11
         pass
 
 
-class ResponseTimeout(OpenEnvError, _Timeouts):  # noqa: N818
+class ResponseTimeout(OpenEnvError, _Timeouts):
     """The server did not answer within `message_timeout_s`."""
 
 

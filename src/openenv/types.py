@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "Action",
+    "CodeExecResult",
     "EnvironmentMetadata",
     "Observation",
     "Scalar",
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     derived = property
 else:
 
-    class derived(property):  # noqa: N801 - used as a decorator, like `property`
+    class derived(property):
         """A property that the class itself does not show.
 
         A subclass may then declare a model field of the same name: Pydantic looks a field's
@@ -110,6 +111,16 @@ class EnvironmentMetadata(BaseModel):
     version: str | None = None
     author: str | None = None
     documentation_url: str | None = None
+
+
+class CodeExecResult(BaseModel):
+    """What running a piece of code printed, and how it ended: 0 is success."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stdout: str
+    stderr: str
+    exit_code: int
 
 
 @dataclass

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from echo_env import CallToolAction, EchoAction, EchoEnv, ListToolsAction
-from echo_env.server.environment import EchoEnvironment
+from echo_env.server.echo_env_environment import EchoEnvironment
 from openenv.testing import check_environment
 
 

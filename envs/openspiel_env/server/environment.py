@@ -15,7 +15,8 @@ from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
-import pyspiel  # type: ignore[import-not-found,unused-ignore]  # OpenSpiel ships no types
+import pyspiel
+
 from openenv.environment import Environment
 
 from ..models import (
@@ -381,5 +382,4 @@ def _refuse_files(name: str, params: Params) -> None:
 def _did_you_mean(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     close = close or [candidate for candidate in known if name and name in candidate]
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return f"{hint}; known are {', '.join(known)}"
+    return f" (did you mean {close[0]!r}?)" if close else f"; known are {', '.join(known)}"

@@ -36,6 +36,7 @@ __all__ = ["EnvClient"]
 ActT = TypeVar("ActT")
 ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")
+PendingT = TypeVar("PendingT")
 
 
 class EnvClient(Generic[ActT, ObsT, StateT]):
@@ -152,7 +153,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     def with_provider(cls, provider: Provider) -> Self:
         """Start a server by `provider` on first use; closing the client stops it.
 
-            async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
+        async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
         """
         from openenv.client.launch import Launch
 
@@ -365,16 +366,16 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     # ------------------------------------------------------------------ faces
 
-    def _step_answer(
-        self, coroutine: Coroutine[Any, Any, StepResult[ObsT]]
-    ) -> PendingStep[ObsT]:
+    def _step_answer(self, coroutine: Coroutine[Any, Any, StepResult[ObsT]]) -> PendingStep[ObsT]:
         answer = launch(coroutine, self._home, block=self._blocks)
-        # Where no loop runs the result is already there, and is what a PendingStep reads like.
-        return answer if isinstance(answer, StepResult) else PendingStep(answer)  # type: ignore
+        if isinstance(answer, StepResult):  # no loop runs: the result reads like a pending one
+            return cast("PendingStep[ObsT]", answer)
+        return PendingStep(answer)
 
-    def _answer(self, kind: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def _answer(self, kind: Callable[[Any], PendingT], coroutine: Coroutine[Any, Any, Any]) -> PendingT:
         answer = launch(coroutine, self._home, block=self._blocks)
-        return kind(answer) if _is_source(answer) else answer
+        # Where no loop runs the answer is already there, and reads like a pending one.
+        return kind(answer) if _is_source(answer) else cast(PendingT, answer)
 
     async def __aenter__(self) -> Self:
         self._home = asyncio.get_running_loop()
@@ -412,7 +413,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     # latter takes only what has a coroutine's methods.
 
     def __await__(self) -> Generator[Any, None, Self]:
-        return self._answer(Pending, self._connect_async()).__await__()  # type: ignore[no-any-return]
+        return self._answer(Pending, self._connect_async()).__await__()
 
     def send(self, value: Any) -> Any:
         """Run the client as a coroutine that connects; see `asyncio.run`."""
@@ -440,4 +441,3 @@ def _accepted(cls: type, offered: dict[str, Any]) -> dict[str, Any]:
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return offered
     return {name: value for name, value in offered.items() if name in parameters}
-

@@ -6,7 +6,6 @@ or else from the type parameters of ``EnvClient[Action, Observation, State]``.
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from openenv._generics import type_arguments
+from openenv._generics import once_per_class, type_arguments
 from openenv.errors import IgnoredArgumentWarning, ProtocolError
 from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
 from openenv.types import Observation, State, StepResult
@@ -38,7 +37,7 @@ class Models:
     has_metadata: bool
 
 
-@functools.lru_cache(maxsize=256)
+@once_per_class
 def _models(cls: Client) -> Models:
     from openenv.client.client import EnvClient
 
@@ -112,7 +111,7 @@ def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
     return StepResult(observation, reward, done, metadata)
 
 
-@functools.lru_cache(maxsize=256)
+@once_per_class
 def _inherits_truncated(observation: Any) -> bool:
     return all(issubclass(member, Observation) for member in _members(observation))
 

@@ -92,9 +92,11 @@ class PendingStep(StepResult[ObsT]):
         return object.__getattribute__(self, name)
 
     def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(vars(self)["_source"], concurrent.futures.Future):
+            return self is other
         return self.result() == (other.result() if isinstance(other, PendingStep) else other)
 
-    __hash__ = None  # type: ignore[assignment]  # as any dataclass with __eq__
+    __hash__ = object.__hash__  # asyncio.gather keeps what it waits for in a dict
 
     def __repr__(self) -> str:
         if isinstance(vars(self)["_source"], concurrent.futures.Future):

@@ -8,12 +8,12 @@ JSON by Pydantic's serializer, with no dictionary in between.
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from openenv._generics import once_per_class
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -37,7 +37,7 @@ from openenv.protocol.messages import (
 )
 from openenv.types import Observation
 
-__all__ = ["JSONCodec", "error_list", "observation_payload"]
+__all__ = ["JSONCodec", "error_list", "left_out", "observation_payload"]
 
 
 class JSONCodec:
@@ -60,10 +60,8 @@ class JSONCodec:
             )
         message = _parse(frame)
         if type(message) is not dict:
-            raise InvalidMessageError(
-                [_problem("model_type", "A frame is a JSON object", message)]
-            )
-        kind = message.get("type")
+            raise InvalidMessageError([_problem("model_type", "A frame is a JSON object", message)])
+        kind = message.get("type", "")
         model = REQUESTS.get(kind) if isinstance(kind, str) else None
         if model is None:
             raise UnknownMessageTypeError(f"Unknown message type: {kind}")
@@ -178,14 +176,14 @@ def _observation_json(observation: Any) -> bytes:
         return _to_json(observation, "observation")
     cls = type(observation)
     try:
-        return cls.__pydantic_serializer__.to_json(observation, exclude=_left_out(cls))
+        return cls.__pydantic_serializer__.to_json(observation, exclude=left_out(cls))
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise EncodingError(_culprit(observation, error)) from error
 
 
-@lru_cache(maxsize=1024)
-def _left_out(cls: type[BaseModel]) -> set[str]:
-    """Name the fields that travel beside the observation, not in it.
+@once_per_class
+def left_out(cls: type[BaseModel]) -> set[str]:
+    """Name the fields of a model that travel beside the observation, not in it.
 
     A class that declares `truncated` itself keeps it inside, as it always did.
     """
@@ -197,16 +195,21 @@ def _left_out(cls: type[BaseModel]) -> set[str]:
 
 def _culprit(observation: BaseModel, error: Exception) -> str:
     cls = type(observation)
-    for name in cls.model_fields:
-        try:
-            cls.__pydantic_serializer__.to_json(observation, include={name})
-        except (PydanticSerializationError, UnicodeEncodeError):
-            value = getattr(observation, name)
-            return (
-                f"{cls.__name__}.{name} holds {type(value).__name__}, which JSON cannot carry: "
-                f"{error}. Convert it in the environment (array.tolist(), base64, str)."
-            )
-    return f"{cls.__name__} cannot be written as JSON: {error}"
+    name = next((name for name in cls.model_fields if not _is_writable(observation, name)), None)
+    if name is None:
+        return f"{cls.__name__} cannot be written as JSON: {error}"
+    return (
+        f"{cls.__name__}.{name} holds {type(getattr(observation, name)).__name__}, which JSON "
+        f"cannot carry: {error}. Convert it in the environment (array.tolist(), base64, str)."
+    )
+
+
+def _is_writable(observation: BaseModel, name: str) -> bool:
+    try:
+        type(observation).__pydantic_serializer__.to_json(observation, include={name})
+    except (PydanticSerializationError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _to_json(value: Any, what: str) -> bytes:
@@ -220,12 +223,16 @@ def _parse(frame: str | bytes) -> Any:
     try:
         return from_json(frame)
     except ValueError as fast_error:
-        # The standard library's words are what peers of version 0 show; it also takes what
-        # the fast parser refuses (nesting past 200 levels, lone surrogates).
+        # The standard library takes what the fast parser refuses (nesting past 200 levels), and
+        # its words are those that peers of version 0 show.
         try:
-            return json.loads(frame)
+            value = json.loads(frame)
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InvalidJSONError("Invalid JSON: a lone surrogate is no text") from fast_error
         except (ValueError, RecursionError) as error:
             raise InvalidJSONError(f"Invalid JSON: {error}") from fast_error
+        return value
 
 
 def _problem(kind: str, message: str, value: Any) -> dict[str, Any]:

@@ -142,5 +142,3 @@ class ClientConnection:
     def drop(self) -> None:
         """Note that the socket is gone."""
         self.phase = Phase.CLOSED
-
-

@@ -10,8 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 __all__ = [
     "SESSION_COOKIE",
     "SESSION_HEADER",
+    "GetTaskRangeRequest",
+    "GetTaskRequest",
     "HealthResponse",
     "HealthStatus",
+    "ListTasksRequest",
+    "NumTasksRequest",
     "ResetRequest",
     "ResetResponse",
     "SchemaResponse",
@@ -91,3 +95,28 @@ class SchemaResponse(BaseModel):
     @model_serializer(mode="wrap")
     def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {key: value for key, value in handler(self).items() if value is not None}
+
+
+class ListTasksRequest(BaseModel):
+    """Ask for every task of a split."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    split: str
+
+
+class NumTasksRequest(ListTasksRequest):
+    """Ask how many tasks a split has."""
+
+
+class GetTaskRequest(ListTasksRequest):
+    """Ask for one task of a split."""
+
+    index: int
+
+
+class GetTaskRangeRequest(ListTasksRequest):
+    """Ask for the tasks of a split from `start` to before `stop`, as a slice does."""
+
+    start: int | None = None
+    stop: int | None = None

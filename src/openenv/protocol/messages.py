@@ -18,7 +18,7 @@ observation is ``{"observation": {...}, "reward": r, "done": d}`` and, where it 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,6 +33,7 @@ __all__ = [
     "CloseMessage",
     "ErrorReply",
     "ErrorResponse",
+    "IncomingMessage",
     "MCPMessage",
     "MCPReply",
     "MCPResponse",
@@ -94,6 +95,12 @@ class MCPMessage(BaseMessage):
 
     type: Literal["mcp"] = "mcp"
     data: dict[str, Any]
+
+
+# The requests that drive an episode; those to tools are apart.
+IncomingMessage = Annotated[
+    ResetMessage | StepMessage | StateMessage | CloseMessage, Field(discriminator="type")
+]
 
 
 class ObservationResponse(BaseModel):

@@ -51,7 +51,7 @@ class ContainerProvider(ABC):
             ProviderTimeout: It did not answer within `timeout_s` seconds.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most providers hold nothing
         """Release what the provider itself holds. Safe to repeat."""
 
     def __enter__(self) -> Self:

@@ -97,9 +97,7 @@ class ServerProcess:
         except OSError as error:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise ProviderError(f"{command[0]} could not be started: {error}") from error
-        self._backstop = weakref.finalize(
-            self, _kill_group, self._process.pid, str(self.directory)
-        )
+        self._backstop = weakref.finalize(self, _kill_group, self._process.pid, str(self.directory))
 
     @property
     def pid(self) -> int:

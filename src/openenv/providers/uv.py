@@ -95,7 +95,9 @@ class UVProvider(RuntimeProvider):
         return Path(self._clone)
 
     def _cloned(self, source: str) -> str:
-        url, at, ref = source.rpartition("@") if "@" in source.rsplit("/", 1)[-1] else (source, "", "")
+        url, at, ref = (
+            source.rpartition("@") if "@" in source.rsplit("/", 1)[-1] else (source, "", "")
+        )
         directory = tempfile.mkdtemp(prefix="openenv-clone-")
         command = ["git", "clone", "--depth", "1", *(["--branch", ref] if at else [])]
         try:

@@ -126,9 +126,7 @@ class HTTPEnvServer:
         """Describe one session; None if there is none of this id."""
         return self.manager.info(session_id)
 
-    def register_routes(
-        self, app: FastAPI, mode: ServerMode | str = ServerMode.SIMULATION
-    ) -> None:
+    def register_routes(self, app: FastAPI, mode: ServerMode | str = ServerMode.SIMULATION) -> None:
         """Add the routes to `app`, and close all sessions when `app` shuts down.
 
         Raises:

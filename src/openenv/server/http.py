@@ -49,7 +49,9 @@ def error_response(error: Exception) -> Response:
 def control_routes(manager: SessionManager) -> APIRouter:
     """Build the routes that drive an episode; production mode leaves them out."""
     router = APIRouter()
-    state_schema = {200: {"content": {JSON: {"schema": manager.spec.state_cls.model_json_schema()}}}}
+    state_schema = {
+        200: {"content": {JSON: {"schema": manager.spec.state_cls.model_json_schema()}}}
+    }
 
     @router.post("/reset", tags=["Environment Control"], response_model=ResetResponse)
     async def reset(request: Request, body: ResetRequest | None = Body(default=None)) -> Response:
@@ -144,5 +146,3 @@ def _transition_response(transition: Transition) -> Response:
         transition.reward = float(transition.reward)
     body = observation_payload(transition, empty_metadata=b',"metadata":null')
     return Response(body, media_type=JSON)
-
-

@@ -101,7 +101,9 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise TargetError(f"there is no module {error.name!r} to import {name!r} from") from error
+            raise TargetError(
+                f"there is no module {error.name!r} to import {name!r} from"
+            ) from error
         raise
 
 

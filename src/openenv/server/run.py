@@ -8,6 +8,7 @@ parent is gone.
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import signal
 import socket
@@ -19,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import uvicorn.config
 
 from openenv.server.loading import TargetError, load_target
 from openenv.settings import log_level
 
-__all__ = ["serve", "serve_from_command_line", "target_app"]
+__all__ = ["bind", "serve", "serve_from_command_line", "target_app"]
 
 # The largest frame either side takes; the client's default is the same.
 MAX_MESSAGE_BYTES = 100 * 2**20
@@ -62,10 +64,14 @@ def serve(
         workers: Processes. Each has sessions of its own.
         reload: Restart when files change.
         reload_dirs: Where to look for changes.
+
+    Raises:
+        SystemExit: The server did not start; its log says why.
     """
     options: dict[str, Any] = {
         "host": host,
         "port": port,
+        "log_config": _log_config(),
         "log_level": log_level(),
         "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_per_message_deflate": False,
@@ -81,6 +87,15 @@ def serve(
         return
     server = uvicorn.Server(uvicorn.Config(app, **options))
     server.run(sockets=None if bound is None else [bound])
+    if not server.started:
+        raise SystemExit(1)
+
+
+def _log_config() -> dict[str, Any]:
+    """uvicorn's, but with every line on stderr."""
+    config = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["handlers"]["access"]["stream"] = "ext://sys.stderr"
+    return config
 
 
 def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000) -> None:
@@ -106,7 +121,7 @@ def _main(argv: Sequence[str] | None = None) -> int:
     if arguments.lifeline_fd is not None:
         _end_with_parent(arguments.lifeline_fd)
     sys.path.insert(0, str(Path(arguments.app_dir)))
-    bound = _bind(arguments.host, arguments.port)
+    bound = bind(arguments.host, arguments.port)
     if arguments.report_fd is not None:
         with os.fdopen(arguments.report_fd, "w") as report:
             report.write(f"{bound.getsockname()[1]}\n")
@@ -131,7 +146,16 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """Take a port before anything is served on it.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 takes a free one.
+
+    Raises:
+        OSError: The port is in use, or the address is none of this machine's.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

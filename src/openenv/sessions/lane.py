@@ -63,7 +63,7 @@ def _outcome(
 ) -> tuple[Any, BaseException | None]:
     try:
         return function(*arguments), None
-    except BaseException as error:  # noqa: BLE001 - it is the caller's to handle
+    except BaseException as error:
         return None, contain(error)
 
 
@@ -80,9 +80,7 @@ def contain(error: BaseException) -> Exception:
     return contained
 
 
-def _settle(
-    future: asyncio.Future[Any], result: Any, error: BaseException | None
-) -> None:
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.cancelled():
         return
     if error is None:

@@ -179,9 +179,7 @@ class SessionManager:
             raise SessionCreationError("the server is shutting down")
         if not throwaway:
             await self._make_room()
-        session = Session(
-            self.spec, shared_worker=self._shared_worker, is_throwaway=throwaway
-        )
+        session = Session(self.spec, shared_worker=self._shared_worker, is_throwaway=throwaway)
         self._sessions[session.id] = session
         opening = asyncio.create_task(session.open())
         try:
@@ -316,7 +314,7 @@ def _probe(spec: EnvironmentSpec) -> None:
             environment = spec.factory()
             spec.adopt(environment)
             environment.close()
-        except BaseException as error:  # noqa: BLE001 - handed to the caller
+        except BaseException as error:
             failure.append(error)
 
     thread = threading.Thread(target=probe, name="openenv-probe")

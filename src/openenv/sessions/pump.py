@@ -29,7 +29,7 @@ NORMAL_CLOSURE = 1000  # RFC 6455, section 7.4.1
 QUEUED_FRAMES = 64
 
 
-class ChannelClosed(Exception):  # noqa: N818
+class ChannelClosed(Exception):
     """The other side is gone."""
 
 

@@ -102,6 +102,7 @@ class Session:
         self._born = self.last_activity = time.monotonic()
         self.step_count = 0
         self.attachments = 0
+        self.close_error: Exception | None = None
         self._shared_worker = shared_worker
         self._environment: Any = None
         self._plan: CallPlan | None = None
@@ -166,7 +167,8 @@ class Session:
                     close = getattr(self._environment, self._plan.close.name, None)
                     if close is not None:
                         await self._lane.run(close)
-                except Exception:
+                except Exception as error:
+                    self.close_error = error
                     logger.exception("close() of session %s failed", self.id)
                 self._environment = None
                 self._lane.release()

@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from openenv._generics import type_arguments
+from openenv._generics import once_per_class, type_arguments
 from openenv.environment import Environment
 from openenv.errors import (
     InvalidActionError,
@@ -85,7 +85,7 @@ class CallPlan:
         return self.step.is_async or self.reset.is_async
 
 
-@functools.lru_cache(maxsize=256)
+@once_per_class
 def plan_for(cls: type) -> CallPlan:
     """Work out how to call the methods of `cls`."""
     for name in ("reset", "step"):
@@ -139,9 +139,7 @@ def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transit
 
 def _from_result(result: StepResult[Any], ignored: tuple[str, ...]) -> Transition:
     inner = result.observation
-    transition = (
-        normalise(inner, "step") if isinstance(inner, Observation) else Transition(inner)
-    )
+    transition = normalise(inner, "step") if isinstance(inner, Observation) else Transition(inner)
     if result.reward is not None:
         transition.reward = _number(result.reward)
     transition.truncated = transition.truncated or bool(result.truncated)
@@ -294,8 +292,9 @@ def class_made_by(factory: Any) -> type | None:
         returned = get_type_hints(factory).get("return")
     except (TypeError, NameError):
         return None
-    concrete = isinstance(returned, type) and not inspect.isabstract(returned)
-    return returned if concrete and issubclass(returned, Environment) else None
+    if not isinstance(returned, type) or inspect.isabstract(returned):
+        return None
+    return returned if issubclass(returned, Environment) else None
 
 
 def models_of(cls: type) -> tuple[Any, Any, Any]:
@@ -306,7 +305,8 @@ def models_of(cls: type) -> tuple[Any, Any, Any]:
     parameters = type_arguments(cls, Environment)
     if parameters is None:
         return _annotated_models(cls)
-    return tuple(parameters)  # type: ignore[return-value]
+    action, observation, state = parameters
+    return action, observation, state
 
 
 def _annotated_models(cls: type) -> tuple[Any, Any, Any]:

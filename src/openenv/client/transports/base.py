@@ -7,7 +7,7 @@ from typing import Protocol
 __all__ = ["Transport", "TransportClosed"]
 
 
-class TransportClosed(Exception):  # noqa: N818
+class TransportClosed(Exception):
     """The connection is gone; `code` is the close code of RFC 6455 where one came."""
 
     def __init__(self, reason: str, code: int | None = None) -> None:

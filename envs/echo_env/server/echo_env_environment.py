@@ -106,9 +106,7 @@ def _list_tools() -> ListToolsObservation:
 def _call_tool(action: CallToolAction) -> CallToolObservation:
     tool = TOOLS.get(action.tool_name)
     if tool is None:
-        return _failed(
-            action, ToolErrorType.TOOL_NOT_FOUND, f"Unknown tool: {action.tool_name!r}"
-        )
+        return _failed(action, ToolErrorType.TOOL_NOT_FOUND, f"Unknown tool: {action.tool_name!r}")
     arguments = dict(action.arguments)
     message = arguments.pop("message", None)
     if not isinstance(message, str) or arguments:

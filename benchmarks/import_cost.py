@@ -1,0 +1,282 @@
+"""What it costs to import the client, and to install it, beside the public package.
+
+    python benchmarks/import_cost.py --peer .peer/bin/python --install
+
+Every import runs in a fresh interpreter. One round runs each of them once, rounds follow each
+other, and a first round that fills the caches is not counted; so whatever else the machine does
+meets all of them alike. Times are of the whole process, from its start to its end. An install is
+what pip puts into an empty virtual environment, pip and setuptools not counted.
+
+Prints a table, or JSON with ``--json``; writes ``results/import_cost.json`` and its section of
+``RESULTS.md`` beside this file. The exit status is 1 if a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+OURS, PEER = "ours", "public 0.10"
+
+# The whole of what a target compares: our statement, and what a user of the peer writes for it.
+CLIENT = "from openenv import EnvClient"
+PEER_CLIENT = "from openenv.core import EnvClient"
+STATEMENTS = (
+    (OURS, "pass"),
+    (OURS, "from pydantic import BaseModel"),
+    (OURS, CLIENT),
+    (OURS, PEER_CLIENT),
+    (PEER, PEER_CLIENT),
+    (PEER, "from openenv import GenericEnvClient"),
+)
+
+TIME_TARGET, MODULES_TARGET = 1 / 20, 1 / 8
+DISTRIBUTIONS_TARGET, MEGABYTES_TARGET = 40, 90
+
+COUNT_MODULES = "import sys; print(len(sys.modules))"
+MEASURE_INSTALL = """
+import importlib.metadata as metadata, json
+counted = [d for d in metadata.distributions() if d.name not in ("pip", "setuptools", "wheel")]
+paths = {f.locate().resolve() for d in counted for f in d.files or ()}
+size = sum(p.stat().st_size for p in paths if p.is_file())
+print(json.dumps({"distributions": len({d.name for d in counted}), "megabytes": size / 1e6}))
+"""
+VERSION = "import importlib.metadata as metadata; print(metadata.version('openenv'))"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One statement, measured."""
+
+    whose: str
+    statement: str
+    median_ms: float
+    best_ms: float
+    modules: int
+
+
+@dataclass(frozen=True)
+class Install:
+    """What an install put into an empty environment; sizes in millions of bytes."""
+
+    whose: str
+    distributions: int
+    megabytes: float
+
+
+@dataclass(frozen=True)
+class Target:
+    """A limit that a figure has to stay under."""
+
+    what: str
+    measured: float
+    limit: float
+
+    @property
+    def is_met(self) -> bool:
+        return self.measured <= self.limit
+
+
+class Interpreter:
+    """A Python of one side; ours sees this checkout first, the peer's sees nothing of it."""
+
+    def __init__(self, whose: str, executable: Path) -> None:
+        self.whose = whose
+        self.executable = executable.absolute()  # resolved, a venv's link would lose its venv
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        self._environment = kept | ({"PYTHONPATH": str(ROOT / "src")} if whose == OURS else {})
+
+    def run(self, code: str) -> str:
+        done = subprocess.run(
+            [self.executable, "-c", code],
+            env=self._environment,
+            cwd=tempfile.gettempdir(),
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return done.stdout
+
+    def time_ms(self, statement: str) -> float:
+        began = time.perf_counter()
+        self.run(statement)
+        return (time.perf_counter() - began) * 1e3
+
+    def modules(self, statement: str) -> int:
+        return int(self.run(f"{statement}\n{COUNT_MODULES}"))
+
+    def install(self) -> Install:
+        return Install(self.whose, **json.loads(self.run(MEASURE_INSTALL)))
+
+
+def measure_imports(
+    interpreters: dict[str, Interpreter], rounds: int, progress: Callable[[str], None]
+) -> list[Import]:
+    times: dict[tuple[str, str], list[float]] = {subject: [] for subject in STATEMENTS}
+    for number in range(rounds + 1):
+        progress(f"round {number} of {rounds}")
+        for whose, statement in STATEMENTS:
+            took = interpreters[whose].time_ms(statement)
+            if number:
+                times[whose, statement].append(took)
+    return [
+        Import(
+            whose,
+            statement,
+            statistics.median(taken),
+            min(taken),
+            interpreters[whose].modules(statement),
+        )
+        for (whose, statement), taken in times.items()
+    ]
+
+
+def measure_fresh_install(progress: Callable[[str], None]) -> Install:
+    """Install this checkout, without extras, into an empty environment, and measure that."""
+    with tempfile.TemporaryDirectory() as directory:
+        progress("installing into a fresh environment")
+        venv.create(directory, with_pip=True)
+        python = Path(directory) / "bin" / "python"
+        subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", ROOT],
+            check=True,
+            stdout=sys.stderr,
+        )
+        return Interpreter(OURS, python).install()
+
+
+def targets(imports: list[Import], installs: list[Install]) -> Iterator[Target]:
+    ours = _find(imports, OURS, CLIENT)
+    peer = _find(imports, PEER, PEER_CLIENT)
+    yield Target("time of the import, to the peer's", ours.median_ms / peer.median_ms, TIME_TARGET)
+    yield Target("modules it loads, to the peer's", ours.modules / peer.modules, MODULES_TARGET)
+    for install in installs:
+        if install.whose == OURS:
+            yield Target("distributions", install.distributions, DISTRIBUTIONS_TARGET)
+            yield Target("megabytes", install.megabytes, MEGABYTES_TARGET)
+
+
+def _find(imports: list[Import], whose: str, statement: str) -> Import:
+    return next(i for i in imports if (i.whose, i.statement) == (whose, statement))
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+    }
+
+
+def to_markdown(report: dict[str, Any]) -> str:
+    peer = _find([Import(**i) for i in report["imports"]], PEER, PEER_CLIENT)
+    lines = [
+        f"openenv {report['versions'][OURS]} beside the public package "
+        f"{report['versions'][PEER]}; Python {report['machine']['python']}, "
+        f"{report['machine']['system']}, {report['machine']['cpus']} CPUs, "
+        f"{report['rounds']} interleaved rounds, {report['date']}.",
+        "",
+        "| whose | statement | median ms | best ms | modules | of the peer's time |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for row in (Import(**i) for i in report["imports"]):
+        lines.append(
+            f"| {row.whose} | `{row.statement}` | {row.median_ms:.0f} | {row.best_ms:.0f} "
+            f"| {row.modules} | 1/{peer.median_ms / row.median_ms:.1f} |"
+        )
+    lines += ["", "| whose | distributions | MB |", "| --- | ---: | ---: |"]
+    for install in (Install(**i) for i in report["installs"]):
+        lines.append(f"| {install.whose} | {install.distributions} | {install.megabytes:.1f} |")
+    lines += ["", "| target | measured | limit | |", "| --- | ---: | ---: | --- |"]
+    for target in report["targets"]:
+        verdict = "met" if target["met"] else "MISSED"
+        lines.append(
+            f"| {target['what']} | {_figure(target['measured'])} | {_figure(target['limit'])} "
+            f"| {verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def _figure(value: float) -> str:
+    return f"1/{1 / value:.1f}" if value < 1 else f"{value:g}" if value == int(value) else f"{value:.1f}"
+
+
+def write_section(path: Path, name: str, text: str) -> None:
+    """Put `text` under the heading `name` of a Markdown file, in place of what stood there."""
+    old = path.read_text(encoding="utf-8") if path.exists() else "# Results\n"
+    before, _, rest = old.partition(f"\n## {name}\n")
+    _, heading, after = rest.partition("\n## ")
+    path.write_text(
+        f"{before.rstrip()}\n\n## {name}\n\n{text}\n" + (heading + after), encoding="utf-8"
+    )
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="our Python")
+    parser.add_argument(
+        "--peer",
+        type=Path,
+        default=ROOT / ".peer" / "bin" / "python",
+        help="Python of a virtual environment that holds the public package alone",
+    )
+    parser.add_argument("--rounds", type=int, default=10, help="rounds to count (%(default)s)")
+    parser.add_argument("--install", action="store_true", help="measure a fresh install too")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = _parse()
+    interpreters = {
+        OURS: Interpreter(OURS, options.python),
+        PEER: Interpreter(PEER, options.peer),
+    }
+
+    def progress(words: str) -> None:
+        print(words, file=sys.stderr)
+
+    imports = measure_imports(interpreters, options.rounds, progress)
+    installs = [interpreters[PEER].install()]
+    if options.install:
+        installs.insert(0, measure_fresh_install(progress))
+    found = list(targets(imports, installs))
+    report = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "versions": {
+            OURS: interpreters[OURS].run("import openenv; print(openenv.__version__)").strip(),
+            PEER: interpreters[PEER].run(VERSION).strip(),
+        },
+        "rounds": options.rounds,
+        "imports": [asdict(i) for i in imports],
+        "installs": [asdict(i) for i in installs],
+        "targets": [asdict(t) | {"met": t.is_met} for t in found],
+    }
+    as_json = json.dumps(report, indent=2)
+    as_markdown = to_markdown(report)
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    (results / "import_cost.json").write_text(f"{as_json}\n", encoding="utf-8")
+    write_section(HERE / "RESULTS.md", "Cost of an import", as_markdown)
+    print(as_json if options.json else as_markdown)
+    return 0 if all(target.is_met for target in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The command line: `openenv`, or `python -m openenv.cli`."""

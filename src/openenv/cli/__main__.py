@@ -1,0 +1,63 @@
+"""The commands of `openenv`, put together. Nothing that is slow to import is imported here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import openenv
+from openenv.cli._console import INTERRUPTED, MISUSED, CommandError, report
+from openenv.cli.commands.demo import demo
+from openenv.cli.commands.init import init
+from openenv.cli.commands.serve import serve
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="openenv",
+    help="Make, serve and try environments that AI agents learn in.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"openenv {openenv.__version__}")
+        raise typer.Exit()
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(MISUSED)
+
+
+app.command()(init)
+app.command()(serve)
+app.command()(demo)
+
+
+def main() -> None:
+    """Run the command line. It exits 0; 1 if a command failed; 2 if it was misused; or 130."""
+    try:
+        app(prog_name="openenv")
+    except CommandError as error:
+        report(error)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""`openenv serve`: an environment on a port of this machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pkgutil
+import socket
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any
+
+import typer
+
+from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
+
+__all__ = ["serve"]
+
+ANY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+def serve(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A directory with an openenv.yaml, the name of an installed environment "
+            "package, a Python file, or module:attribute.",
+            metavar="TARGET",
+        ),
+    ] = ".",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0 takes a free one.")
+    ] = 8000,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when files change.")] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes; each has sessions of its own.")
+    ] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
+    ] = False,
+) -> None:
+    """Serve an environment over WebSocket and HTTP."""
+    if reload and workers > 1:
+        raise CommandError(
+            "--reload and --workers exclude each other",
+            hint="use --reload while you write the environment, --workers when you run it",
+            exit_code=MISUSED,
+        )
+    sys.path.insert(0, str(Path.cwd()))
+    application = _load(target)
+    bound = _listen(host, port)
+    url = f"http://{_reachable(host)}:{bound.getsockname()[1]}"
+    _announce(target, url, host, workers)
+    if as_json:
+        emit({"url": url, "pid": os.getpid(), "target": target})
+    _run(target if reload or workers > 1 else application, bound, host, workers, reload)
+
+
+def _run(application: Any, bound: socket.socket, host: str, workers: int, reload: bool) -> None:
+    from openenv.server import run
+
+    if not isinstance(application, str):
+        run.serve(application, host=host, bound=bound)
+        return
+    # Other processes load the target, and their supervisor takes the port by itself.
+    port = bound.getsockname()[1]
+    bound.close()
+    run.serve(
+        application,
+        host=host,
+        port=port,
+        workers=workers,
+        reload=reload,
+        reload_dirs=[str(_sources(application))] if reload else (),
+    )
+
+
+def _sources(target: str) -> Path:
+    """The directory whose files make up a target that has been loaded."""
+    name = target.partition(":")[0]
+    if Path(name).exists():
+        return Path(name).resolve() if Path(name).is_dir() else Path(name).resolve().parent
+    file = sys.modules[name].__file__
+    return Path(file).parent if file else Path.cwd()
+
+
+# ------------------------------------------------------------------ what is served
+
+
+def _load(target: str) -> Any:
+    from openenv.server.loading import TargetError, load_target
+
+    try:
+        return load_target(target)
+    except TargetError as error:
+        raise CommandError(str(error), hint=_other_targets(target)) from error
+    except Exception as error:  # whatever the environment's own code raises
+        say("".join(_own_traceback(error)))
+        raise CommandError(
+            f"{target} could not be loaded: {type(error).__name__}: {error}",
+            hint=_missing_module(error),
+        ) from error
+
+
+def _own_traceback(error: Exception) -> list[str]:
+    """The traceback from where it leaves this package and Python's import machinery."""
+    ours = str(Path(__file__).parents[2])
+    here: TracebackType | None = error.__traceback__
+    while here is not None:
+        file = here.tb_frame.f_code.co_filename
+        if not file.startswith((ours, "<frozen ", str(Path(os.__file__).parent / "importlib"))):
+            break
+        here = here.tb_next
+    return traceback.format_exception(type(error), error, here)
+
+
+def _missing_module(error: Exception) -> str | None:
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    return f"install what it needs: pip install -e DIRECTORY, or pip install {error.name}"
+
+
+def _other_targets(target: str) -> str:
+    known = sorted({*_environments_nearby(target), *_installed_environments()})
+    wrong = target.partition(":")[0].rstrip("/")
+    listed = ", ".join(known[:8])
+    return did_you_mean(wrong, known) or (
+        f"environments found here: {listed}" if known else "make one: openenv init my_env"
+    )
+
+
+def _environments_nearby(target: str) -> Iterator[str]:
+    here = Path.cwd()
+    for directory in (here, here / "envs", Path(target).parent):
+        for manifest in directory.glob("*/openenv.yaml"):
+            yield os.path.relpath(manifest.parent, here)
+
+
+def _installed_environments() -> Iterator[str]:
+    return (m.name for m in pkgutil.iter_modules() if m.ispkg and m.name.endswith("_env"))
+
+
+# ------------------------------------------------------------------ where it is served
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    from openenv.server.run import LISTEN_BACKLOG, bind
+
+    try:
+        bound = bind(host, port)
+        bound.listen(LISTEN_BACKLOG)  # from here on a client waits instead of being refused
+    except OSError as error:
+        raise _no_port(error, host, port) from error
+    return bound
+
+
+def _no_port(error: OSError, host: str, port: int) -> CommandError:
+    if error.errno == errno.EADDRINUSE:
+        return CommandError(
+            f"port {port} of {host} is in use",
+            hint=f"take another: --port {min(port + 1, 65535)}, or --port 0 for any free one",
+        )
+    if error.errno == errno.EACCES:
+        return CommandError(
+            f"port {port} is not for you to take: {error.strerror}",
+            hint="ports below 1024 need privileges; take a higher one with --port",
+        )
+    return CommandError(
+        f"cannot listen on {host}: {error.strerror}",
+        hint="--host 127.0.0.1 is for this machine, --host 0.0.0.0 for everybody who reaches it",
+    )
+
+
+def _reachable(host: str) -> str:
+    """The name by which this machine reaches a server that listens on `host`."""
+    if host in ANY_ADDRESS:
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+# ------------------------------------------------------------------ what is said
+
+
+def _announce(target: str, url: str, host: str, workers: int) -> None:
+    from rich.panel import Panel
+    from rich.text import Text
+
+    rows = [
+        ("serving", target),
+        ("url", url + (", open to the network" if host in ANY_ADDRESS else "")),
+        ("docs", f"{url}/docs"),
+        ("health", f"{url}/health"),
+        ("session", f"ws{url.removeprefix('http')}/ws"),
+    ]
+    text = Text("\n").join(Text.assemble((f"{name:<9}", "dim"), value) for name, value in rows)
+    text.append("\n\n" + _client_snippet(url))
+    stderr().print(Panel.fit(text, title="OpenEnv", border_style="green"))
+    if workers > 1:
+        say(
+            f"warning: each of the {workers} workers has sessions of its own. A WebSocket stays "
+            "with its worker; sessions over HTTP need --workers 1.",
+            style="yellow",
+        )
+
+
+def _client_snippet(url: str) -> str:
+    module, name = _client()
+    return (
+        f"from {module} import {name}\n"
+        f'with {name}(base_url="{url}") as env: print(env.reset().observation)'
+    )
+
+
+def _client() -> tuple[str, str]:
+    """The environment's own client, if importing the environment has defined one."""
+    from openenv.client import EnvClient
+
+    for cls in EnvClient.__subclasses__():
+        package = cls.__module__.rpartition(".")[0]
+        if package.partition(".")[0] != "openenv":
+            offered = getattr(sys.modules.get(package), cls.__name__, None) is cls
+            return (package if offered else cls.__module__), cls.__name__
+    return "openenv", "GenericEnvClient"

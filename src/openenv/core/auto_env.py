@@ -1,0 +1,6 @@
+"""The old path `openenv.core.auto_env`; written by scripts/mirrors.py."""
+
+from openenv.auto.auto_action import AutoAction as AutoAction
+from openenv.auto.auto_env import AutoEnv as AutoEnv
+
+__all__ = ["AutoAction", "AutoEnv"]

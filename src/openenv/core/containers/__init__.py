@@ -1,0 +1,14 @@
+"""The old path `openenv.core.containers`; written by scripts/mirrors.py."""
+
+from typing import TYPE_CHECKING
+
+from openenv._lazy import lazy
+
+if TYPE_CHECKING:
+    from openenv.core.containers import runtime as runtime
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {},
+        submodules=["runtime"],
+    )

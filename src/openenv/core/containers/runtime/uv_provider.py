@@ -1,0 +1,5 @@
+"""The old path `openenv.core.containers.runtime.uv_provider`; written by scripts/mirrors.py."""
+
+from openenv.providers.uv import UVProvider as UVProvider
+
+__all__ = ["UVProvider"]

@@ -1,0 +1,219 @@
+"""The old path `openenv.core.env_server`; written by scripts/mirrors.py."""
+
+from typing import TYPE_CHECKING
+
+from openenv._lazy import lazy
+
+__all__ = [
+    "Action",
+    "BaseMessage",
+    "CallToolAction",
+    "CallToolObservation",
+    "CompositeTransform",
+    "ConcurrencyConfig",
+    "ConcurrencyConfigurationError",
+    "Environment",
+    "EnvironmentFactoryError",
+    "GetEndpointConfig",
+    "GetTaskRangeRequest",
+    "GetTaskRequest",
+    "HTTPEnvServer",
+    "HealthResponse",
+    "HealthStatus",
+    "JsonRpcError",
+    "JsonRpcErrorCode",
+    "JsonRpcRequest",
+    "JsonRpcResponse",
+    "ListTasksRequest",
+    "ListToolsAction",
+    "ListToolsObservation",
+    "McpMethod",
+    "Message",
+    "ModelTokenizer",
+    "NullTransform",
+    "NumTasksRequest",
+    "Observation",
+    "OpenEnvError",
+    "RESERVED_TOOL_NAMES",
+    "SchemaResponse",
+    "ServerCapacityStatus",
+    "ServerMode",
+    "SessionCapacityError",
+    "SessionCreationError",
+    "SessionInfo",
+    "SessionNotFoundError",
+    "State",
+    "TaskProvider",
+    "Tool",
+    "ToolError",
+    "ToolErrorType",
+    "Transform",
+    "WSCloseMessage",
+    "WSErrorCode",
+    "WSErrorResponse",
+    "WSIncomingMessage",
+    "WSMCPMessage",
+    "WSMCPResponse",
+    "WSObservationResponse",
+    "WSResetMessage",
+    "WSStateMessage",
+    "WSStateResponse",
+    "WSStepMessage",
+    "create_app",
+    "create_fastapi_app",
+    "deserialize_action",
+    "deserialize_action_with_preprocessing",
+    "serialize_observation",
+]
+
+if TYPE_CHECKING:
+    from openenv.chat import Message as Message
+    from openenv.chat import ModelTokenizer as ModelTokenizer
+    from openenv.core.env_server.mcp_types import WSMCPMessage as WSMCPMessage
+    from openenv.core.env_server.mcp_types import WSMCPResponse as WSMCPResponse
+    from openenv.core.env_server.types import WSCloseMessage as WSCloseMessage
+    from openenv.core.env_server.types import WSErrorCode as WSErrorCode
+    from openenv.core.env_server.types import WSErrorResponse as WSErrorResponse
+    from openenv.core.env_server.types import WSIncomingMessage as WSIncomingMessage
+    from openenv.core.env_server.types import WSObservationResponse as WSObservationResponse
+    from openenv.core.env_server.types import WSResetMessage as WSResetMessage
+    from openenv.core.env_server.types import WSStateMessage as WSStateMessage
+    from openenv.core.env_server.types import WSStateResponse as WSStateResponse
+    from openenv.core.env_server.types import WSStepMessage as WSStepMessage
+    from openenv.environment import CompositeTransform as CompositeTransform
+    from openenv.environment import Environment as Environment
+    from openenv.environment import NullTransform as NullTransform
+    from openenv.environment import Transform as Transform
+    from openenv.errors import ConcurrencyConfigurationError as ConcurrencyConfigurationError
+    from openenv.errors import EnvironmentFactoryError as EnvironmentFactoryError
+    from openenv.errors import OpenEnvError as OpenEnvError
+    from openenv.errors import SessionCapacityError as SessionCapacityError
+    from openenv.errors import SessionCreationError as SessionCreationError
+    from openenv.errors import SessionNotFoundError as SessionNotFoundError
+    from openenv.mcp.types import CallToolAction as CallToolAction
+    from openenv.mcp.types import CallToolObservation as CallToolObservation
+    from openenv.mcp.types import JsonRpcError as JsonRpcError
+    from openenv.mcp.types import JsonRpcErrorCode as JsonRpcErrorCode
+    from openenv.mcp.types import JsonRpcRequest as JsonRpcRequest
+    from openenv.mcp.types import JsonRpcResponse as JsonRpcResponse
+    from openenv.mcp.types import ListToolsAction as ListToolsAction
+    from openenv.mcp.types import ListToolsObservation as ListToolsObservation
+    from openenv.mcp.types import McpMethod as McpMethod
+    from openenv.mcp.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
+    from openenv.mcp.types import Tool as Tool
+    from openenv.mcp.types import ToolError as ToolError
+    from openenv.mcp.types import ToolErrorType as ToolErrorType
+    from openenv.protocol.http import GetTaskRangeRequest as GetTaskRangeRequest
+    from openenv.protocol.http import GetTaskRequest as GetTaskRequest
+    from openenv.protocol.http import HealthResponse as HealthResponse
+    from openenv.protocol.http import HealthStatus as HealthStatus
+    from openenv.protocol.http import ListTasksRequest as ListTasksRequest
+    from openenv.protocol.http import NumTasksRequest as NumTasksRequest
+    from openenv.protocol.http import SchemaResponse as SchemaResponse
+    from openenv.protocol.messages import BaseMessage as BaseMessage
+    from openenv.protocol.serialization import deserialize_action as deserialize_action
+    from openenv.protocol.serialization import (
+        deserialize_action_with_preprocessing as deserialize_action_with_preprocessing,
+    )
+    from openenv.protocol.serialization import serialize_observation as serialize_observation
+    from openenv.server.app import HTTPEnvServer as HTTPEnvServer
+    from openenv.server.app import create_app as create_app
+    from openenv.server.app import create_fastapi_app as create_fastapi_app
+    from openenv.server.endpoints import GetEndpointConfig as GetEndpointConfig
+    from openenv.sessions.manager import ConcurrencyConfig as ConcurrencyConfig
+    from openenv.sessions.manager import ServerCapacityStatus as ServerCapacityStatus
+    from openenv.sessions.session import SessionInfo as SessionInfo
+    from openenv.settings import ServerMode as ServerMode
+    from openenv.tasks.provider import TaskProvider as TaskProvider
+    from openenv.types import Action as Action
+    from openenv.types import Observation as Observation
+    from openenv.types import State as State
+    from openenv.core.env_server import base_transforms as base_transforms
+    from openenv.core.env_server import exceptions as exceptions
+    from openenv.core.env_server import http_server as http_server
+    from openenv.core.env_server import interfaces as interfaces
+    from openenv.core.env_server import mcp_types as mcp_types
+    from openenv.core.env_server import route_config as route_config
+    from openenv.core.env_server import serialization as serialization
+    from openenv.core.env_server import types as types
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "openenv.chat": ["Message", "ModelTokenizer"],
+            "openenv.core.env_server.mcp_types": ["WSMCPMessage", "WSMCPResponse"],
+            "openenv.core.env_server.types": [
+                "WSCloseMessage",
+                "WSErrorCode",
+                "WSErrorResponse",
+                "WSIncomingMessage",
+                "WSObservationResponse",
+                "WSResetMessage",
+                "WSStateMessage",
+                "WSStateResponse",
+                "WSStepMessage",
+            ],
+            "openenv.environment": [
+                "CompositeTransform",
+                "Environment",
+                "NullTransform",
+                "Transform",
+            ],
+            "openenv.errors": [
+                "ConcurrencyConfigurationError",
+                "EnvironmentFactoryError",
+                "OpenEnvError",
+                "SessionCapacityError",
+                "SessionCreationError",
+                "SessionNotFoundError",
+            ],
+            "openenv.mcp.types": [
+                "CallToolAction",
+                "CallToolObservation",
+                "JsonRpcError",
+                "JsonRpcErrorCode",
+                "JsonRpcRequest",
+                "JsonRpcResponse",
+                "ListToolsAction",
+                "ListToolsObservation",
+                "McpMethod",
+                "RESERVED_TOOL_NAMES",
+                "Tool",
+                "ToolError",
+                "ToolErrorType",
+            ],
+            "openenv.protocol.http": [
+                "GetTaskRangeRequest",
+                "GetTaskRequest",
+                "HealthResponse",
+                "HealthStatus",
+                "ListTasksRequest",
+                "NumTasksRequest",
+                "SchemaResponse",
+            ],
+            "openenv.protocol.messages": ["BaseMessage"],
+            "openenv.protocol.serialization": [
+                "deserialize_action",
+                "deserialize_action_with_preprocessing",
+                "serialize_observation",
+            ],
+            "openenv.server.app": ["HTTPEnvServer", "create_app", "create_fastapi_app"],
+            "openenv.server.endpoints": ["GetEndpointConfig"],
+            "openenv.sessions.manager": ["ConcurrencyConfig", "ServerCapacityStatus"],
+            "openenv.sessions.session": ["SessionInfo"],
+            "openenv.settings": ["ServerMode"],
+            "openenv.tasks.provider": ["TaskProvider"],
+            "openenv.types": ["Action", "Observation", "State"],
+        },
+        submodules=[
+            "_utils",
+            "base_transforms",
+            "exceptions",
+            "http_server",
+            "interfaces",
+            "mcp_types",
+            "route_config",
+            "serialization",
+            "types",
+        ],
+    )

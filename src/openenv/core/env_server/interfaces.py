@@ -1,0 +1,29 @@
+"""The old path `openenv.core.env_server.interfaces`; written by scripts/mirrors.py."""
+
+from openenv.chat import Message as Message
+from openenv.chat import ModelTokenizer as ModelTokenizer
+from openenv.environment import ActT as ActT
+from openenv.environment import Environment as Environment
+from openenv.environment import ObsT as ObsT
+from openenv.environment import StateT as StateT
+from openenv.environment import Transform as Transform
+from openenv.tasks.provider import TaskProvider as TaskProvider
+from openenv.types import Action as Action
+from openenv.types import EnvironmentMetadata as EnvironmentMetadata
+from openenv.types import Observation as Observation
+from openenv.types import State as State
+
+__all__ = [
+    "ActT",
+    "Action",
+    "Environment",
+    "EnvironmentMetadata",
+    "Message",
+    "ModelTokenizer",
+    "ObsT",
+    "Observation",
+    "State",
+    "StateT",
+    "TaskProvider",
+    "Transform",
+]

@@ -1,0 +1,6 @@
+"""The old path `openenv.core.environment`; written by scripts/mirrors.py."""
+
+from openenv.environment import Environment as Environment
+from openenv.environment import Transform as Transform
+
+__all__ = ["Environment", "Transform"]

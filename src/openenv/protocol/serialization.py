@@ -1,0 +1,98 @@
+"""Actions and observations as dictionaries, for code that builds its own messages.
+
+A server does neither: it validates with `EnvironmentSpec.decode_action` and writes straight to
+JSON with `observation_payload`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from openenv.mcp.types import CallToolAction, ListToolsAction
+from openenv.protocol.codecs import left_out
+from openenv.protocol.messages import TRUNCATED
+from openenv.types import Action, Observation
+
+__all__ = [
+    "deserialize_action",
+    "deserialize_action_with_preprocessing",
+    "serialize_observation",
+]
+
+_TOOL_ACTIONS: dict[str, type[Action]] = {
+    "list_tools": ListToolsAction,
+    "call_tool": CallToolAction,
+}
+
+
+def deserialize_action(data: Mapping[str, Any], action_cls: type[Action]) -> Action:
+    """Validate the fields of an action.
+
+    Where `action_cls` is `Action` itself or one of the two tool actions, the ``type`` among the
+    fields decides between the tool actions; a subclass decides for itself.
+
+    Raises:
+        ValidationError: The fields do not fit the model.
+    """
+    chosen = action_cls
+    if action_cls in (Action, *_TOOL_ACTIONS.values()):
+        chosen = _TOOL_ACTIONS.get(str(data.get("type")), action_cls)
+    return chosen.model_validate(data)
+
+
+def deserialize_action_with_preprocessing(
+    data: Mapping[str, Any], action_cls: type[Action]
+) -> Action:
+    """Validate the fields of an action that a person has typed into a form.
+
+    A tool's `arguments` may be JSON text; `tokens` may be JSON text and become a tensor where
+    torch is installed; `action_id` may be the digits of a number.
+
+    Raises:
+        ValidationError: The fields do not fit the model.
+    """
+    fields = dict(data)
+    if fields.get("type") == "call_tool" and isinstance(fields.get("arguments"), str):
+        fields["arguments"] = _parsed(fields["arguments"], otherwise=fields["arguments"])
+    if isinstance(fields.get("action_id"), str):
+        with contextlib.suppress(ValueError):
+            fields["action_id"] = int(fields["action_id"])
+    if isinstance(fields.get("tokens"), str):
+        fields["tokens"] = _parsed(fields["tokens"], otherwise=[])
+    if isinstance(fields.get("tokens"), list):
+        fields["tokens"] = _tensor(fields["tokens"])
+    return deserialize_action(fields, action_cls)
+
+
+def _parsed(text: str, otherwise: Any) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return otherwise
+
+
+def _tensor(tokens: list[Any]) -> Any:
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return tokens
+    return torch.tensor(tokens, dtype=torch.long)
+
+
+def serialize_observation(observation: Observation) -> dict[str, Any]:
+    """Write an observation as ``{"observation", "reward", "done"[, "metadata"]}``.
+
+    The values stay what they are in Python. A truncation travels in ``metadata``, as it does
+    over the wire.
+    """
+    fields = observation.model_dump(exclude=left_out(type(observation)))
+    metadata = dict(observation.metadata)
+    if observation.truncated:
+        metadata[TRUNCATED] = True
+        fields["metadata"] = metadata
+    payload = {"observation": fields, "reward": observation.reward, "done": observation.done}
+    return {**payload, "metadata": metadata} if metadata else payload

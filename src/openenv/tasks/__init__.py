@@ -1,0 +1,5 @@
+"""What there is to do in an environment: tasks, in splits."""
+
+from openenv.tasks.provider import TaskProvider
+
+__all__ = ["TaskProvider"]

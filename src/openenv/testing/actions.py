@@ -1,0 +1,69 @@
+"""Making an action from its model alone."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+__all__ = ["minimal_action"]
+
+
+def minimal_action(model: Any) -> Any:
+    """Make the simplest action that `model` (or the first member of a union) accepts.
+
+    Raises:
+        ValueError: A required field has a type that nothing simple fits; pass actions instead.
+    """
+    if get_origin(model) in (Union, type(int | str)):
+        model = get_args(model)[0]
+    required = {name: f for name, f in model.model_fields.items() if f.is_required()}
+    return model(**{name: _minimal(f.annotation, f) for name, f in required.items()})
+
+
+def _minimal(annotation: Any, field: FieldInfo | None = None) -> Any:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return get_args(annotation)[0]
+    if origin in (Union, type(int | str)):
+        members = get_args(annotation)
+        return None if type(None) in members else _minimal(members[0], field)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return next(iter(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return minimal_action(annotation)
+    simple = origin or annotation
+    if simple in (int, float):
+        return simple(_lowest(field))
+    if simple is str:
+        return "a" * max(1, _shortest(field))
+    if simple in (bool, dict, bytes, set):
+        return simple()
+    if simple in (list, tuple):
+        inner = (get_args(annotation) or (int,))[0]
+        return simple(_minimal(inner) for _ in range(_shortest(field)))
+    if simple is Any:
+        return None
+    raise ValueError(f"no action can be made from a field of type {annotation}; pass actions=[...]")
+
+
+def _lowest(field: FieldInfo | None) -> float:
+    low, high = 0.0, float("inf")
+    for bound in field.metadata if field is not None else ():
+        if isinstance(bound, annotated_types.Ge):
+            low = max(low, float(bound.ge))  # type: ignore[arg-type]
+        elif isinstance(bound, annotated_types.Gt):
+            low = max(low, float(bound.gt) + 1)  # type: ignore[arg-type]
+        elif isinstance(bound, annotated_types.Le):
+            high = float(bound.le)  # type: ignore[arg-type]
+    return min(low, high)
+
+
+def _shortest(field: FieldInfo | None) -> int:
+    for bound in field.metadata if field is not None else ():
+        if isinstance(bound, annotated_types.MinLen):
+            return bound.min_length
+    return 0

@@ -1,0 +1,423 @@
+"""`check_environment`: does an environment keep the contract?
+
+Each sentence of the contract is a constant here. It is the message of the check that enforces
+it, and the text of the page that explains it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import from_json, to_json
+
+from openenv.client.background import run
+from openenv.protocol.codecs import observation_payload
+from openenv.protocol.messages import Transition
+from openenv.sessions.session import GetState, Reset, Session, Step
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.testing.actions import minimal_action
+
+__all__ = ["PROMISES", "CheckFailed", "CheckReport", "Finding", "check_environment"]
+
+RESET_BEGINS = "reset returns an Observation that is not done."
+STEP_RETURNS = "step returns an Observation; its reward is a finite number or None."
+STATE_BEFORE_RESET = "state can be read before the first reset, and reading it changes nothing."
+STEPS_ARE_COUNTED = "state.step_count is 0 after reset and grows with every step."
+EPISODE_ID_IS_KEPT = "An episode_id that reset takes is the state's episode_id."
+VALUES_ROUND_TRIP = "Every observation, action and state survives the way to JSON and back."
+SEED_IS_HONOURED = (
+    "The same seed and actions give the same episode, in one instance and in another; a seed is "
+    "not accepted and then ignored."
+)
+ARGUMENTS_ARE_TAKEN = "Every argument that reset declares can be passed by name."
+STEP_BEFORE_RESET = "A step before reset raises, or is served; reset works all the same."
+STEP_AFTER_DONE = "A step after done raises, or says done again; it begins no new episode."
+RESET_ABANDONS = "reset in the middle of an episode begins a new one."
+INSTANCES_ARE_APART = "Instances side by side do not disturb each other."
+CLOSE_IS_QUIET = "close does not raise."
+
+PROMISES = (
+    RESET_BEGINS,
+    STEP_RETURNS,
+    STATE_BEFORE_RESET,
+    STEPS_ARE_COUNTED,
+    EPISODE_ID_IS_KEPT,
+    VALUES_ROUND_TRIP,
+    SEED_IS_HONOURED,
+    ARGUMENTS_ARE_TAKEN,
+    STEP_BEFORE_RESET,
+    STEP_AFTER_DONE,
+    RESET_ABANDONS,
+    INSTANCES_ARE_APART,
+    CLOSE_IS_QUIET,
+)
+
+Policy = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check came to: kept (True), broken (False), or not applicable (None)."""
+
+    promise: str
+    kept: bool | None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        mark = {True: "kept", False: "BROKEN", None: "skipped"}[self.kept]
+        return f"{mark}: {self.promise}" + (f"\n    {self.detail}" if self.detail else "")
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """All findings on one environment."""
+
+    name: str
+    findings: list[Finding]
+
+    @property
+    def broken(self) -> list[Finding]:
+        """The promises that were not kept."""
+        return [finding for finding in self.findings if finding.kept is False]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.name}:", *(f"  {finding}" for finding in self.findings)])
+
+
+class CheckFailed(AssertionError):
+    """An environment does not keep the contract; `report` has every finding."""
+
+    def __init__(self, report: CheckReport) -> None:
+        self.report = report
+        lines = "\n".join(f"  {finding}" for finding in report.broken)
+        super().__init__(f"{report.name} breaks the contract:\n{lines}")
+
+
+@dataclass
+class _Subject:
+    """The environment under test, and how to act in it."""
+
+    spec: EnvironmentSpec
+    actions: Sequence[Any] | Policy | None
+    reset_arguments: dict[str, Any]
+    max_steps: int
+    findings: list[Finding] = field(default_factory=list)
+
+    def policy(self) -> Policy:
+        """A policy that does the same again each time it is made."""
+        if callable(self.actions):
+            return self.actions
+        given = cycle(self.actions or [minimal_action(self.spec.action_cls)])
+        return lambda observation: next(given)
+
+    async def open(self) -> Session:
+        session = Session(self.spec)
+        await session.open()
+        return session
+
+    async def reset(self, session: Session, **arguments: Any) -> Transition:
+        merged = {**self.reset_arguments, **arguments}
+        transition: Transition = await session.handle(Reset(merged))
+        return transition
+
+    async def play(self, session: Session, **arguments: Any) -> list[Transition]:
+        """Play an episode to its end, or `max_steps` steps of it."""
+        act = self.policy()
+        episode = [await self.reset(session, **arguments)]
+        while not episode[-1].done and len(episode) <= self.max_steps:
+            episode.append(await session.handle(Step(act(episode[-1].observation))))
+        return episode
+
+    async def step_count(self, session: Session) -> Any:
+        return (await self.state(session)).get("step_count")
+
+    async def state(self, session: Session) -> dict[str, Any]:
+        reply = await session.handle(GetState())
+        state: dict[str, Any] = from_json(to_json(reply.state))
+        return state
+
+    def takes(self, name: str) -> bool:
+        plan = self.spec.plan
+        return plan is not None and (plan.reset.takes_any or name in plan.reset.accepted)
+
+
+class _NotApplicable(Exception):
+    """A check that says nothing about this environment."""
+
+
+def check_environment(
+    factory: Callable[[], Any],
+    *,
+    actions: Iterable[Any] | Policy | None = None,
+    action_cls: Any = None,
+    observation_cls: Any = None,
+    reset_arguments: dict[str, Any] | None = None,
+    max_steps: int = 50,
+    skip: Sequence[str] = (),
+) -> CheckReport:
+    """Check that an environment keeps the contract of `openenv.environment.Environment`.
+
+    Args:
+        factory: The environment class, or a callable that makes an instance.
+        actions: What to do: actions, taken in turn; or a function from observation to action,
+            which must be deterministic. By default one minimal action, made from the model.
+        action_cls: The action model, where the class does not declare it.
+        observation_cls: The observation model, where the class does not declare it.
+        reset_arguments: Passed to every reset.
+        max_steps: Steps of an episode that are played at most.
+        skip: Promises (constants of this module) that are not checked.
+
+    Returns:
+        A report of all findings.
+
+    Raises:
+        CheckFailed: A promise is broken; it lists all that are.
+        OpenEnvError: The environment cannot be made at all.
+    """
+    spec = EnvironmentSpec.of(factory, action_cls, observation_cls)
+    listed = actions if actions is None or callable(actions) else list(actions)
+    subject = _Subject(spec, listed, reset_arguments or {}, max_steps)
+    return run(_check(subject, frozenset(skip)))
+
+
+async def _check(subject: _Subject, skip: frozenset[str]) -> CheckReport:
+    first = await subject.open()  # an environment that cannot be made is no finding
+    await first.close()
+    for promise, check in _CHECKS.items():
+        subject.findings.append(
+            Finding(promise, None, "left out by the caller")
+            if promise in skip
+            else await _finding(promise, check, subject)
+        )
+    report = CheckReport(subject.spec.name, subject.findings)
+    if report.broken:
+        raise CheckFailed(report)
+    return report
+
+
+async def _finding(promise: str, check: _Check, subject: _Subject) -> Finding:
+    session = await subject.open()
+    try:
+        await check(subject, session)
+    except _NotApplicable as reason:
+        return Finding(promise, None, str(reason))
+    except Exception as error:  # whatever it raises, that is the finding
+        return Finding(promise, False, f"{type(error).__name__}: {error}")
+    finally:
+        await session.close()
+    return Finding(promise, True)
+
+
+_Check = Callable[[_Subject, Session], Awaitable[None]]
+
+
+async def _reset_begins(subject: _Subject, session: Session) -> None:
+    first = await subject.reset(session)
+    _expect(not first.done, "reset returned done=True")
+    _expect_reward(first)
+
+
+async def _step_returns(subject: _Subject, session: Session) -> None:
+    for transition in (await subject.play(session))[1:]:
+        _expect_reward(transition)
+
+
+async def _state_before_reset(subject: _Subject, session: Session) -> None:
+    before = await subject.state(session)
+    after = await subject.state(session)
+    _expect(before == after, f"two readings differ: {before} and {after}")
+
+
+async def _steps_are_counted(subject: _Subject, session: Session) -> None:
+    act = subject.policy()
+    transition = await subject.reset(session)
+    count = await subject.step_count(session)
+    _expect(count == 0, f"step_count is {count} after reset")
+    for _ in range(min(subject.max_steps, 5)):
+        if transition.done:
+            break
+        transition = await session.handle(Step(act(transition.observation)))
+        now = await subject.step_count(session)
+        _expect(now is not None and now > count, f"step_count went from {count} to {now}")
+        count = now
+
+
+async def _episode_id_is_kept(subject: _Subject, session: Session) -> None:
+    if not subject.takes("episode_id"):
+        raise _NotApplicable("reset takes no episode_id")
+    await subject.reset(session, episode_id="episode-of-the-check")
+    kept = (await subject.state(session)).get("episode_id")
+    _expect(kept == "episode-of-the-check", f"state.episode_id is {kept!r}")
+
+
+async def _values_round_trip(subject: _Subject, session: Session) -> None:
+    for transition in await subject.play(session):
+        observation = transition.observation
+        payload = from_json(observation_payload(transition))
+        if isinstance(observation, BaseModel):
+            fields = {**payload["observation"], "done": transition.done}
+            again = type(observation).model_validate({**fields, "reward": payload["reward"]})
+            transition.observation = again
+            _expect_same(payload, from_json(observation_payload(transition)), "observation")
+    action = subject.policy()(observation)
+    sent = from_json(to_json(action))
+    received = subject.spec.decode_action(sent)
+    _expect_same(sent, from_json(to_json(received)), "action")
+    state = await subject.state(session)
+    again = subject.spec.state_cls.model_validate(state)
+    _expect_same(state, {**state, **from_json(to_json(again))}, "state")
+
+
+async def _seed_is_honoured(subject: _Subject, session: Session) -> None:
+    if not subject.takes("seed"):
+        raise _NotApplicable("reset takes no seed")
+    other = await subject.open()
+    try:
+        for seed in (0, 1, 2**31 - 1):
+            reference = _trace(await subject.play(session, seed=seed))
+            for again in (session, other, session):
+                episode = _trace(await subject.play(again, seed=seed))
+                _expect(
+                    reference == episode,
+                    f"seed {seed} gave two different episodes: {_parting(reference, episode)}",
+                )
+    finally:
+        await other.close()
+
+
+async def _arguments_are_taken(subject: _Subject, session: Session) -> None:
+    assert subject.spec.environment_class is not None and subject.spec.plan is not None
+    method = subject.spec.plan.reset
+    signature = inspect.signature(getattr(subject.spec.environment_class, method.name))
+    for name in method.accepted:
+        default = signature.parameters[name].default
+        if default is not inspect.Parameter.empty:
+            await subject.reset(session, **{name: default})
+
+
+async def _step_before_reset(subject: _Subject, session: Session) -> None:
+    # What to do before there is an observation is what one would do at the start.
+    helper = await subject.open()
+    try:
+        action = subject.policy()((await subject.reset(helper)).observation)
+    finally:
+        await helper.close()
+    with contextlib.suppress(Exception):  # it may raise
+        await session.handle(Step(action))
+    first = await subject.reset(session)
+    _expect(not first.done, "reset after a step before reset returned done=True")
+    count = await subject.step_count(session)
+    _expect(count == 0, f"step_count is {count} after reset")
+
+
+async def _step_after_done(subject: _Subject, session: Session) -> None:
+    episode = await subject.play(session)
+    if not episode[-1].done:
+        raise _NotApplicable(f"no episode ended within {subject.max_steps} steps")
+    action = subject.policy()(episode[-2].observation)
+    with contextlib.suppress(_CallFailed):
+        transition = await _tried(session.handle(Step(action)))
+        _expect(transition.done, "a step after done returned done=False")
+    await _reset_begins(subject, session)
+
+
+async def _reset_abandons(subject: _Subject, session: Session) -> None:
+    first = await subject.reset(session)
+    await session.handle(Step(subject.policy()(first.observation)))
+    await _reset_begins(subject, session)
+    count = await subject.step_count(session)
+    _expect(count == 0, f"step_count is {count} after the second reset")
+
+
+async def _instances_are_apart(subject: _Subject, session: Session) -> None:
+    if not subject.spec.supports_concurrency:
+        raise _NotApplicable("the class does not declare SUPPORTS_CONCURRENT_SESSIONS")
+    seed = {"seed": 7} if subject.takes("seed") else {}
+    alone = _trace(await subject.play(session, **seed))
+    others = [await subject.open() for _ in range(3)]
+    try:
+        together = await asyncio.gather(*(subject.play(other, **seed) for other in others))
+    finally:
+        for other in others:
+            await other.close()
+    if not seed:
+        return  # without a seed episodes may differ; that they were all played is the finding
+    for episode in together:
+        _expect(_trace(episode) == alone, "an episode differs from the same one played alone")
+
+
+async def _close_is_quiet(subject: _Subject, session: Session) -> None:
+    await subject.reset(session)
+    await session.close()
+    if session.close_error is not None:
+        raise session.close_error
+
+
+_CHECKS: dict[str, _Check] = {
+    RESET_BEGINS: _reset_begins,
+    STEP_RETURNS: _step_returns,
+    STATE_BEFORE_RESET: _state_before_reset,
+    STEPS_ARE_COUNTED: _steps_are_counted,
+    EPISODE_ID_IS_KEPT: _episode_id_is_kept,
+    VALUES_ROUND_TRIP: _values_round_trip,
+    SEED_IS_HONOURED: _seed_is_honoured,
+    ARGUMENTS_ARE_TAKEN: _arguments_are_taken,
+    STEP_BEFORE_RESET: _step_before_reset,
+    STEP_AFTER_DONE: _step_after_done,
+    RESET_ABANDONS: _reset_abandons,
+    INSTANCES_ARE_APART: _instances_are_apart,
+    CLOSE_IS_QUIET: _close_is_quiet,
+}
+
+
+class _CallFailed(Exception):
+    """The environment raised where it may."""
+
+
+async def _tried(call: Awaitable[Transition]) -> Transition:
+    try:
+        return await call
+    except Exception as error:
+        raise _CallFailed from error
+
+
+def _trace(episode: list[Transition]) -> list[Any]:
+    """What must be equal in two runs of an episode: all but annotations."""
+    trace = []
+    for transition in episode:
+        payload = from_json(observation_payload(transition))
+        payload.pop("metadata", None)
+        if isinstance(payload["observation"], dict):
+            payload["observation"].pop("metadata", None)
+        trace.append(payload)
+    return trace
+
+
+def _parting(one: list[Any], other: list[Any]) -> str:
+    for step, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return f"they part at step {step}, {a!r:.300} and {b!r:.300}"
+    return f"of {len(one) - 1} and {len(other) - 1} steps"
+
+
+def _expect(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise AssertionError(otherwise)
+
+
+def _expect_same(sent: Any, received: Any, what: str) -> None:
+    _expect(sent == received, f"the {what} was {sent!r:.300} and came back as {received!r:.300}")
+
+
+def _expect_reward(transition: Transition) -> None:
+    reward = transition.reward
+    if reward is not None:
+        _expect(math.isfinite(reward), f"reward is {reward}")

@@ -1,0 +1,305 @@
+"""One suite of behaviour: over every transport, for every form of environment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from support.environments import KINDS, CounterEnv, Do, Log, Progress, Seen
+from support.servers import serving
+
+from openenv import (
+    CapacityError,
+    Environment,
+    ExecutionFailed,
+    IgnoredArgumentWarning,
+    ResponseTimeout,
+    SessionLost,
+    ValidationFailed,
+    create_app,
+)
+from openenv.errors import FactoryFailed
+
+pytestmark = pytest.mark.anyio
+
+TRANSPORTS = ("memory", "asgi", "server")
+
+Connect = Callable[..., CounterEnv]
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=KINDS)
+def environment(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> type[Environment[Any, Any, Any]]:
+    cls = KINDS[request.param]
+    monkeypatch.setattr(cls, "log", Log())
+    return cls
+
+
+@pytest.fixture
+def connect(transport: str) -> Iterator[Connect]:
+    """Make unconnected clients of one server that serves a given environment."""
+    with contextlib.ExitStack() as stack:
+        made: dict[Any, Any] = {}
+
+        def connect(factory: Any, **options: Any) -> CounterEnv:
+            if transport == "memory":
+                if factory not in made:
+                    made[factory] = CounterEnv.local(factory)._open_transport
+                client = CounterEnv(base_url="local://", **options)
+                client._open_transport = made[factory]
+                return client
+            if factory not in made:
+                made[factory] = create_app(factory, Do, Seen, state_cls=Progress)
+                if transport == "server":
+                    made[factory] = stack.enter_context(serving(made[factory]))
+            if transport == "server":
+                return CounterEnv(base_url=made[factory], **options)
+            client = CounterEnv(base_url="local://", **options)
+            client._open_transport = CounterEnv.local(made[factory])._open_transport
+            return client
+
+        yield connect
+
+
+@pytest.fixture
+async def env(
+    connect: Connect, environment: type[Environment[Any, Any, Any]]
+) -> AsyncIterator[CounterEnv]:
+    async with connect(environment) as client:
+        yield client
+
+
+async def test_an_episode_is_played(env: CounterEnv) -> None:
+    first = await env.reset(seed=3, episode_id="e", size=2)
+    assert first.observation == Seen(text="ready", arguments={"seed": 3, "size": 2})
+    assert (first.reward, first.done, first.truncated) == (None, False, False)
+    second = await env.step(Do())
+    assert (second.observation.text, second.reward, second.done) == ("step 1", 1.0, False)
+    assert await env.state() == Progress(episode_id="e", step_count=1, board=[0, 0])
+    last = await env.step(Do(what="done"))
+    assert last.done and last.terminated and not last.truncated and last.reward == 1.0
+
+
+async def test_truncation_is_told_from_termination(env: CounterEnv) -> None:
+    await env.reset()
+    result = await env.step(Do(what="truncate"))
+    assert result.done and result.truncated and not result.terminated
+    assert result.observation.truncated
+    assert result.observation.text == "cut" and result.reward == 0.5
+
+
+@pytest.mark.parametrize("reward", [None, True, 1, 0.25, -1e300])
+async def test_a_reward_arrives_as_it_is(env: CounterEnv, reward: Any) -> None:
+    await env.reset()
+    result = await env.step(Do(what="reward", value=reward))
+    assert result.reward == reward and type(result.reward) is type(reward)
+
+
+async def test_metadata_arrive_beside_the_observation_and_in_it(env: CounterEnv) -> None:
+    await env.reset()
+    result = await env.step(Do(what="annotate"))
+    assert result.metadata == {"k": [1, {"a": None}]}
+    assert result.observation.metadata == {"k": [1, {"a": None}]}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["é ☃ 🤖 \u2028 \x00 \t", 2**80, [1.5, None, {"a": []}], "x" * 200_000, -0.0],
+    ids=["unicode", "big integer", "nested", "long", "negative zero"],
+)
+async def test_values_survive_the_way_there_and_back(env: CounterEnv, value: Any) -> None:
+    await env.reset()
+    result = await env.step(Do(what="echo", value=value))
+    assert result.observation.value == value
+
+
+async def test_an_argument_that_nobody_takes_is_reported(env: CounterEnv) -> None:
+    with pytest.warns(IgnoredArgumentWarning, match="'sized'"):
+        result = await env.reset(size=1, sized=2)
+    assert result.metadata == {"ignored_arguments": ["sized"]}
+    assert result.observation.arguments["size"] == 1
+
+
+async def test_an_argument_that_a_step_cannot_carry_is_reported(env: CounterEnv) -> None:
+    await env.reset()
+    with pytest.warns(IgnoredArgumentWarning, match="'hurry'"):
+        result = await env.step(Do(), hurry=True)
+    assert result.metadata == {"ignored_arguments": ["hurry"]}
+
+
+async def test_arguments_that_are_taken_bring_no_warning(env: CounterEnv) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = await env.reset(seed=1, episode_id="x", size=3)
+    assert result.metadata is None
+
+
+async def test_an_exception_of_the_environment_reaches_the_caller(env: CounterEnv) -> None:
+    await env.reset()
+    with pytest.raises(ExecutionFailed) as caught:
+        await env.step(Do(what="raise"))
+    assert caught.value.code == "EXECUTION_ERROR"
+    assert caught.value.message == "kaboom"
+    assert (await env.step(Do())).observation.text == "step 2", "the session goes on"
+
+
+async def test_an_environment_that_exits_does_not_take_the_server_along(env: CounterEnv) -> None:
+    await env.reset()
+    with pytest.raises(ExecutionFailed, match="SystemExit"):
+        await env.step(Do(what="exit"))
+    assert (await env.step(Do())).observation.text == "step 2"
+
+
+async def test_a_wrong_action_is_refused_field_by_field(env: CounterEnv) -> None:
+    await env.reset()
+    with pytest.raises(ValidationFailed) as caught:
+        await env.step({"what": 3, "whta": "x"})  # type: ignore[arg-type]
+    assert {tuple(error["loc"]) for error in caught.value.errors} == {("what",), ("whta",)}
+    assert (await env.state()).step_count == 0, "the environment never saw it"
+
+
+async def test_returning_nothing_is_an_error_that_says_so(env: CounterEnv) -> None:
+    await env.reset()
+    with pytest.raises(ExecutionFailed, match="return"):
+        await env.step(Do(what="nothing"))
+
+
+@pytest.mark.parametrize("what", ["unencodable", "badbytes"])
+async def test_a_value_that_json_cannot_carry_is_named(env: CounterEnv, what: str) -> None:
+    await env.reset()
+    with pytest.raises(ExecutionFailed, match=r"Seen\.value"):
+        await env.step(Do(what=what))
+    assert (await env.step(Do())).observation.text == "step 2"
+
+
+async def test_concurrent_calls_are_not_mixed_up(env: CounterEnv) -> None:
+    await env.reset()
+    echoes = [env.step(Do(what="echo", value=i)) for i in range(20)]
+    answers = await asyncio.gather(*echoes, env.state())
+    assert [answer.observation.value for answer in answers[:20]] == list(range(20))
+    assert isinstance(answers[20], Progress)
+
+
+async def test_sessions_are_apart(env: CounterEnv) -> None:
+    other = await env.new_session()
+    await env.reset()
+    await other.reset()
+    for _ in range(3):
+        await env.step(Do())
+    assert (await env.state()).step_count == 3
+    assert (await other.state()).step_count == 0
+
+
+async def test_a_late_answer_is_never_taken_for_another(env: CounterEnv) -> None:
+    await env.reset()
+    with pytest.raises(ResponseTimeout):
+        await env.step(Do(what="sleep", value=0.3), timeout_s=0.05)
+    with pytest.raises(SessionLost, match="not answered"):
+        await env.step(Do())
+    assert (await env.reset(size=5)).observation.arguments["size"] == 5
+    assert (await env.step(Do())).observation.text == "step 1"
+
+
+async def test_a_cancelled_step_leaves_the_episode_unknown(env: CounterEnv) -> None:
+    await env.reset()
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(_step(env, Do(what="sleep", value=0.2)), 0.05)
+    with pytest.raises(SessionLost):
+        await env.step(Do())
+    assert (await env.reset()).observation.text == "ready"
+
+
+async def _step(env: CounterEnv, action: Do) -> Any:
+    return await env.step(action)
+
+
+async def test_leaving_closes_the_environment_once(
+    connect: Connect, environment: type[Environment[Any, Any, Any]]
+) -> None:
+    log: Log = environment.log  # type: ignore[attr-defined]
+    async with connect(environment) as env:
+        await env.reset()
+        await env.step(Do())
+    await eventually(lambda: log.count("close") == 1)
+    assert log.count("init") == 1
+
+
+async def test_a_synchronous_environment_sees_one_thread_only(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = KINDS["sync"]
+    log = Log()
+    monkeypatch.setattr(cls, "log", log)
+    async with connect(cls) as env:
+        await env.reset()
+        await env.step(Do())
+        await env.state()
+    await eventually(lambda: log.count("close") == 1)
+    assert len(log.threads) == 1
+
+
+async def test_a_slow_step_holds_up_no_other_session(env: CounterEnv) -> None:
+    other = await env.new_session()
+    await env.reset()
+    await other.reset()
+    slow = asyncio.ensure_future(_step(env, Do(what="sleep", value=0.4)))
+    await asyncio.sleep(0.05)
+    for _ in range(5):
+        await other.step(Do())
+    assert not slow.done()
+    await slow
+
+
+async def test_a_full_server_says_so(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    cls = KINDS["sync"]
+    monkeypatch.setattr(cls, "SUPPORTS_CONCURRENT_SESSIONS", False)
+    async with connect(cls) as first:
+        await first.reset()
+        second = connect(cls)
+        with pytest.raises(CapacityError, match="CAPACITY_REACHED") as caught:
+            await second.reset()
+        assert caught.value.data["max_sessions"] == 1
+        assert isinstance(caught.value, RuntimeError)
+    await eventually_resets(connect(cls))
+
+
+async def eventually_resets(client: CounterEnv) -> None:
+    for _ in range(100):
+        try:
+            assert (await client.reset()).observation.text == "ready"
+            break
+        except CapacityError:
+            await asyncio.sleep(0.02)
+    else:
+        raise AssertionError("the slot never came free")
+    await client.close()
+
+
+class Unmakeable(KINDS["sync"]):  # type: ignore[misc]
+    def __init__(self) -> None:
+        raise OSError("no display")
+
+
+async def test_a_factory_that_fails_is_named(connect: Connect) -> None:
+    client = connect(Unmakeable)
+    with pytest.raises(FactoryFailed, match="Unmakeable"):
+        await client.reset()
+    await client.close()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it never came true")

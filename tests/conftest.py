@@ -1,0 +1,53 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.servers import serving
+
+BLOCKED_AFTER_S = 1.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def the_loop_is_never_blocked(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Fail a test in which any event loop was held up for a second.
+
+    A test that blocks a loop on purpose says so: ``@pytest.mark.blocks_the_loop``.
+    """
+    if request.node.get_closest_marker("blocks_the_loop"):
+        yield
+        return
+    culprits: list[str] = []
+    run: Callable[[Any], None] = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        what, began = repr(handle), time.perf_counter()
+        run(handle)
+        took = time.perf_counter() - began
+        if took > BLOCKED_AFTER_S:
+            culprits.append(f"{took:.2f} s in {what}")
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    yield
+    assert not culprits, f"the event loop was blocked: {culprits}"
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Any], str]]:
+    """Serve ASGI applications for the length of a test; gives the base URL of each."""
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+        yield lambda app: stack.enter_context(serving(app))
