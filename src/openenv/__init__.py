@@ -6,7 +6,45 @@ imported when they are first used, so that a client pays for a client only.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from openenv._lazy import lazy
+
+if TYPE_CHECKING:
+    from openenv import cli, core
+    from openenv.auto.auto_action import AutoAction
+    from openenv.auto.auto_env import AutoEnv
+    from openenv.client.client import EnvClient
+    from openenv.client.generic import GenericAction, GenericEnvClient
+    from openenv.client.sync import SyncEnvClient
+    from openenv.environment import (
+        Environment,
+        Transform,
+        restart,
+        termination,
+        transition,
+        truncation,
+    )
+    from openenv.errors import (
+        CapacityError,
+        ConnectError,
+        ExecutionFailed,
+        IgnoredArgumentWarning,
+        OpenEnvError,
+        ResponseTimeout,
+        ServerError,
+        SessionLost,
+        ValidationFailed,
+    )
+    from openenv.providers.process import ProcessLimits, ProcessProvider
+    from openenv.providers.uv import UVProvider
+    from openenv.server.app import HTTPEnvServer, create_app
+    from openenv.sessions.manager import ConcurrencyConfig
+    from openenv.settings import ServerMode
+    from openenv.testing import check_environment
+    from openenv.types import Action, EnvironmentMetadata, Observation, State, StepResult
+
+    __version__: str
 
 __all__ = [
     "Action",
@@ -93,10 +131,10 @@ _names, __dir__ = lazy(
 )
 
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        return _version()
-    return _names(name)
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        return _version() if name == "__version__" else _names(name)
 
 
 def _version() -> str:

@@ -1,4 +1,4 @@
-"""The web application: ``openenv serve``, ``server``, or ``uvicorn echo_env.server.app:app``."""
+"""The web application, for ``openenv serve``, ``server`` and uvicorn."""
 
 from __future__ import annotations
 

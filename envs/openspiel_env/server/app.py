@@ -1,4 +1,4 @@
-"""The OpenSpiel environment as a web application."""
+"""The web application, for ``openenv serve`` and ``uvicorn openspiel_env.server.app:app``."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from openenv.server import create_app
 from ..models import OpenSpielAction, OpenSpielObservation, OpenSpielState
 from .environment import OpenSpielEnvironment
 
-_LIMIT = os.environ.get("MAX_CONCURRENT_ENVS")
+limit = os.environ.get("MAX_CONCURRENT_ENVS")
 
 app = create_app(
     OpenSpielEnvironment,
     OpenSpielAction,
     OpenSpielObservation,
     env_name="openspiel_env",
+    max_concurrent_envs=int(limit) if limit else None,
     state_cls=OpenSpielState,
-    max_concurrent_envs=int(_LIMIT) if _LIMIT else None,
 )
 
 
 def main(host: str = "0.0.0.0", port: int = 8000) -> None:
-    """Serve the application until it is interrupted."""
-    import uvicorn
+    """Serve the environment; the arguments --host and --port override."""
+    from openenv.server.run import serve_from_command_line
 
-    uvicorn.run(app, host=host, port=port)
+    serve_from_command_line(app, host=host, port=port)
 
 
 if __name__ == "__main__":

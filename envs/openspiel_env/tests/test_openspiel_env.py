@@ -7,10 +7,13 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from openenv.testing import check_environment
+from openspiel_env.client import OpenSpielEnv
 from openspiel_env.models import OpenSpielAction, OpenSpielObservation, OpenSpielState
 from openspiel_env.server.environment import OPPONENT_POLICIES, OpenSpielEnvironment
 
@@ -52,6 +55,35 @@ def episode(
 
 def total_reward(seen: list[OpenSpielObservation]) -> float:
     return sum(observation.reward or 0.0 for observation in seen)
+
+
+def last_legal(observation: OpenSpielObservation) -> OpenSpielAction:
+    return OpenSpielAction(action_id=observation.legal_actions[-1] if not observation.done else 0)
+
+
+@pytest.mark.parametrize("game", SIX_GAMES + SIMULTANEOUS_GAMES)
+def test_every_game_keeps_the_contract(game: str) -> None:
+    check_environment(partial(OpenSpielEnvironment, game), actions=last_legal)
+
+
+def test_every_second_player_keeps_the_contract() -> None:
+    check_environment(partial(OpenSpielEnvironment, "kuhn_poker", 1), actions=last_legal)
+
+
+def test_a_client_chooses_the_game_and_plays_it() -> None:
+    with OpenSpielEnv.local(OpenSpielEnvironment).sync() as env:
+        assert env.reset(game_name="matrix_pd", opponent_policy="first").reward is None
+        result = env.step(OpenSpielAction(action_id=1, game_name="matrix_pd"))
+        assert (result.reward, result.done) == (10.0, True)
+        state = env.state()
+    assert (state.game_name, state.opponent_policy) == ("matrix_pd", "first")
+    assert state.step_count == 1
+
+
+def test_a_default_action_that_went_over_the_wire_fits_every_game() -> None:
+    with OpenSpielEnv.local(OpenSpielEnvironment).sync() as env:
+        env.reset(game_name="blackjack")
+        assert env.step(OpenSpielAction(action_id=STAND)).done
 
 
 # ------------------------------------------------------------------------- seeds

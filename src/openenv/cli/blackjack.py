@@ -19,14 +19,14 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from openspiel_env import OpenSpielAction, OpenSpielEnv
 
 __all__ = [
@@ -165,7 +165,7 @@ class SoftmaxPolicy:
     """
 
     def __init__(
-        self, *, learning_rate: float = 0.25, value_rate: float = 0.01, entropy: float = 0.02
+        self, *, learning_rate: float = 0.2, value_rate: float = 0.01, entropy: float = 0.1
     ) -> None:
         self.learning_rate = learning_rate
         self.value_rate = value_rate
@@ -203,19 +203,18 @@ class SoftmaxPolicy:
 
     def greedy(self, key: Key, legal: Sequence[int], rng: Random | None = None) -> int:
         """Return the most preferred action; the first of several."""
-        row = self._preferences.get(key, {})
-        return max(legal, key=lambda action: row.get(action, 0.0))
+        row = self._preferences.get(key)
+        return legal[0] if row is None else max(legal, key=lambda action: row.get(action, 0.0))
 
     def update(self, episodes: Iterable[Episode]) -> None:
         """Improve the policy by one batch of episodes that it played."""
         self._batches += 1
-        entropy = self.entropy / math.sqrt(self._batches)
-        old = _Snapshot(self)
-        for episode in episodes:
-            to_come = episode.total_reward
-            for step in episode.steps:
-                self._learn(step, to_come, old.probabilities(step), entropy)
-                to_come -= step.reward
+        bonus = self.entropy / math.sqrt(self._batches)
+        steps = [pair for episode in episodes for pair in _with_return(episode)]
+        # All of them before the first preference changes: the batch was played with these.
+        chances = [self.probabilities(step.key, step.legal) for step, _ in steps]
+        for (step, to_come), before in zip(steps, chances, strict=True):
+            self._learn(step, to_come, before, bonus)
 
     def _learn(self, step: Step, to_come: float, chances: Sequence[float], bonus: float) -> None:
         """Follow the gradient of ``advantage * log pi(action) + bonus * entropy``."""
@@ -231,18 +230,12 @@ class SoftmaxPolicy:
         self._values[key] += advantage * max(1.0 / self._visits[key], self.value_rate)
 
 
-class _Snapshot:
-    """The probabilities that a batch was played with, kept while the table changes."""
-
-    def __init__(self, policy: SoftmaxPolicy) -> None:
-        self._policy = policy
-        self._known: dict[tuple[Key, tuple[int, ...]], list[float]] = {}
-
-    def probabilities(self, step: Step) -> list[float]:
-        place = (step.key, step.legal)
-        if place not in self._known:
-            self._known[place] = self._policy.probabilities(step.key, step.legal)
-        return self._known[place]
+def _with_return(episode: Episode) -> Iterator[tuple[Step, float]]:
+    """Yield each step with the reward from it to the end of the episode."""
+    to_come = episode.total_reward
+    for step in episode.steps:
+        yield step, to_come
+        to_come -= step.reward
 
 
 def random_choice(key: Key, legal: Sequence[int], rng: Random) -> int:
@@ -434,7 +427,7 @@ def plot_curve(
     )
     axes.set(title="Learning blackjack", xlabel="hands played", ylabel="mean reward a hand")
     axes.grid(alpha=0.25)
-    axes.legend(loc="lower right", fontsize="small")
+    axes.legend(loc="center right", fontsize="small")
     figure.savefig(path, dpi=150)
 
 

@@ -200,8 +200,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return cls._launched(space_launch(repo_id, use_docker, provider, provider_options))
 
     @classmethod
-    def _launched(cls, launch: Launch) -> Self:
-        client = cls(base_url="http://not-started.invalid")
+    def _launched(cls, launch: Launch, **options: Any) -> Self:
+        client = cls(base_url="http://not-started.invalid", **options)
         client._base_url = None
         client._launch = launch
         return client
@@ -372,12 +372,18 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             return cast("PendingStep[ObsT]", answer)
         return PendingStep(answer)
 
-    def _answer(self, kind: Callable[[Any], PendingT], coroutine: Coroutine[Any, Any, Any]) -> PendingT:
+    def _answer(
+        self, kind: Callable[[Any], PendingT], coroutine: Coroutine[Any, Any, Any]
+    ) -> PendingT:
         answer = launch(coroutine, self._home, block=self._blocks)
         # Where no loop runs the answer is already there, and reads like a pending one.
         return kind(answer) if _is_source(answer) else cast(PendingT, answer)
 
     async def __aenter__(self) -> Self:
+        if self._session.is_connected:  # on the shared loop; there it stays
+            await self.connect()
+            return self
+        self._session = self._session.for_another_loop()
         self._home = asyncio.get_running_loop()
         await self._connect_async()
         return self
@@ -392,6 +398,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             await _maybe_await(self.close())
         finally:
             self._home = None
+            self._session = self._session.for_another_loop()
 
     def __enter__(self) -> Self:
         self._blocks = True

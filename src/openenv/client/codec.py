@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -45,12 +45,12 @@ def _models(cls: Client) -> Models:
     actions = tuple(cls.action_types) if cls.action_types else _members(action)
     observation = cls.observation_type or observation
     state = cls.state_type or state
-    plain = observation in (None, Any) or not _members(observation)
+    is_model = bool(_members(observation))
     return Models(
         actions,
-        None if plain else observation,
+        observation if is_model else None,
         state if isinstance(state, type) and issubclass(state, BaseModel) else None,
-        None if plain else TypeAdapter(observation),
+        TypeAdapter(cast(Any, observation)) if is_model else None,
         all("metadata" in getattr(m, "model_fields", ()) for m in _members(observation)),
     )
 

@@ -61,10 +61,12 @@ class PendingState(Pending[StateT]):
         @property
         def episode_id(self) -> str | None:
             """Identifies the running episode."""
+            ...
 
         @property
         def step_count(self) -> int:
             """Steps taken since the last reset."""
+            ...
 
 
 _FIELDS = frozenset({"observation", "reward", "done", "metadata", "truncated", "info"})
@@ -96,7 +98,8 @@ class PendingStep(StepResult[ObsT]):
             return self is other
         return self.result() == (other.result() if isinstance(other, PendingStep) else other)
 
-    __hash__ = object.__hash__  # asyncio.gather keeps what it waits for in a dict
+    def __hash__(self) -> int:
+        return id(self)  # asyncio.gather keeps what it waits for in a dict
 
     def __repr__(self) -> str:
         if isinstance(vars(self)["_source"], concurrent.futures.Future):

@@ -21,7 +21,9 @@ class Launch:
         provider: What starts the server, and stops it.
         base_url: Where the server is, if the provider has already started it.
         start: Starts the server and returns its base URL; by default `provider.start()`.
-        wait: Seconds to wait for the server to answer; by default the provider's own.
+
+    Attributes:
+        ready_timeout_s: Seconds to wait for the server to answer; None for the provider's own.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class Launch:
         self._provider = provider
         self._base_url = base_url
         self._start = start or _plain_start(provider, base_url)
+        self.ready_timeout_s: float | None = None
         self._turn = threading.Lock()
 
     @property
@@ -55,10 +58,11 @@ class Launch:
             if self._base_url is None:
                 try:
                     url = self._start()
+                    limit = () if self.ready_timeout_s is None else (self.ready_timeout_s,)
                     if isinstance(self._provider, ContainerProvider):
-                        self._provider.wait_for_ready(url)
+                        self._provider.wait_for_ready(url, *limit)
                     else:
-                        self._provider.wait_for_ready()
+                        self._provider.wait_for_ready(*limit)
                 except BaseException:
                     _stop(self._provider)
                     raise

@@ -33,16 +33,27 @@ class ClientSession:
     Args:
         open_transport: Makes a transport, not yet connected.
         timeout_s: Seconds to wait for an answer; None for no limit.
+        lost: Why there is no episode to go on with; None where that is no loss.
     """
 
-    def __init__(self, open_transport: Callable[[], Transport], timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        open_transport: Callable[[], Transport],
+        timeout_s: float | None,
+        *,
+        lost: str | None = None,
+    ) -> None:
         self._open_transport = open_transport
         self._timeout_s = timeout_s
         self._transport: Transport | None = None
         self._connection = ClientConnection()
         self._turn = asyncio.Lock()
-        self._lost: str | None = None
+        self._lost = lost
         self._unanswered: str | None = None
+
+    def for_another_loop(self) -> ClientSession:
+        """The same session, closed, for use on another event loop."""
+        return ClientSession(self._open_transport, self._timeout_s, lost=self._lost)
 
     @property
     def is_connected(self) -> bool:

@@ -18,6 +18,7 @@ from openenv.errors import (
     EncodingError,
     InvalidJSONError,
     InvalidMessageError,
+    OpenEnvError,
     ProtocolError,
     UnknownMessageTypeError,
     outward,
@@ -87,10 +88,9 @@ class JSONCodec:
 
     def encode_error(self, error: BaseException) -> str:
         """Write an error frame; the table in `openenv.errors` decides its code."""
-        data = {"message": str(error), "code": outward(error).code.value}
-        details = getattr(error, "details", None)
-        if callable(details):
-            data |= details()
+        data: dict[str, Any] = {"message": str(error), "code": outward(error).code.value}
+        if isinstance(error, OpenEnvError):
+            data |= error.details()
         body = to_json({"type": "error", "data": data}, serialize_unknown=True)
         return body.decode()
 
@@ -172,7 +172,7 @@ def _extras(transition: Transition) -> dict[str, Any]:
 
 
 def _observation_json(observation: Any) -> bytes:
-    if not isinstance(observation, BaseModel):
+    if not isinstance(observation, Observation):
         return _to_json(observation, "observation")
     cls = type(observation)
     try:
@@ -193,7 +193,7 @@ def left_out(cls: type[BaseModel]) -> set[str]:
     return {"reward", "done"} if own else {"reward", "done", "truncated"}
 
 
-def _culprit(observation: BaseModel, error: Exception) -> str:
+def _culprit(observation: Observation, error: Exception) -> str:
     cls = type(observation)
     name = next((name for name in cls.model_fields if not _is_writable(observation, name)), None)
     if name is None:
@@ -204,7 +204,7 @@ def _culprit(observation: BaseModel, error: Exception) -> str:
     )
 
 
-def _is_writable(observation: BaseModel, name: str) -> bool:
+def _is_writable(observation: Observation, name: str) -> bool:
     try:
         type(observation).__pydantic_serializer__.to_json(observation, include={name})
     except (PydanticSerializationError, UnicodeEncodeError):

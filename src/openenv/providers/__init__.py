@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from openenv._lazy import lazy
+
+if TYPE_CHECKING:
+    from openenv.providers.base import ContainerProvider, Provider, RuntimeProvider
+    from openenv.providers.process import ProcessLimits, ProcessProvider
+    from openenv.providers.uv import UVProvider
 
 __all__ = [
     "ContainerProvider",

@@ -1,8 +1,9 @@
 """Environments in processes of their own: isolation where there is no container engine.
 
 The server runs in its own session (process group), with its own temporary directory and
-limits. It ends when its provider stops it, and also when the process that started it dies, for
-whatever reason: it holds a pipe whose other end only that process has.
+limits. It ends when its provider stops it, and also when the process that started it ends, for
+whatever reason: a watcher in the server's group reads a pipe whose other end only that process
+has. Whatever the server itself has started ends with it, unless it left the group (`setsid`).
 
 This keeps environments from disturbing each other and their caller. It is no sandbox against
 code that means harm: the process runs as the same user.
@@ -18,22 +19,45 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-import urllib.error
 import urllib.request
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.base import RuntimeProvider
 
-__all__ = ["ProcessLimits", "ProcessProvider", "ServerProcess", "target_of_image"]
+__all__ = ["HostProvider", "ProcessLimits", "ProcessProvider", "ServerProcess", "target_of_image"]
 
 LOG_TAIL_LINES = 30
 STOP_GRACE_S = 10.0
+HEALTH_TIMEOUT_S = 2.0
+PORT_FILE = "port"
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+
+# Turns into the server, `$@`, and leaves a watcher behind in its group: a child of nobody, so
+# that a server which waits for its children never waits for it. Standard input is the lifeline.
+_LAUNCHER = """
+directory=$1
+shift
+exec 3<&0 </dev/null
+( (
+    exec >/dev/null 2>&1
+    read -r _ <&3
+    kill -TERM $$
+    tenths=150
+    while kill -0 $$ && [ $tenths -gt 0 ]; do sleep 0.1; tenths=$((tenths - 1)); done
+    rm -rf "$directory"
+    kill -KILL -- -$$
+) & )
+exec 3<&-
+exec "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -61,12 +85,15 @@ class ProcessLimits:
 
 
 class ServerProcess:
-    """A server in a process group of its own, with a log and a temporary directory.
+    """A server in a process group of its own, with a log and a directory of its own.
 
     Args:
-        command: The program and its arguments.
+        command: The program and its arguments. It runs in `directory`.
         env_vars: Environment variables on top of this process's.
-        pass_fds: File descriptors that it inherits.
+        directory: Where it lives, removed when it ends; by default a new temporary one.
+
+    Raises:
+        ProviderError: It could not be started.
     """
 
     def __init__(
@@ -74,30 +101,33 @@ class ServerProcess:
         command: Sequence[str],
         *,
         env_vars: Mapping[str, str] | None = None,
-        pass_fds: Sequence[int] = (),
+        directory: Path | None = None,
     ) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="openenv-"))
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="openenv-"))
         self._log_path = self.directory / "server.log"
         self._kept_log: str | None = None
-        scratch = self.directory / "tmp"
-        scratch.mkdir()
-        environment = {**os.environ, "TMPDIR": str(scratch), **(env_vars or {})}
+        self._owner = os.getpid()
+        watched, lifeline = os.pipe()
         try:
+            (self.directory / "tmp").mkdir()
             with self._log_path.open("wb") as log:
                 self._process = subprocess.Popen(
-                    list(command),
-                    env=environment,
+                    ["sh", "-c", _LAUNCHER, "openenv", str(self.directory), *command],
+                    env=_environment(self.directory / "tmp", env_vars or {}),
                     cwd=self.directory,
-                    stdin=subprocess.DEVNULL,
+                    stdin=watched,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    pass_fds=pass_fds,
                 )
         except OSError as error:
+            os.close(lifeline)
             shutil.rmtree(self.directory, ignore_errors=True)
             raise ProviderError(f"{command[0]} could not be started: {error}") from error
-        self._backstop = weakref.finalize(self, _kill_group, self._process.pid, str(self.directory))
+        finally:
+            os.close(watched)
+        _lifelines.add(lifeline)
+        self._abandon = weakref.finalize(self, _abandon, self._process, lifeline)
 
     @property
     def pid(self) -> int:
@@ -109,12 +139,40 @@ class ServerProcess:
         """How it ended; None while it runs."""
         return self._process.poll()
 
+    @property
+    def is_stopped(self) -> bool:
+        """`stop` has been called."""
+        return self._kept_log is not None
+
     def logs(self, lines: int | None = None) -> str:
         """What it has printed: all of it, or the last `lines`; also after it has stopped."""
         text = self._kept_log
         if text is None:
-            text = self._log_path.read_text(errors="replace")
+            text = self._read("server.log")
         return text if lines is None else "\n".join(text.splitlines()[-lines:])
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self.directory / name).read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def wait_for_port(self, timeout_s: float) -> int:
+        """Wait until it has written the port that it listens on into its file `port`.
+
+        Raises:
+            ProviderExited: The process ended first.
+            ProviderTimeout: It took longer.
+        """
+        port = ""
+
+        def has_reported() -> bool:
+            nonlocal port
+            port = self._read(PORT_FILE)
+            return bool(port)
+
+        self._wait(has_reported, timeout_s, "report the port that it listens on")
+        return int(port)
 
     def wait_until_healthy(self, base_url: str, timeout_s: float) -> None:
         """Wait until `/health` answers 200.
@@ -123,93 +181,113 @@ class ServerProcess:
             ProviderExited: The process ended first; its last log lines are in the message.
             ProviderTimeout: It did not answer in time.
         """
+        patience = min(timeout_s, HEALTH_TIMEOUT_S)
+        self._wait(
+            lambda: _is_healthy(base_url, patience), timeout_s, f"answer at {base_url}/health"
+        )
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         deadline = time.monotonic() + timeout_s
-        pause = 0.02
-        while not _is_healthy(base_url):
+        pause = 0.01
+        while not condition():
             self.check_running()
             if time.monotonic() > deadline:
                 raise ProviderTimeout(
-                    f"the server at {base_url} did not answer /health within {timeout_s:g} s",
+                    f"the server did not {what} within {timeout_s:g} s",
                     logs=self.logs(LOG_TAIL_LINES),
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
+        self.check_running()  # another server may be answering in its place
 
     def check_running(self) -> None:
         """Raise `ProviderExited` if the process has ended."""
         code = self.exit_code
         if code is not None:
-            how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+            how = f"exit code {code}" if code >= 0 else f"signal {signal.strsignal(-code)}"
             raise ProviderExited(
-                f"the server process ended before it was ready ({how})",
+                f"the server process has ended ({how})",
                 exit_code=code,
                 logs=self.logs(LOG_TAIL_LINES),
             )
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """End the process and its whole group, politely first; remove its directory."""
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
+        if self.is_stopped or self._owner != os.getpid():
+            return  # it has been stopped, or this is a forked child's copy
+        try:
+            self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)
-        if self._kept_log is None and self._log_path.exists():
-            self._kept_log = self._log_path.read_text(errors="replace")
-        self._backstop()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(grace_s)
+        finally:
+            # The watcher, which is in the group, has kept the group's id from being used again.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._kept_log = self.logs()
+            self._abandon()
+            self._process.wait()
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _kill_group(pid: int, directory: str) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    shutil.rmtree(directory, ignore_errors=True)
+def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:
+    environment = {**os.environ, "TMPDIR": str(scratch), **env_vars}
+    if "PYTHONPATH" in environment:  # which may be relative to this process's directory
+        entries = environment["PYTHONPATH"].split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, entries))
+    return environment
 
 
-def _is_healthy(base_url: str) -> bool:
+_lifelines: set[int] = set()
+
+
+def _abandon(process: subprocess.Popen[bytes], lifeline: int) -> None:
+    """Let go of a server: its watcher then ends it, politely first."""
+    if lifeline in _lifelines:
+        _lifelines.discard(lifeline)
+        os.close(lifeline)
+    if process.poll() is None:
+        with contextlib.suppress(RuntimeError):  # the interpreter is about to end
+            threading.Thread(target=process.wait, name="openenv-reaper", daemon=True).start()
+
+
+def _drop_lifelines() -> None:
+    """In a forked child: the servers are its parent's."""
+    for lifeline in _lifelines:
+        os.close(lifeline)
+    _lifelines.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drop_lifelines)
+
+
+def _is_healthy(base_url: str, timeout_s: float) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{base_url}/health", timeout=2.0) as response:
+        with opener.open(f"{base_url}/health", timeout=timeout_s) as response:
             return bool(response.status == 200)
-    except (OSError, urllib.error.URLError, ValueError):
+    except (OSError, HTTPException, ValueError):
         return False
 
 
-class ProcessProvider(RuntimeProvider):
-    """Serves an environment from a process of its own.
-
-        async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
+class HostProvider(RuntimeProvider):
+    """Runs a server as a process of this machine.
 
     Args:
-        target: What to serve, as for ``openenv serve``: the name of an installed environment
-            package (``echo_env``), a directory with an ``openenv.yaml``, a Python file, or
-            ``module:attribute``.
-        env_vars: Environment variables of the server.
-        limits: What it may use.
         host: The address it listens on.
-        python: The interpreter that runs it; by default this one.
-        ready_timeout_s: Seconds that `wait_for_ready` waits by default.
+        env_vars: Environment variables of the server.
+        ready_timeout_s: Seconds that it may take to get ready.
     """
 
     def __init__(
-        self,
-        target: str | os.PathLike[str],
-        *,
-        env_vars: Mapping[str, str] | None = None,
-        limits: ProcessLimits | None = None,
-        host: str = "127.0.0.1",
-        python: str | None = None,
-        ready_timeout_s: float = 60.0,
+        self, *, host: str, env_vars: Mapping[str, str] | None, ready_timeout_s: float
     ) -> None:
-        self.target = os.fspath(target)
+        self.host = host
         self.ready_timeout_s = ready_timeout_s
         self._env_vars = dict(env_vars or {})
-        self._limits = limits or ProcessLimits()
-        self._host = host
-        self._python = python or sys.executable
         self._server: ServerProcess | None = None
         self._base_url: str | None = None
-        self._lifeline: int | None = None
+        self._turn = threading.Lock()
 
     @property
     def base_url(self) -> str:
@@ -227,59 +305,20 @@ class ProcessProvider(RuntimeProvider):
         """The server's process id; None when it is not running."""
         return None if self._base_url is None or self._server is None else self._server.pid
 
-    def start(
-        self, port: int | None = None, env_vars: dict[str, str] | None = None, **kwargs: Any
-    ) -> str:
-        if kwargs:
-            raise TypeError(f"ProcessProvider.start does not take {sorted(kwargs)}")
-        if self._base_url is not None:
-            raise ProviderError(f"already running at {self._base_url}")
-        report_in, report_out = os.pipe()
-        lifeline_in, self._lifeline = os.pipe()
+    def _run(self, launch: Callable[[], ServerProcess], port: Callable[[ServerProcess], int]) -> str:
+        with self._turn:
+            if self._server is not None and not self._server.is_stopped:
+                raise ProviderError("the server is running already; call stop() first")
+            server = self._server = launch()
         try:
-            self._server = ServerProcess(
-                self._command(port, report_out, lifeline_in),
-                env_vars={**self._env_vars, **(env_vars or {})},
-                pass_fds=(report_out, lifeline_in),
-            )
+            url = _url(self.host, port(server))
+            with self._turn:
+                server.check_running()  # `stop` may have been called meanwhile
+                self._base_url = url
         except BaseException:
-            os.close(report_in)
-            self._drop_lifeline()
-            raise
-        finally:
-            os.close(report_out)
-            os.close(lifeline_in)
-        with os.fdopen(report_in) as report:
-            bound = report.readline().strip()  # an end of file if it dies before it is bound
-        if not bound:
-            self._fail_to_bind()
-        self._base_url = f"http://{self._host}:{bound}"
-        return self._base_url
-
-    def _command(self, port: int | None, report_fd: int, lifeline_fd: int) -> list[str]:
-        return [
-            self._python,
-            "-m",
-            "openenv.server.run",
-            _absolute(self.target),
-            f"--host={self._host}",
-            f"--port={port or 0}",
-            f"--app-dir={Path.cwd()}",
-            f"--report-fd={report_fd}",
-            f"--lifeline-fd={lifeline_fd}",
-            *self._limits.to_arguments(),
-        ]
-
-    def _fail_to_bind(self) -> None:
-        assert self._server is not None
-        server = self._server
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            server._process.wait(STOP_GRACE_S)
-        try:
-            server.check_running()
-            raise ProviderError("the server reported no port", logs=server.logs(LOG_TAIL_LINES))
-        finally:
             self.stop()
+            raise
+        return url
 
     def wait_for_ready(self, timeout_s: float | None = None) -> None:
         """Wait until the server answers `/health`; by default `ready_timeout_s` seconds."""
@@ -293,20 +332,84 @@ class ProcessProvider(RuntimeProvider):
         return "" if self._server is None else self._server.logs(lines)
 
     def stop(self) -> None:
-        self._base_url = None
-        self._drop_lifeline()
-        if self._server is not None:
-            self._server.stop()
+        with self._turn:
+            self._base_url = None
+            if self._server is not None:
+                self._server.stop()
 
-    def _drop_lifeline(self) -> None:
-        fd, self._lifeline = self._lifeline, None
-        if fd is not None:
-            os.close(fd)
+
+def _url(host: str, port: int) -> str:
+    host = WILDCARD_HOSTS.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class ProcessProvider(HostProvider):
+    """Serves an environment from a process of its own.
+
+        async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
+
+    Args:
+        target: What to serve, as for ``openenv serve``: the name of an installed environment
+            package (``echo_env``), a directory with an ``openenv.yaml``, a Python file, or
+            ``module:attribute``.
+        env_vars: Environment variables of the server.
+        limits: What it may use.
+        host: The address it listens on.
+        python: The interpreter that runs it; by default this one.
+        ready_timeout_s: Seconds that starting, and then getting ready, may take.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        env_vars: Mapping[str, str] | None = None,
+        limits: ProcessLimits | None = None,
+        host: str = "127.0.0.1",
+        python: str | None = None,
+        ready_timeout_s: float = 60.0,
+    ) -> None:
+        super().__init__(host=host, env_vars=env_vars, ready_timeout_s=ready_timeout_s)
+        self.target = os.fspath(target)
+        self._limits = limits or ProcessLimits()
+        self._python = python or sys.executable
+
+    def start(
+        self, port: int | None = None, env_vars: dict[str, str] | None = None, **kwargs: Any
+    ) -> str:
+        if kwargs:
+            raise TypeError(f"ProcessProvider.start does not take {sorted(kwargs)}")
+        return self._run(
+            lambda: ServerProcess(
+                self._command(port), env_vars={**self._env_vars, **(env_vars or {})}
+            ),
+            lambda server: server.wait_for_port(self.ready_timeout_s),
+        )
+
+    def _command(self, port: int | None) -> list[str]:
+        return [
+            shutil.which(self._python) or self._python,
+            "-m",
+            "openenv.server.run",
+            _absolute(self.target),
+            f"--host={self.host}",
+            f"--port={port or 0}",
+            f"--port-file={PORT_FILE}",
+            *(f"--path={entry}" for entry in _own_import_path()),
+            *self._limits.to_arguments(),
+        ]
 
 
 def _absolute(target: str) -> str:
     path, colon, attribute = target.partition(":")
     return f"{Path(path).resolve()}{colon}{attribute}" if Path(path).exists() else target
+
+
+def _own_import_path() -> list[str]:
+    """Where this program's own modules are: what it can name, the server has to find."""
+    entries = dict.fromkeys(os.path.abspath(entry) for entry in ("", *sys.path))
+    installed = (sys.prefix, sys.base_prefix)
+    return [entry for entry in entries if not entry.startswith(installed)]
 
 
 def target_of_image(image: str) -> str:

@@ -267,8 +267,10 @@ class SessionManager:
     # ------------------------------------------------------------------ idling
 
     def _start_reaper(self) -> None:
-        loop_gone = self._reaper is not None and self._reaper.done()
-        if self.idle_timeout_s is not None and (self._reaper is None or loop_gone):
+        reaper, here = self._reaper, asyncio.get_running_loop()
+        if reaper is not None and not reaper.done() and reaper.get_loop() is here:
+            return
+        if self.idle_timeout_s is not None:
             self._reaper = asyncio.create_task(self._reap_forever(self.idle_timeout_s))
 
     async def _reap_forever(self, timeout_s: float) -> None:

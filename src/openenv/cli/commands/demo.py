@@ -1,3 +1,58 @@
-"""stub"""
-def demo() -> None:
-    """Demo."""
+"""`openenv demo`: proof, in a minute, that an agent learns through all of this."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openenv.cli._console import CommandError, emit
+
+__all__ = ["demo"]
+
+# What the `demo` extra installs: the module, and what it is there for.
+NEEDED = {"pyspiel": "OpenSpiel", "openspiel_env": "its environment", "matplotlib": "matplotlib"}
+
+
+def demo(
+    hands: Annotated[int, typer.Option(min=1, help="Hands to learn from.")] = 40_000,
+    sessions: Annotated[int, typer.Option(min=1, help="Sessions at once.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes the cards and the learner.")] = 0,
+    evaluation_hands: Annotated[
+        int, typer.Option(min=2, help="Hands to measure with, before and after.")
+    ] = 10_000,
+    output_dir: Annotated[
+        Path, typer.Option("--output-dir", "-o", help="Directory of the plot and the episodes.")
+    ] = Path("outputs/demo"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Learn blackjack, live, against OpenSpiel in a process of its own."""
+    _check_needed()
+    from openenv.cli import _demo
+    from openenv.errors import OpenEnvError
+
+    plan = _demo.Plan(hands, evaluation_hands, sessions, seed, output_dir)
+    try:
+        outcome = _demo.run(plan)
+    except (OpenEnvError, OSError) as error:
+        raise CommandError(str(error)) from error
+    _demo.show(plan, outcome)
+    if as_json:
+        emit(_demo.as_data(plan, outcome))
+    if not outcome.has_learned:
+        raise CommandError(
+            "the learned player wins no more than a random one",
+            hint="let it play more: --hands 40000",
+        )
+
+
+def _check_needed() -> None:
+    missing = [what for module, what in NEEDED.items() if not importlib.util.find_spec(module)]
+    if missing:
+        raise CommandError(
+            f"the demo needs {' and '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed",
+            hint='pip install "openenv[demo]"',
+        )

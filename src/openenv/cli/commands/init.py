@@ -24,7 +24,9 @@ def init(
     output_dir: Annotated[
         Path, typer.Option("--output-dir", "-o", help="Directory to create it in.")
     ] = Path(),
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON.")
+    ] = False,
 ) -> None:
     """Create a new environment, ready to run."""
     _check_name(name)

@@ -99,11 +99,19 @@ def _load(target: str) -> Any:
     except TargetError as error:
         raise CommandError(str(error), hint=_other_targets(target)) from error
     except Exception as error:  # whatever the environment's own code raises
+        if isinstance(error, ModuleNotFoundError) and error.name == _root(target):
+            missing = f"there is no module {error.name} to load {target} from"
+            raise CommandError(missing, hint=_other_targets(target)) from error
         say("".join(_own_traceback(error)))
         raise CommandError(
             f"{target} could not be loaded: {type(error).__name__}: {error}",
             hint=_missing_module(error),
         ) from error
+
+
+def _root(target: str) -> str:
+    """The package that a target's dotted name begins with."""
+    return target.partition(":")[0].partition(".")[0]
 
 
 def _own_traceback(error: Exception) -> list[str]:
@@ -197,8 +205,8 @@ def _announce(target: str, url: str, host: str, workers: int) -> None:
         ("session", f"ws{url.removeprefix('http')}/ws"),
     ]
     text = Text("\n").join(Text.assemble((f"{name:<9}", "dim"), value) for name, value in rows)
-    text.append("\n\n" + _client_snippet(url))
     stderr().print(Panel.fit(text, title="OpenEnv", border_style="green"))
+    say(f"{_client_snippet(url)}\n")
     if workers > 1:
         say(
             f"warning: each of the {workers} workers has sessions of its own. A WebSocket stays "
@@ -211,7 +219,8 @@ def _client_snippet(url: str) -> str:
     module, name = _client()
     return (
         f"from {module} import {name}\n"
-        f'with {name}(base_url="{url}") as env: print(env.reset().observation)'
+        f'with {name}(base_url="{url}") as env:\n'
+        "    print(env.reset().observation)"
     )
 
 

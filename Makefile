@@ -1,0 +1,52 @@
+# Every command of this repository. `make demo` and `make test` set a fresh machine up by themselves.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+ENVS   := $(dir $(wildcard envs/*/pyproject.toml))
+
+.PHONY: demo test test-core test-compat check format bench docs mirrors lock clean
+
+demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
+	$(VENV)/bin/openenv demo
+
+test: $(READY)  ## every test
+	$(PYTHON) -m pytest
+
+test-core: $(READY)  ## what needs no other package and is quick
+	$(PYTHON) -m pytest -m "not slow and not compat"
+
+test-compat: $(READY)  ## with the public package, in a virtual environment of its own
+	$(PYTHON) -m pytest -m compat
+
+check: $(READY)  ## lint, types, generated files
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy src envs tests/typing scripts benchmarks
+	$(VENV)/bin/pyright --pythonpath $(PYTHON)
+	$(PYTHON) scripts/mirrors.py --check
+	$(PYTHON) scripts/reference.py --check
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(READY)  ## measure against the public package; writes benchmarks/RESULTS.md
+	$(PYTHON) benchmarks/import_cost.py --install
+
+docs: $(READY)  ## write the reference anew and run every code block
+	$(PYTHON) scripts/reference.py
+	$(PYTHON) -m pytest tests/docs
+
+mirrors: $(READY)  ## write the old import paths anew from tests/compat/paths.toml
+	$(PYTHON) scripts/mirrors.py
+
+lock: $(READY)  ## resolve requirements.lock anew
+	$(PYTHON) scripts/lock.py
+
+$(READY): requirements.lock pyproject.toml $(wildcard envs/*/pyproject.toml) scripts/setup
+	scripts/setup $(VENV)
+	touch $@
+
+clean:
+	rm -rf $(VENV) .peer .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs

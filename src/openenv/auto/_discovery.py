@@ -1,0 +1,440 @@
+"""Finding the environments that are installed, and the classes that they offer.
+
+An environment is an importable package that comes from a distribution named ``openenv-*``, or
+that has an ``openenv.yaml`` in it (which finds checkouts on ``sys.path``, and distributions of
+other names). Nothing is imported to find it; its client module is imported when a class is asked
+for. What was found is kept in memory until a directory on ``sys.path`` changes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from openenv.errors import OpenEnvError
+
+__all__ = [
+    "EnvironmentDiscovery",
+    "EnvironmentInfo",
+    "UnknownEnvironmentError",
+    "get_discovery",
+    "reset_discovery",
+]
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "openenv.yaml"
+PREFIX = "openenv-"
+NOT_ENVIRONMENTS = frozenset({"openenv-core"})
+MANIFESTS_ON_PATH = (f"*/{MANIFEST}", f"envs/*/{MANIFEST}")
+
+
+class UnknownEnvironmentError(OpenEnvError, ValueError):
+    """No environment of this name is installed."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = sorted(known)
+        super().__init__(f"there is no environment {name!r}. {self._advice()}")
+
+    def _advice(self) -> str:
+        if not self.known:
+            return (
+                "No environment is installed: pip install openenv-NAME-env, or name one on the "
+                "Hugging Face Hub, as owner/name."
+            )
+        close = difflib.get_close_matches(_key(self.name), self.known, n=1)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        return f"{hint}Installed are: {', '.join(self.known)}"
+
+
+@dataclass(frozen=True)
+class EnvironmentInfo:
+    """An environment that is installed.
+
+    Attributes:
+        env_key: Its name without ``_env``, such as ``echo``.
+        name: Its name in full, such as ``echo_env``.
+        package_name: The distribution that it was installed from; else its module.
+        version: The distribution's version, else the manifest's.
+        description: One line.
+        client_module_path: The module to import the client from.
+        client_class_name: What the client class is called, as far as can be told unseen.
+        action_class_name: The same of the action model.
+        observation_class_name: The same of the observation model.
+        default_image: The container image that goes with it.
+        spec_version: That of the manifest.
+        manifest: The manifest itself.
+        directory: Where the package is.
+    """
+
+    env_key: str
+    name: str
+    package_name: str
+    version: str
+    description: str
+    client_module_path: str
+    client_class_name: str
+    action_class_name: str
+    observation_class_name: str
+    default_image: str
+    spec_version: int | None = None
+    manifest: dict[str, Any] | None = None
+    directory: Path | None = None
+
+    @property
+    def module(self) -> str:
+        """The package's import name."""
+        return self.client_module_path.rpartition(".")[0]
+
+    def answers_to(self, name: str) -> bool:
+        """This is the environment that somebody called `name` means."""
+        return _key(name) in {self.env_key, _key(self.module), _key(self.package_name)}
+
+    def get_client_class(self) -> type[Any]:
+        """Import the client class.
+
+        Raises:
+            ImportError: The package cannot be imported, or has no client class.
+        """
+        return _find_client(self)
+
+    def get_action_class(self) -> type[Any]:
+        """Import the action model.
+
+        Raises:
+            ImportError: The package cannot be imported, or has no action model.
+        """
+        return _find_model(self, self.action_class_name, "action")
+
+    def get_observation_class(self) -> type[Any]:
+        """Import the observation model.
+
+        Raises:
+            ImportError: The package cannot be imported, or has no observation model.
+        """
+        return _find_model(self, self.observation_class_name, "observation")
+
+
+# ------------------------------------------------------------------ finding classes
+
+
+def _find_client(info: EnvironmentInfo) -> type[Any]:
+    from openenv.client.client import EnvClient
+
+    found = _named(info, info.client_class_name)
+    if found is None:
+        module = _import(info.client_module_path)
+        own = [cls for cls in _classes(module) if issubclass(cls, EnvClient)]
+        own = [cls for cls in own if cls.__module__.startswith(info.module)]
+        found = own[0] if len(own) == 1 else None
+    if found is None:
+        raise ImportError(_nothing(info, "client class", info.client_class_name))
+    return found
+
+
+def _find_model(info: EnvironmentInfo, name: str, role: str) -> type[Any]:
+    found = _named(info, name) or _spoken(info.get_client_class(), role)
+    if found is None:
+        raise ImportError(_nothing(info, f"{role} class", name))
+    return found
+
+
+def _named(info: EnvironmentInfo, name: str) -> type[Any] | None:
+    """Find a class by its name; where the case is another, by the letters alone."""
+    modules = list(_modules(info))
+    for module in modules:
+        found = getattr(module, name, None)
+        if isinstance(found, type):
+            return found
+    for module in modules:
+        for cls in _classes(module):
+            if _letters(cls.__name__) == _letters(name):
+                return cls
+    return None
+
+
+def _modules(info: EnvironmentInfo) -> Iterator[ModuleType]:
+    yield _import(info.client_module_path)
+    yield _import(info.module)
+    if importlib.util.find_spec(f"{info.module}.models") is not None:
+        yield _import(f"{info.module}.models")
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise ImportError(f"{name} cannot be imported: {error}; is it installed?") from error
+        raise
+
+
+def _classes(module: ModuleType) -> list[type[Any]]:
+    return [value for value in vars(module).values() if inspect.isclass(value)]
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _spoken(client_class: type[Any], role: str) -> type[Any] | None:
+    """The model that a client class is typed with: of several actions, the first."""
+    from typing import get_args
+
+    from openenv.client import codec
+
+    action, observation, _ = codec.models(client_class)
+    chosen = action if role == "action" else observation
+    members = get_args(chosen) or (chosen,)
+    return members[0] if isinstance(members[0], type) else None
+
+
+def _nothing(info: EnvironmentInfo, what: str, name: str) -> str:
+    seen = sorted({cls.__name__ for module in _modules(info) for cls in _classes(module)})
+    return (
+        f"{info.package_name} has no {what} {name} in {info.client_module_path}, {info.module} or "
+        f"{info.module}.models; say in its {MANIFEST} what it is called. Classes there: "
+        f"{', '.join(seen) or 'none'}"
+    )
+
+
+# ------------------------------------------------------------------ finding environments
+
+
+class EnvironmentDiscovery:
+    """What is installed, looked up once for as long as nothing is installed or removed."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, EnvironmentInfo] | None = None
+        self._found_on: object = None
+
+    def discover(self, use_cache: bool = True) -> dict[str, EnvironmentInfo]:
+        """Find every environment, by its key."""
+        there = _fingerprint()
+        if self._found is None or self._found_on != there or not use_cache:
+            self._found = _find_environments()
+            self._found_on = there
+        return dict(self._found)
+
+    def get_environment(self, env_key: str) -> EnvironmentInfo | None:
+        """Find an environment by its key, such as ``echo``."""
+        return self.discover().get(env_key)
+
+    def get_environment_by_name(self, name: str) -> EnvironmentInfo | None:
+        """Find an environment by any of its names: ``echo``, ``echo-env``, ``echo_env``."""
+        known = self.discover()
+        if _key(name) in known:
+            return known[_key(name)]
+        answering = (info for info in known.values() if info.answers_to(name))
+        return next(answering, None) or _from_module(f"{_key(name)}_env")
+
+    def require(self, name: str) -> EnvironmentInfo:
+        """Find an environment by any of its names.
+
+        Raises:
+            UnknownEnvironmentError: There is none of that name.
+        """
+        info = self.get_environment_by_name(name)
+        if info is None:
+            raise UnknownEnvironmentError(name, self.discover())
+        return info
+
+    def list_environments(self) -> None:
+        """Print what is installed."""
+        rows = [
+            (info.env_key, f"{info.description} (v{info.version})", info.package_name)
+            for info in self.discover().values()
+        ]
+        print_table("Available OpenEnv Environments:", rows, "environments")
+
+    def clear_cache(self) -> None:
+        """Forget what was found."""
+        self._found = None
+
+
+_discovery = EnvironmentDiscovery()
+
+
+def get_discovery() -> EnvironmentDiscovery:
+    """The discovery that the whole process shares."""
+    return _discovery
+
+
+def reset_discovery() -> None:
+    """Make `get_discovery` start afresh."""
+    global _discovery
+    _discovery = EnvironmentDiscovery()
+
+
+def print_table(title: str, rows: Iterable[tuple[str, str, str]], what: str) -> None:
+    """Print a listing: for each row its key, its text and its package."""
+    rows = sorted(rows)
+    rule = "-" * 70
+    lines = [title, rule]
+    for key, text, package in rows:
+        lines += [f"  {key:<15}: {text}", f"{'':<17}  Package: {package}"]
+    lines += [rule, f"Total: {len(rows)} {what}"]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _fingerprint() -> object:
+    """What changes when something is installed, upgraded or removed."""
+    return sys.prefix, tuple((entry, _modified(entry)) for entry in sys.path)
+
+
+def _modified(entry: str) -> int:
+    try:
+        return os.stat(entry or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _find_environments() -> dict[str, EnvironmentInfo]:
+    found: dict[str, EnvironmentInfo] = {}
+    for info in (*_from_distributions(), *_from_manifests()):
+        known_directories = {known.directory for known in found.values()}
+        if info.directory is None or info.directory not in known_directories:
+            found.setdefault(info.env_key, info)
+    return dict(sorted(found.items()))
+
+
+def _from_distributions() -> Iterator[EnvironmentInfo]:
+    for distribution in importlib.metadata.distributions():
+        name = _canonical(distribution.metadata["Name"] or "")
+        if name.startswith(PREFIX) and name not in NOT_ENVIRONMENTS:
+            info = info_of_distribution(distribution)
+            if info is not None:
+                yield info
+
+
+def info_of_distribution(distribution: Distribution) -> EnvironmentInfo | None:
+    """Describe the environment that a distribution holds; None if it holds none."""
+    module = _module_of(distribution)
+    directory = _directory(module)
+    if directory is not None and not _looks_like_an_environment(directory):
+        return None
+    return _info(
+        module,
+        directory,
+        package_name=distribution.metadata["Name"],
+        version=distribution.version,
+        description=distribution.metadata["Summary"] or "",
+    )
+
+
+def _module_of(distribution: Distribution) -> str:
+    stem = _canonical(distribution.metadata["Name"]).removeprefix(PREFIX).replace("-", "_")
+    installed = {file.parts[0] for file in distribution.files or () if len(file.parts) > 1}
+    for candidate in (stem, f"{stem}_env", *sorted(name for name in installed if "." not in name)):
+        directory = _directory(candidate)
+        if directory is not None and _looks_like_an_environment(directory):
+            return candidate
+    return stem
+
+
+def _from_manifests() -> Iterator[EnvironmentInfo]:
+    roots = [Path(entry or ".") for entry in sys.path]
+    for pattern in MANIFESTS_ON_PATH:
+        for root in filter(Path.is_dir, roots):
+            for manifest in sorted(root.glob(pattern)):
+                directory = manifest.parent
+                module = ".".join(directory.relative_to(root).parts)
+                if _looks_like_a_package(directory) and _directory(module) == directory.resolve():
+                    yield _info(module, directory.resolve())
+
+
+def _from_module(module: str) -> EnvironmentInfo | None:
+    """Describe a package that can be imported but has neither a distribution nor a manifest."""
+    directory = _directory(module)
+    found = directory is not None and _looks_like_an_environment(directory)
+    return _info(module, directory) if found else None
+
+
+def _looks_like_an_environment(directory: Path) -> bool:
+    return (directory / MANIFEST).is_file() or (directory / "client.py").is_file()
+
+
+def _looks_like_a_package(directory: Path) -> bool:
+    return (directory / "__init__.py").is_file() or (directory / "client.py").is_file()
+
+
+def _directory(module: str) -> Path | None:
+    """Where a package is, without importing it (its parent, if it has one, is imported)."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(locations[0]).resolve() if locations else None
+
+
+def _info(
+    module: str,
+    directory: Path | None,
+    *,
+    package_name: str | None = None,
+    version: str | None = None,
+    description: str = "",
+) -> EnvironmentInfo:
+    manifest = _read_manifest(directory)
+    own_name = module.rpartition(".")[2]
+    key = _key(str((manifest or {}).get("name") or own_name))
+    stated: Mapping[str, Any] = manifest or {}
+    spec_version = stated.get("spec_version")
+    return EnvironmentInfo(
+        env_key=key,
+        name=f"{key}_env",
+        package_name=package_name or own_name,
+        version=version or str(stated.get("version") or "0.0.0"),
+        description=str(stated.get("description") or description or f"{key}_env environment"),
+        client_module_path=f"{module}.client",
+        client_class_name=str(stated.get("client") or f"{_pascal(key)}Env"),
+        action_class_name=str(stated.get("action") or f"{_pascal(key)}Action"),
+        observation_class_name=str(stated.get("observation") or f"{_pascal(key)}Observation"),
+        default_image=f"{key.replace('_', '-')}-env:latest",
+        spec_version=spec_version if isinstance(spec_version, int) else None,
+        manifest=manifest,
+        directory=directory,
+    )
+
+
+def _read_manifest(directory: Path | None) -> dict[str, Any] | None:
+    import yaml
+
+    path = directory / MANIFEST if directory is not None else None
+    if path is None or not path.is_file():
+        return None
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        logger.warning("%s cannot be read: %s", path, error)
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _key(name: str) -> str:
+    """Bring a name into the form of a key: ``Echo-Env`` and ``openenv-echo`` are ``echo``."""
+    return _canonical(name).removeprefix(PREFIX).removesuffix("-env").replace("-", "_")
+
+
+def _canonical(name: str) -> str:
+    """Normalise a distribution's name as PyPI does."""
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _pascal(key: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in key.split("_"))

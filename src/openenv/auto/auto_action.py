@@ -1,0 +1,72 @@
+"""Action models by the name of their environment."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from openenv.auto._discovery import get_discovery, print_table
+from openenv.auto.auto_env import installed, seen_name
+
+__all__ = ["AutoAction"]
+
+
+class AutoAction:
+    """Finds action models by the name of their environment.
+
+    EchoAction = AutoAction.from_env("echo")
+    """
+
+    def __init__(self) -> NoReturn:
+        raise TypeError("AutoAction is not instantiated; call AutoAction.from_env(name)")
+
+    @classmethod
+    def from_env(cls, name: str, skip_install: bool = False) -> type[Any]:
+        """Find the action model of an environment.
+
+        Args:
+            name: An installed environment (``echo``, ``echo-env``, ``echo_env``), or one on the
+                Hub: ``owner/name``, or its address.
+            skip_install: Install nothing, look nothing up, and return `GenericAction`.
+
+        Raises:
+            UnknownEnvironmentError: (ValueError) No environment of this name is installed.
+            InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
+            ImportError: Its package cannot be imported, or has no action model.
+        """
+        if skip_install:
+            from openenv.client.generic import GenericAction
+
+            return GenericAction
+        return installed(name).get_action_class()
+
+    @classmethod
+    def from_hub(cls, env_name: str, skip_install: bool = False) -> type[Any]:
+        """The same as `from_env`."""
+        return cls.from_env(env_name, skip_install)
+
+    @classmethod
+    def get_action_info(cls, name: str) -> dict[str, Any]:
+        """Describe the models of an installed environment.
+
+        Raises:
+            UnknownEnvironmentError: (ValueError) No environment of this name is installed.
+        """
+        info = get_discovery().require(name)
+        return {
+            "env_key": info.env_key,
+            "env_name": info.name,
+            "package": info.package_name,
+            "action_class": seen_name(info.get_action_class, info.action_class_name),
+            "observation_class": seen_name(info.get_observation_class, info.observation_class_name),
+            "module": info.client_module_path,
+        }
+
+    @classmethod
+    def list_actions(cls) -> None:
+        """Print the action models of every installed environment."""
+        known = get_discovery().discover().values()
+        rows = [
+            (i.env_key, seen_name(i.get_action_class, i.action_class_name), i.package_name)
+            for i in known
+        ]
+        print_table("Available Action Classes:", rows, "action classes")

@@ -1,0 +1,291 @@
+"""Clients by the name of their environment."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+from openenv.auto import _hub
+from openenv.auto._discovery import EnvironmentInfo, get_discovery
+from openenv.errors import ConnectError
+
+if TYPE_CHECKING:
+    from openenv.client.client import EnvClient
+    from openenv.client.launch import Launch
+    from openenv.providers.base import Provider
+
+    Client = EnvClient[Any, Any, Any]
+
+__all__ = ["AutoEnv", "ServerUnreachableError", "installed"]
+
+logger = logging.getLogger(__name__)
+
+
+class ServerUnreachableError(ConnectError, ValueError):
+    """No server answers at the address that was given."""
+
+
+@dataclass
+class _Plan:
+    """Where a client's server is, or how to start one.
+
+    Attributes:
+        base_url: Where it is.
+        image: The container image to start.
+        provider: What starts it.
+        ready_timeout_s: Seconds to wait until a started server answers.
+        env_vars: Environment variables of a started server.
+        options: What else was passed: for the client, or else for starting the server.
+    """
+
+    base_url: str | None = None
+    image: str | None = None
+    provider: Provider | None = None
+    ready_timeout_s: float = 30.0
+    env_vars: dict[str, str] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def says_where(self) -> bool:
+        """Somebody said where the server is, or what starts it."""
+        return not (self.base_url is None and self.image is None and self.provider is None)
+
+
+class AutoEnv:
+    """Makes clients by the name of their environment.
+
+    with AutoEnv.from_env("echo") as env: ...
+    client = AutoEnv.from_env("openenv/echo-env", skip_install=True)
+    """
+
+    def __init__(self) -> NoReturn:
+        raise TypeError("AutoEnv is not instantiated; call AutoEnv.from_env(name)")
+
+    @classmethod
+    def from_env(
+        cls,
+        name: str,
+        base_url: str | None = None,
+        docker_image: str | None = None,
+        container_provider: Provider | None = None,
+        wait_timeout: float = 30.0,
+        env_vars: dict[str, str] | None = None,
+        trust_remote_code: bool = False,
+        skip_install: bool = False,
+        **kwargs: Any,
+    ) -> Client:
+        """Make a client of an environment. It connects when it is first used.
+
+        A server at `base_url` is used; else `docker_image` or `container_provider` starts one;
+        else the Space, for an environment on the Hub that runs there; else the installed package
+        is served from a process of its own. What the client starts, it stops when it is closed.
+
+        Args:
+            name: An installed environment (``echo``, ``echo-env``, ``echo_env``), or one on the
+                Hub: ``owner/name``, or its address.
+            base_url: Where a server is. If none answers at an address of this machine, the
+                installed package is served there.
+            docker_image: The container image to run.
+            container_provider: What runs the image, or the server that it was made for.
+            wait_timeout: Seconds to wait until a started server answers.
+            env_vars: Environment variables of a started server.
+            trust_remote_code: Install a package from the Hub without asking.
+            skip_install: Install nothing, and make a `GenericEnvClient`.
+            **kwargs: Options of the client (`message_timeout_s`, `headers`, ...), and of what
+                starts the server (`port`, `limits`, ...).
+
+        Raises:
+            UnknownEnvironmentError: (ValueError) No environment of this name is installed.
+            InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
+            ServerUnreachableError: (ValueError, ConnectionError) No server answers there.
+            ImportError: The environment's package cannot be imported.
+            ProviderError: Nothing here can run the image.
+        """
+        plan = _Plan(base_url, docker_image, container_provider, wait_timeout, env_vars, kwargs)
+        if _hub.is_hub_name(name):
+            return _from_hub(_hub.repo_id_of(name), plan, trust_remote_code, skip_install)
+        if skip_install:
+            return _untyped(name, plan)
+        info = get_discovery().require(name)
+        return _client(info.get_client_class(), plan, info)
+
+    @classmethod
+    def from_hub(cls, name: str, *args: Any, **kwargs: Any) -> Client:
+        """The same as `from_env`."""
+        return cls.from_env(name, *args, **kwargs)
+
+    @classmethod
+    def get_env_class(cls, name: str) -> type[Client]:
+        """Find the client class of an installed environment.
+
+        Raises:
+            UnknownEnvironmentError: (ValueError) No environment of this name is installed.
+            ImportError: Its package cannot be imported, or has no client class.
+        """
+        return get_discovery().require(name).get_client_class()
+
+    @classmethod
+    def get_env_info(cls, name: str) -> dict[str, Any]:
+        """Describe an installed environment.
+
+        Raises:
+            UnknownEnvironmentError: (ValueError) No environment of this name is installed.
+        """
+        info = get_discovery().require(name)
+        return {
+            "env_key": info.env_key,
+            "name": info.name,
+            "package": info.package_name,
+            "version": info.version,
+            "description": info.description,
+            "env_class": seen_name(info.get_client_class, info.client_class_name),
+            "action_class": seen_name(info.get_action_class, info.action_class_name),
+            "observation_class": seen_name(info.get_observation_class, info.observation_class_name),
+            "module": info.client_module_path,
+            "default_image": info.default_image,
+            "spec_version": info.spec_version,
+        }
+
+    @classmethod
+    def list_environments(cls) -> None:
+        """Print which environments are installed."""
+        get_discovery().list_environments()
+
+
+def installed(name: str, *, trust_remote_code: bool = False) -> EnvironmentInfo:
+    """Find an environment's package; install that of one on the Hub, where it is not there yet.
+
+    Raises:
+        UnknownEnvironmentError: (ValueError) No environment of this name is installed.
+        InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
+    """
+    if _hub.is_hub_name(name):
+        return _hub.install(_hub.repo_id_of(name), trust_remote_code=trust_remote_code)
+    return get_discovery().require(name)
+
+
+def seen_name(find: Any, expected: str) -> str:
+    """The name of the class that `find` finds; the expected one where it cannot be imported."""
+    try:
+        return str(find().__name__)
+    except ImportError:
+        return expected
+
+
+# ------------------------------------------------------------------ which client, which server
+
+
+def _from_hub(repo_id: str, plan: _Plan, trust_remote_code: bool, skip_install: bool) -> Client:
+    from openenv.client.generic import GenericEnvClient
+
+    info = None
+    if not skip_install:
+        info = _hub.install(repo_id, trust_remote_code=trust_remote_code)
+    if not plan.says_where:
+        space = _hub.space_url(repo_id)
+        if _hub.answers(space, _headers(plan)):
+            plan.base_url = space
+        elif skip_install:
+            plan.image = _hub.space_image(repo_id)
+    if plan.provider is not None and plan.image is None:
+        plan.image = _hub.space_image(repo_id)
+    return _client(GenericEnvClient if info is None else info.get_client_class(), plan, info)
+
+
+def _untyped(name: str, plan: _Plan) -> Client:
+    from openenv.client.generic import GenericEnvClient
+
+    if not plan.says_where:
+        raise ValueError(
+            f"skip_install=True with {name!r}, which is not on the Hub, leaves nothing to start: "
+            "pass base_url, docker_image or container_provider, or drop skip_install"
+        )
+    return _client(GenericEnvClient, plan, None)
+
+
+def _client(client_class: type[Client], plan: _Plan, info: EnvironmentInfo | None) -> Client:
+    if plan.base_url is not None:
+        if _hub.answers(plan.base_url, _headers(plan)):
+            return _connected(client_class, plan)
+        if not (_hub.is_loopback(plan.base_url) and (info or plan.image or plan.provider)):
+            raise ServerUnreachableError(f"no server answers at {plan.base_url}; does it run?")
+        logger.warning("no server answers at %s; one is started there", plan.base_url)
+        plan.options.setdefault("port", urlsplit(_with_scheme(plan.base_url)).port)
+    client_options = _client_options(client_class, plan.options)
+    for name in client_options:
+        del plan.options[name]
+    return client_class._launched(_launch(plan, info), **client_options)
+
+
+def _connected(client_class: type[Client], plan: _Plan) -> Client:
+    if plan.env_vars:
+        logger.warning("env_vars were ignored: the server at %s runs already", plan.base_url)
+    return client_class(base_url=plan.base_url, **plan.options)
+
+
+def _with_scheme(url: str) -> str:
+    return url if "://" in url else f"http://{url}"
+
+
+def _headers(plan: _Plan) -> Mapping[str, str]:
+    return plan.options.get("headers") or {}
+
+
+def _client_options(client_class: type[Client], options: dict[str, Any]) -> dict[str, Any]:
+    """Of all options, those that the client's constructor takes."""
+    taken = {*inspect.signature(client_class).parameters} - {"base_url", "provider"}
+    return {name: value for name, value in options.items() if name in taken}
+
+
+# ------------------------------------------------------------------ starting a server
+
+
+def _launch(plan: _Plan, info: EnvironmentInfo | None) -> Launch:
+    from openenv.client.launch import Launch, image_launch
+    from openenv.providers.base import RuntimeProvider
+
+    options = dict(plan.options)
+    if plan.env_vars:
+        options["env_vars"] = plan.env_vars
+    if isinstance(plan.provider, RuntimeProvider):
+        runtime = plan.provider
+        launch = Launch(runtime, start=lambda: runtime.start(**options))
+    elif plan.image is not None or info is None:
+        if plan.image is None:
+            raise ValueError("which image shall container_provider run? Pass docker_image")
+        launch = image_launch(plan.image, plan.provider, options)
+    elif plan.provider is not None:
+        launch = image_launch(info.default_image, plan.provider, options)
+    else:
+        launch = _process_launch(info, options)
+    launch.ready_timeout_s = plan.ready_timeout_s
+    return launch
+
+
+def _process_launch(info: EnvironmentInfo, options: dict[str, Any]) -> Launch:
+    from openenv.client.launch import Launch
+    from openenv.providers.process import ProcessProvider
+
+    port = options.pop("port", None)
+    env_vars = {**_search_path(info), **options.pop("env_vars", {})}
+    provider = ProcessProvider(info.module, env_vars=env_vars, **options)
+    return Launch(provider, start=lambda: provider.start(port=port))
+
+
+def _search_path(info: EnvironmentInfo) -> dict[str, str]:
+    """Let another process find a package that this one finds by its own `sys.path` only."""
+    if info.directory is None:
+        return {}
+    root = info.directory.parents[info.module.count(".")]
+    if root in {Path(sysconfig.get_path(where)).resolve() for where in ("purelib", "platlib")}:
+        return {}
+    inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    paths = [str(root), *(os.path.abspath(entry) for entry in inherited)]  # it runs elsewhere
+    return {"PYTHONPATH": os.pathsep.join(paths)}

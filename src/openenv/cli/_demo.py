@@ -1,0 +1,196 @@
+"""What `openenv demo` does: it serves blackjack, learns it, measures that, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from openenv.cli import blackjack
+from openenv.cli._console import say, stderr
+from openenv.cli._progress import Display, display
+from openenv.cli.blackjack import CurvePoint, Evaluation
+from openenv.providers.process import ProcessProvider
+
+if TYPE_CHECKING:
+    from openspiel_env import OpenSpielEnv
+
+__all__ = ["Outcome", "Plan", "as_data", "run", "show"]
+
+# Hands that two values of the seed have apart: more than anybody plays in one demo.
+SEED_STRIDE = 10_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be played, and where the files go."""
+
+    hands: int
+    evaluation_hands: int
+    sessions: int
+    seed: int
+    directory: Path
+
+    @property
+    def curve(self) -> Path:
+        """The plot of the learning curve."""
+        return self.directory / "learning_curve.png"
+
+    @property
+    def episodes(self) -> Path:
+        """The hands that were played in training, one a line."""
+        return self.directory / "episodes.jsonl"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it."""
+
+    before: Evaluation
+    after: Evaluation
+    points: Sequence[CurvePoint]
+    seconds: float
+
+    @property
+    def has_learned(self) -> bool:
+        """The trained player wins more than one who tosses coins."""
+        return self.after.mean > self.before.mean
+
+    @property
+    def share_of_the_way(self) -> float:
+        """How far it got on the way from random play to the best player; 1 is all of it."""
+        return (self.after.mean - self.before.mean) / (blackjack.OPTIMUM - self.before.mean)
+
+    @property
+    def hands_per_second(self) -> float:
+        """Hands a second in training, updates of the policy included."""
+        return self.points[-1].hands / self.points[-1].seconds
+
+
+def run(plan: Plan) -> Outcome:
+    """Carry out the plan and write its files.
+
+    Raises:
+        OpenEnvError: The environment could not be served or played.
+        OSError: The files could not be written.
+    """
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    with display() as shown:
+        before, after, points = asyncio.run(_learn(plan, shown))
+        shown.begin("plotting")
+        blackjack.plot_curve(points, before, after, blackjack.OPTIMUM, plan.curve)
+        shown.finish(plan.curve.name)
+    return Outcome(before, after, points, time.perf_counter() - began)
+
+
+async def _learn(plan: Plan, shown: Display) -> tuple[Evaluation, Evaluation, list[CurvePoint]]:
+    from openspiel_env import OpenSpielEnv
+
+    shown.begin("starting")
+    provider = ProcessProvider(
+        "openspiel_env",
+        env_vars={"OPENSPIEL_GAME": "blackjack", "MAX_CONCURRENT_ENVS": str(plan.sessions)},
+    )
+    async with OpenSpielEnv.with_provider(provider) as env:
+        others = [env.new_session() for _ in range(plan.sessions - 1)]
+        envs = [env, *await asyncio.gather(*others)]
+        shown.finish(f"{plan.sessions} sessions, process {provider.pid}")
+        policy = blackjack.SoftmaxPolicy()
+        before = await _evaluated(plan, shown, "random play", envs, blackjack.random_choice)
+        points = await _trained(plan, shown, envs, policy)
+        after = await _evaluated(plan, shown, "learned play", envs, policy.greedy)
+    return before, after, points
+
+
+async def _evaluated(
+    plan: Plan,
+    shown: Display,
+    what: str,
+    envs: Sequence[OpenSpielEnv],
+    choose: blackjack.Choose,
+) -> Evaluation:
+    shown.begin(what)
+    seed0 = blackjack.EVALUATION_SEEDS + plan.seed * SEED_STRIDE
+    result = await blackjack.evaluate(envs, choose, plan.evaluation_hands, seed0)
+    shown.finish(f"mean reward {_mean(result)}")
+    return result
+
+
+async def _trained(
+    plan: Plan, shown: Display, envs: Sequence[OpenSpielEnv], policy: blackjack.SoftmaxPolicy
+) -> list[CurvePoint]:
+    shown.begin("training", plan.hands)
+    with plan.episodes.open("w", encoding="utf-8", newline="\n") as file:
+        points = await blackjack.train(
+            envs,
+            policy,
+            plan.hands,
+            on_progress=lambda point: shown.update(point.hands, _pace(point)),
+            seed0=blackjack.TRAINING_SEEDS + plan.seed * SEED_STRIDE,
+            record=lambda episodes: blackjack.write_episodes(file, episodes),
+        )
+    shown.finish(_pace(points[-1]))
+    return points
+
+
+def _pace(point: CurvePoint) -> str:
+    return f"{point.hands / point.seconds:,.0f} hands/s, mean reward {point.mean_reward:+.3f}"
+
+
+# ------------------------------------------------------------------ saying it
+
+
+def show(plan: Plan, outcome: Outcome) -> None:
+    """Print what came of it, for people."""
+    table = Table(title="Blackjack, reward a hand")
+    table.add_column("player")
+    for column in ("mean ± stderr", "win", "draw", "loss"):
+        table.add_column(column, justify="right")
+    table.add_row("random", *_row(outcome.before))
+    table.add_row("learned", *_row(outcome.after), style="bold")
+    table.add_row("best possible", f"{blackjack.OPTIMUM:+.4f}", *("",) * 3, style="dim")
+    stderr().print(table)
+    say(_verdict(plan, outcome), style="green" if outcome.has_learned else "red")
+    say(f"learning curve: {plan.curve}\nepisodes: {plan.episodes}")
+
+
+def _row(player: Evaluation) -> list[str]:
+    rates = (player.win_rate, player.draw_rate, player.loss_rate)
+    return [_mean(player), *(f"{rate:.1%}" for rate in rates)]
+
+
+def _mean(player: Evaluation) -> str:
+    return f"{player.mean:+.4f} ± {player.stderr:.4f}"
+
+
+def _verdict(plan: Plan, outcome: Outcome) -> str:
+    played = f"{plan.hands:,} hands over {plan.sessions} sessions in {outcome.seconds:.0f} s"
+    if not outcome.has_learned:
+        return f"{played}: it has not learned to play"
+    return (
+        f"{played}: {outcome.share_of_the_way:.0%} of the way from random play to the best player"
+    )
+
+
+def as_data(plan: Plan, outcome: Outcome) -> dict[str, Any]:
+    """Say the same for machines."""
+    return {
+        "hands": plan.hands,
+        "sessions": plan.sessions,
+        "seed": plan.seed,
+        "seconds": round(outcome.seconds, 3),
+        "hands_per_second": round(outcome.hands_per_second, 1),
+        "random": outcome.before._asdict(),
+        "learned": outcome.after._asdict(),
+        "optimum": blackjack.OPTIMUM,
+        "share_of_the_way": round(outcome.share_of_the_way, 4),
+        "has_learned": outcome.has_learned,
+        "learning_curve": str(plan.curve),
+        "episodes": str(plan.episodes),
+    }

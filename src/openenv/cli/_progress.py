@@ -1,0 +1,114 @@
+"""Showing how far a long command has come: a bar on a terminal, now and then a line elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Protocol
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from typing_extensions import Self
+
+from openenv.cli._console import say, stderr
+
+__all__ = ["Display", "display"]
+
+LINE_EVERY_S = 3.0
+
+
+class Display(Protocol):
+    """Shows one phase after the other; closed by ``with``."""
+
+    def begin(self, what: str, total: int | None = None) -> None:
+        """Begin a phase of `total` units; None where it cannot be said how far it has come."""
+
+    def update(self, done: int, detail: str) -> None:
+        """Show that `done` units of the running phase are done, and what there is to tell."""
+
+    def finish(self, detail: str) -> None:
+        """End the running phase."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+def display() -> Display:
+    """Make the display that fits what stderr is."""
+    return _Bars() if stderr().is_terminal else _Lines()
+
+
+class _Bars:
+    """Bars that move; needs a terminal."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description:<12}"),
+            BarColumn(bar_width=18),
+            TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(),
+            console=stderr(),
+        )
+        self._task = TaskID(-1)
+
+    def begin(self, what: str, total: int | None = None) -> None:
+        self._task = self._progress.add_task(what, total=total, detail="")
+
+    def update(self, done: int, detail: str) -> None:
+        self._progress.update(self._task, completed=done, detail=detail)
+
+    def finish(self, detail: str) -> None:
+        total = self._progress.tasks[self._task].total or 1
+        self._progress.update(self._task, total=total, completed=total, detail=detail)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+
+class _Lines:
+    """Lines, for logs and pipes; at most one every few seconds within a phase."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._total: int | None = None
+        self._began = self._spoke = 0.0
+
+    def begin(self, what: str, total: int | None = None) -> None:
+        self._what, self._total = what, total
+        self._began = self._spoke = time.monotonic()
+
+    def update(self, done: int, detail: str) -> None:
+        if time.monotonic() - self._spoke >= LINE_EVERY_S:
+            self._spoke = time.monotonic()
+            of = "" if self._total is None else f" of {self._total:,}"
+            say(f"{self._what}: {done:,}{of}, {detail}")
+
+    def finish(self, detail: str) -> None:
+        say(f"{self._what}: {detail}, {time.monotonic() - self._began:.1f} s")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        pass

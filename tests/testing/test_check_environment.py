@@ -1,0 +1,257 @@
+"""Each promise is broken by a planted environment, and exactly that check finds it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from support.environments import KINDS
+
+from openenv import Action, Environment, Observation, State, StepResult
+from openenv.testing import CheckFailed, check_environment
+from openenv.testing import environment as checks
+from openenv.testing.actions import minimal_action
+
+
+class Guess(Action):
+    number: int = 0
+
+
+class Hint(Observation):
+    roll: int = 0
+    extra: Any = None
+
+
+class Dice(Environment[Guess, Hint, State]):
+    """Keeps every promise: three rolls of seeded dice."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        self.rng = random.Random(0)
+        self.now = State()
+        self.over = True
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Hint:
+        self.rng = random.Random(seed)
+        self.now = State(episode_id=episode_id)
+        self.over = False
+        return Hint(roll=self.rng.randrange(1000))
+
+    def step(self, action: Guess, timeout_s: float | None = None, **kwargs: Any) -> Hint:
+        if self.over:
+            raise RuntimeError("the episode is over; call reset")
+        self.now.step_count += 1
+        self.over = self.now.step_count == 3
+        return Hint(roll=self.rng.randrange(1000), reward=1.0, done=self.over)
+
+    @property
+    def state(self) -> State:
+        return self.now
+
+
+class DoneAtReset(Dice):
+    def reset(self, *args: Any, **kwargs: Any) -> Hint:
+        return super().reset(*args, **kwargs).model_copy(update={"done": True})
+
+
+class InfiniteReward(Dice):
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        return super().step(*args, **kwargs).model_copy(update={"reward": float("inf")})
+
+
+class RestlessState(Dice):
+    reads = 0
+
+    @property
+    def state(self) -> State:
+        self.reads += 1
+        return State(
+            episode_id=self.now.episode_id or str(self.reads), step_count=self.now.step_count
+        )
+
+
+class Uncounted(Dice):
+    @property
+    def state(self) -> State:
+        return State(episode_id=self.now.episode_id)
+
+
+class OwnEpisodeId(Dice):
+    @property
+    def state(self) -> State:
+        return State(episode_id="mine", step_count=self.now.step_count)
+
+
+class TupleTurnsList(Dice):
+    class Grid(Hint):
+        extra: Any = None
+
+        def model_post_init(self, context: Any) -> None:
+            if isinstance(self.extra, list):
+                self.extra.append("again")
+
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        hint = super().step(*args, **kwargs)
+        return self.Grid(roll=hint.roll, reward=1.0, done=hint.done, extra=[1])
+
+
+class DeafToSeeds(Dice):
+    SUPPORTS_CONCURRENT_SESSIONS = False
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kw: Any) -> Hint:
+        return super().reset(None, episode_id)
+
+
+class GlobalDice(Dice):
+    """Seeded, but by a generator that all instances share."""
+
+    shared = random.Random()
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kw: Any) -> Hint:
+        hint = super().reset(seed, episode_id)
+        GlobalDice.shared.seed(seed)
+        self.rng = GlobalDice.shared
+        return hint
+
+
+class NeedsAnObject(Dice):
+    """Declares an argument that no caller can send."""
+
+    def reset(self, level: object = object()) -> Hint:  # type: ignore[override]
+        return super().reset()
+
+
+class BrokenByEarlyStep(Dice):
+    spoiled = False
+
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        if self.over and self.now.step_count == 0:
+            self.spoiled = True
+        return super().step(*args, **kwargs)
+
+    def reset(self, *args: Any, **kwargs: Any) -> Hint:
+        hint = super().reset(*args, **kwargs)
+        if self.spoiled:
+            self.now.step_count = 1
+        return hint
+
+
+class StartsAnew(Dice):
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        if self.over and self.now.step_count:
+            return self.reset()
+        return super().step(*args, **kwargs)
+
+
+class KeepsCounting(Dice):
+    """A reset in mid episode goes on with the old count."""
+
+    def reset(self, *args: Any, **kwargs: Any) -> Hint:
+        before, running = self.now.step_count, not self.over
+        hint = super().reset(*args, **kwargs)
+        if running and before:
+            self.now.step_count = before
+        return hint
+
+
+class LoudClose(Dice):
+    def close(self) -> None:
+        raise OSError("cannot close")
+
+
+BROKEN = {
+    checks.RESET_BEGINS: DoneAtReset,
+    checks.STEP_RETURNS: InfiniteReward,
+    checks.STATE_BEFORE_RESET: RestlessState,
+    checks.STEPS_ARE_COUNTED: Uncounted,
+    checks.EPISODE_ID_IS_KEPT: OwnEpisodeId,
+    checks.VALUES_ROUND_TRIP: TupleTurnsList,
+    checks.SEED_IS_HONOURED: DeafToSeeds,
+    checks.ARGUMENTS_ARE_TAKEN: NeedsAnObject,
+    checks.STEP_BEFORE_RESET: BrokenByEarlyStep,
+    checks.STEP_AFTER_DONE: StartsAnew,
+    checks.RESET_ABANDONS: KeepsCounting,
+    checks.INSTANCES_ARE_APART: GlobalDice,
+    checks.CLOSE_IS_QUIET: LoudClose,
+}
+
+
+@pytest.mark.parametrize(
+    ("promise", "cls"), BROKEN.items(), ids=lambda x: getattr(x, "__name__", "")
+)
+def test_a_broken_promise_is_found_by_its_own_check(promise: str, cls: type[Any]) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        check_environment(cls, actions=[Guess()])
+    assert promise in [finding.promise for finding in caught.value.report.broken]
+    assert promise in str(caught.value)
+
+
+def test_every_promise_has_a_planted_breach() -> None:
+    assert set(checks.PROMISES) == set(BROKEN)
+
+
+def test_a_sound_environment_keeps_every_promise() -> None:
+    report = check_environment(Dice, actions=[Guess()])
+    assert [finding.kept for finding in report.findings] == [True] * len(checks.PROMISES)
+
+
+@pytest.mark.parametrize("cls", KINDS.values())
+def test_every_form_of_environment_can_be_checked(cls: type[Any]) -> None:
+    report = check_environment(cls)
+    assert not report.broken
+
+
+def test_a_promise_can_be_left_out() -> None:
+    report = check_environment(LoudClose, actions=[Guess()], skip=[checks.CLOSE_IS_QUIET])
+    assert report.findings[-1].kept is None
+
+
+def test_actions_may_come_from_the_observation() -> None:
+    seen: list[int] = []
+
+    def policy(observation: Hint) -> Guess:
+        seen.append(observation.roll)
+        return Guess(number=observation.roll)
+
+    check_environment(Dice, actions=policy)
+    assert seen
+
+
+def test_a_minimal_action_is_made_from_its_model() -> None:
+    from enum import Enum
+    from typing import Literal
+
+    from pydantic import Field
+
+    class Side(Enum):
+        LEFT = "left"
+
+    class Everything(Action):
+        a: int = Field(ge=3)
+        b: float
+        c: str = Field(min_length=2)
+        d: Literal["x", "y"]
+        e: Side
+        f: list[int] = Field(min_length=1)
+        g: str | None
+        h: Guess
+        i: bool = True
+
+    action = minimal_action(Everything)
+    assert (action.a, action.c, action.d, action.e, action.f) == (3, "aa", "x", Side.LEFT, [0])
+
+
+class ByResult(Dice):
+    """step may return a StepResult, and the models may be read off its annotations."""
+
+    def step(  # type: ignore[override]
+        self, action: Guess, timeout_s: float | None = None
+    ) -> StepResult[Hint]:
+        hint = super().step(action)
+        return StepResult(hint, hint.reward, hint.done)
+
+
+def test_a_step_result_is_as_good_as_an_observation() -> None:
+    check_environment(ByResult)
