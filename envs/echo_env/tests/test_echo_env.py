@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-
-from echo_env import CallToolAction, EchoAction, EchoEnv, ListToolsAction
-from echo_env.server.echo_env_environment import EchoEnvironment
 from openenv.testing import check_environment
+
+from .. import CallToolAction, EchoAction, EchoEnv, ListToolsAction
+from ..server.echo_env_environment import EchoEnvironment
 
 
 def test_it_keeps_the_contract() -> None:

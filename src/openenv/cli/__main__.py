@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import Annotated
 
 import typer
@@ -39,7 +41,8 @@ def _root(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), err=True)
+        with contextlib.redirect_stdout(sys.stderr):  # typer prints the help while it makes it
+            typer.echo(context.get_help())
         raise typer.Exit(MISUSED)
 
 

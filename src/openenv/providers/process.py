@@ -204,7 +204,7 @@ class ServerProcess:
         """Raise `ProviderExited` if the process has ended."""
         code = self.exit_code
         if code is not None:
-            how = f"exit code {code}" if code >= 0 else f"signal {signal.strsignal(-code)}"
+            how = f"exit code {code}" if code >= 0 else f"{signal.strsignal(-code)}, {code}"
             raise ProviderExited(
                 f"the server process has ended ({how})",
                 exit_code=code,
@@ -287,7 +287,7 @@ class HostProvider(RuntimeProvider):
         self._env_vars = dict(env_vars or {})
         self._server: ServerProcess | None = None
         self._base_url: str | None = None
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
 
     @property
     def base_url(self) -> str:
@@ -305,7 +305,9 @@ class HostProvider(RuntimeProvider):
         """The server's process id; None when it is not running."""
         return None if self._base_url is None or self._server is None else self._server.pid
 
-    def _run(self, launch: Callable[[], ServerProcess], port: Callable[[ServerProcess], int]) -> str:
+    def _run(
+        self, launch: Callable[[], ServerProcess], port: Callable[[ServerProcess], int]
+    ) -> str:
         with self._turn:
             if self._server is not None and not self._server.is_stopped:
                 raise ProviderError("the server is running already; call stop() first")
@@ -372,7 +374,7 @@ class ProcessProvider(HostProvider):
         super().__init__(host=host, env_vars=env_vars, ready_timeout_s=ready_timeout_s)
         self.target = os.fspath(target)
         self._limits = limits or ProcessLimits()
-        self._python = python or sys.executable
+        self._python = python
 
     def start(
         self, port: int | None = None, env_vars: dict[str, str] | None = None, **kwargs: Any
@@ -388,28 +390,30 @@ class ProcessProvider(HostProvider):
 
     def _command(self, port: int | None) -> list[str]:
         return [
-            shutil.which(self._python) or self._python,
+            sys.executable if self._python is None else _program(self._python),
             "-m",
             "openenv.server.run",
             _absolute(self.target),
             f"--host={self.host}",
             f"--port={port or 0}",
             f"--port-file={PORT_FILE}",
-            *(f"--path={entry}" for entry in _own_import_path()),
+            f"--app-dir={Path.cwd()}",
+            # What this program can import, a server with the same interpreter can too.
+            *([f"--path={entry}" for entry in sys.path if entry] if self._python is None else []),
             *self._limits.to_arguments(),
         ]
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise ProviderError(f"there is no program {name!r}")
+    return os.path.abspath(found)
 
 
 def _absolute(target: str) -> str:
     path, colon, attribute = target.partition(":")
     return f"{Path(path).resolve()}{colon}{attribute}" if Path(path).exists() else target
-
-
-def _own_import_path() -> list[str]:
-    """Where this program's own modules are: what it can name, the server has to find."""
-    entries = dict.fromkeys(os.path.abspath(entry) for entry in ("", *sys.path))
-    installed = (sys.prefix, sys.base_prefix)
-    return [entry for entry in entries if not entry.startswith(installed)]
 
 
 def target_of_image(image: str) -> str:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from openenv.errors import ProviderError
-from openenv.providers.base import RuntimeProvider
-from openenv.providers.process import ServerProcess
+from openenv.providers.process import HostProvider, ServerProcess
 
 __all__ = ["UVProvider"]
 
-_WILDCARDS = ("0.0.0.0", "::", "")
 
-
-class UVProvider(RuntimeProvider):
+class UVProvider(HostProvider):
     """Serves a project from an environment that uv builds for it.
 
     Args:
@@ -38,29 +37,14 @@ class UVProvider(RuntimeProvider):
         app: str = "server.app:app",
         host: str = "127.0.0.1",
         reload: bool = False,
-        env_vars: dict[str, str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
         context_timeout_s: float = 60.0,
     ) -> None:
+        super().__init__(host=host, env_vars=env_vars, ready_timeout_s=context_timeout_s)
         self.project_path = project_path
         self.app = app
-        self.host = host
         self.reload = reload
         self.context_timeout_s = context_timeout_s
-        self._env_vars = dict(env_vars or {})
-        self._server: ServerProcess | None = None
-        self._clone: str | None = None
-        self._base_url: str | None = None
-
-    @property
-    def base_url(self) -> str:
-        """The server's address.
-
-        Raises:
-            ProviderError: It is not running.
-        """
-        if self._base_url is None:
-            raise ProviderError("the server is not running; call start()")
-        return self._base_url
 
     def start(
         self,
@@ -71,71 +55,65 @@ class UVProvider(RuntimeProvider):
     ) -> str:
         if kwargs:
             raise TypeError(f"UVProvider.start does not take {sorted(kwargs)}")
-        if self._base_url is not None:
-            raise ProviderError(f"already running at {self._base_url}")
         uv = shutil.which("uv")
         if uv is None:
             raise ProviderError("uv is not installed; install it with: pip install uv")
-        port = port or _free_port(self.host)
-        command = [uv, "run", "--isolated", "--project", str(self._project()), "--", "uvicorn"]
-        command += [self.app, "--host", self.host, "--port", str(port), "--workers", str(workers)]
-        command += ["--app-dir", str(self._project())]
-        if self.reload:
-            command.append("--reload")
-        self._server = ServerProcess(command, env_vars={**self._env_vars, **(env_vars or {})})
-        host = "127.0.0.1" if self.host in _WILDCARDS else self.host
-        self._base_url = f"http://{host}:{port}"
-        return self._base_url
+        chosen = _free_port(self.host, port or 0)
+        return self._run(
+            lambda: self._launch([uv, "run"], chosen, workers, env_vars or {}), lambda _: chosen
+        )
 
-    def _project(self) -> Path:
+    def _launch(
+        self, run: list[str], port: int, workers: int, env_vars: Mapping[str, str]
+    ) -> ServerProcess:
+        directory = Path(tempfile.mkdtemp(prefix="openenv-"))
+        try:
+            project = self._project(directory / "project")
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        command = [*run, "--isolated", "--project", str(project), "--", "uvicorn", self.app]
+        command += ["--host", self.host, "--port", str(port), "--workers", str(workers)]
+        command += ["--app-dir", str(project), *(["--reload"] if self.reload else [])]
+        return ServerProcess(command, env_vars={**self._env_vars, **env_vars}, directory=directory)
+
+    def _project(self, clone: Path) -> Path:
         if not self.project_path.startswith("git+"):
-            return Path(self.project_path).resolve()
-        if self._clone is None:
-            self._clone = self._cloned(self.project_path.removeprefix("git+"))
-        return Path(self._clone)
+            project = Path(self.project_path).resolve()
+            if not (project / "pyproject.toml").exists():
+                raise ProviderError(f"{project} has no pyproject.toml, so uv cannot run it")
+            return project
+        self._clone(self.project_path.removeprefix("git+"), clone)
+        return clone
 
-    def _cloned(self, source: str) -> str:
+    def _clone(self, source: str, directory: Path) -> None:
         url, at, ref = (
             source.rpartition("@") if "@" in source.rsplit("/", 1)[-1] else (source, "", "")
         )
-        directory = tempfile.mkdtemp(prefix="openenv-clone-")
         command = ["git", "clone", "--depth", "1", *(["--branch", ref] if at else [])]
         try:
             subprocess.run(
-                [*command, "--", url, directory],
+                [*command, "--", url, str(directory)],
                 check=True,
                 capture_output=True,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
                 text=True,
                 timeout=self.context_timeout_s,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            shutil.rmtree(directory, ignore_errors=True)
             words = getattr(error, "stderr", None) or error
             raise ProviderError(f"{url} could not be cloned: {words}") from error
-        return directory
-
-    def wait_for_ready(self, timeout_s: float | None = None) -> None:
-        """Wait until the server answers `/health`; by default `context_timeout_s` seconds."""
-        if self._server is None:
-            raise ProviderError("the server is not running; call start()")
-        limit = self.context_timeout_s if timeout_s is None else timeout_s
-        self._server.wait_until_healthy(self.base_url, limit)
-
-    def logs(self, lines: int | None = None) -> str:
-        """What the server has printed; also after it has stopped."""
-        return "" if self._server is None else self._server.logs(lines)
-
-    def stop(self) -> None:
-        self._base_url = None
-        if self._server is not None:
-            self._server.stop()
-        clone, self._clone = self._clone, None
-        if clone is not None:
-            shutil.rmtree(clone, ignore_errors=True)
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind(("" if host in _WILDCARDS else host, 0))
+def _free_port(host: str, wanted: int) -> int:
+    """Find a free port, or see that the one that is wanted is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, wanted))
+        except OSError as error:
+            raise ProviderError(f"cannot listen on {host} port {wanted}: {error}") from error
         port: int = probe.getsockname()[1]
         return port

@@ -1,8 +1,7 @@
 """Running a server: what ``openenv serve``, an environment's ``main`` and providers all call.
 
 ``python -m openenv.server.run TARGET`` is the same without the command line's own imports; a
-provider starts it with a pipe for the port that was bound, and a pipe that tells it when its
-parent is gone.
+provider starts it, and has it write the port that it listens on into a file.
 """
 
 from __future__ import annotations
@@ -10,11 +9,8 @@ from __future__ import annotations
 import argparse
 import copy
 import os
-import signal
 import socket
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +27,6 @@ __all__ = ["bind", "serve", "serve_from_command_line", "target_app"]
 MAX_MESSAGE_BYTES = 100 * 2**20
 SHUTDOWN_GRACE_S = 10
 LISTEN_BACKLOG = 4096
-PARENT_GONE_GRACE_S = 15.0
 TARGET_VARIABLE = "OPENENV_TARGET"
 
 _LIMITS = {
@@ -118,20 +113,32 @@ def target_app() -> Any:
 def _main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
     _apply_limits(arguments.limit)
-    if arguments.lifeline_fd is not None:
-        _end_with_parent(arguments.lifeline_fd)
     sys.path.insert(0, str(Path(arguments.app_dir)))
-    bound = bind(arguments.host, arguments.port)
-    if arguments.report_fd is not None:
-        with os.fdopen(arguments.report_fd, "w") as report:
-            report.write(f"{bound.getsockname()[1]}\n")
+    sys.path += [entry for entry in arguments.path if entry not in sys.path]
+    try:
+        bound = bind(arguments.host, arguments.port)
+    except OSError as error:
+        return _failed(f"cannot listen on {arguments.host} port {arguments.port}: {error}")
+    if arguments.port_file is not None:
+        _report(bound.getsockname()[1], arguments.port_file)
     try:
         app = load_target(arguments.target)
     except TargetError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the process's log
-        return 2
+        return _failed(str(error))
     serve(app, host=arguments.host, bound=bound)
     return 0
+
+
+def _failed(why: str) -> int:
+    print(f"error: {why}", file=sys.stderr)  # noqa: T201 - the process's log
+    return 2
+
+
+def _report(port: int, path: str) -> None:
+    """Write the port into a file, which then appears as a whole."""
+    unfinished = Path(f"{path}.unfinished")
+    unfinished.write_text(str(port))
+    unfinished.replace(path)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -140,14 +147,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--app-dir", default=".")
-    parser.add_argument("--report-fd", type=int)
-    parser.add_argument("--lifeline-fd", type=int)
+    parser.add_argument("--path", action="append", default=[], metavar="DIRECTORY")
+    parser.add_argument("--port-file")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     return parser.parse_args(argv)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take a port before anything is served on it.
+    """Listen on a port before anything is served on it: who comes early, waits.
 
     Args:
         host: The address to listen on.
@@ -159,8 +166,12 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((host, port))
-    bound.set_inheritable(True)
+    try:
+        bound.bind((host, port))
+        bound.listen(LISTEN_BACKLOG)
+    except BaseException:
+        bound.close()
+        raise
     return bound
 
 
@@ -175,19 +186,6 @@ def _apply_limits(limits: Sequence[str]) -> None:
         if hard != resource.RLIM_INFINITY and wanted > hard:
             raise SystemExit(f"{name}={wanted} exceeds the hard limit of this system, {hard}")
         resource.setrlimit(which, (wanted, wanted))
-
-
-def _end_with_parent(lifeline_fd: int) -> None:
-    """End this process group when the pipe's other end closes: the parent is gone."""
-
-    def watch() -> None:
-        while os.read(lifeline_fd, 1):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(PARENT_GONE_GRACE_S)
-        os.killpg(os.getpgid(0), signal.SIGKILL)
-
-    threading.Thread(target=watch, name="openenv-lifeline", daemon=True).start()
 
 
 if __name__ == "__main__":

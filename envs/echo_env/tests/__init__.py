@@ -1,0 +1,1 @@
+"""Tests of echo_env."""

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import Running, openenv_running, run_openenv
+
+from openenv import GenericEnvClient
+
+ONE_ENVIRONMENT = """
+from openenv import Action, Environment, Observation, State
+
+
+class Greeting(Observation):
+    text: str = ""
+
+
+class Greeter(Environment[Action, Greeting, State]):
+    def reset(self) -> Greeting:
+        return Greeting(text="good morning")
+
+    def step(self, action: Action) -> Greeting:
+        return Greeting(text="good night", done=True)
+
+    @property
+    def state(self) -> State:
+        return State()
+"""
+
+ANSWERS_WITHIN_S = 15.0
+
+
+@pytest.fixture
+def greeter(tmp_path: Path) -> Path:
+    """A file that holds one environment class and nothing else."""
+    file = tmp_path / "greeter.py"
+    file.write_text(ONE_ENVIRONMENT)
+    return file
+
+
+@contextlib.contextmanager
+def serving(*arguments: str, cwd: Path) -> Iterator[tuple[Running, dict[str, Any]]]:
+    command = ("serve", *arguments, "--port=0", "--json")
+    with openenv_running(*command, cwd=cwd, log=cwd / "log") as server:
+        yield server, server.first_line()
+
+
+def get(url: str) -> Any:
+    """Fetch JSON; None while there is no server."""
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWERS_WITHIN_S) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+def until(condition: Callable[[], bool], otherwise: Callable[[], str] = str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + ANSWERS_WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, otherwise()
+        time.sleep(0.02)
+
+
+# ------------------------------------------------------------------ serving
+
+
+def test_stdout_is_one_line_of_json_and_words_go_to_stderr(greeter: Path) -> None:
+    with serving("greeter.py", cwd=greeter.parent) as (server, told):
+        with urllib.request.urlopen(f"{told['url']}/health") as answer:  # at once: no retries
+            assert answer.status == 200
+        code, more = server.interrupt()
+        assert told == {"url": told["url"], "pid": server.process.pid, "target": "greeter.py"}
+        assert more == ""
+        assert code == 130
+        words = server.words()
+    for row in ("greeter.py", f"{told['url']}/docs", f"{told['url']}/health", "/ws", "GET /health"):
+        assert row in words
+    assert f'with GenericEnvClient(base_url="{told["url"]}") as env:' in words
+
+
+def test_without_json_stdout_stays_empty(greeter: Path) -> None:
+    with openenv_running(
+        "serve", "greeter.py", "-p", "0", cwd=greeter.parent, log=greeter.parent / "log"
+    ) as server:
+        until(lambda: "Application startup complete" in server.words(), server.words)
+        assert server.interrupt() == (130, "")
+
+
+@pytest.mark.parametrize(
+    "target", ["greeter.py", "greeter.py:Greeter", "greeter:Greeter", "echo_env", "here"]
+)
+def test_whatever_a_target_may_be_is_served(target: str, greeter: Path, my_game_env: Path) -> None:
+    arguments = ("serve", "." if target == "here" else target, "--port=0", "--json")
+    cwd = my_game_env if target == "here" else greeter.parent
+    with openenv_running(*arguments, cwd=cwd, log=greeter.parent / "log") as server:
+        url = server.first_line()["url"]
+        with GenericEnvClient(base_url=url) as env:
+            greeting = str(env.reset().observation)
+            assert "good morning" in greeting or "ready!" in greeting
+
+
+def test_workers_share_the_port_and_a_warning_says_what_they_dont_share(greeter: Path) -> None:
+    with serving("greeter.py", "--workers=2", cwd=greeter.parent) as (server, told):
+        until(lambda: get(f"{told['url']}/health") == {"status": "healthy"}, server.words)
+        assert "sessions of its own" in server.words()
+
+
+@pytest.mark.slow
+def test_reload_serves_what_the_file_has_become(greeter: Path) -> None:
+    with serving("greeter.py", "--reload", cwd=greeter.parent) as (server, told):
+        until(lambda: "Greeter" in str(get(f"{told['url']}/metadata")), server.words)
+        greeter.write_text(ONE_ENVIRONMENT.replace("Greeter", "Welcomer"))
+        until(lambda: "Welcomer" in str(get(f"{told['url']}/metadata")), server.words)
+
+
+# ------------------------------------------------------------------ refusing
+
+
+def test_a_misspelt_target_is_answered_with_what_is_there(my_game_env: Path) -> None:
+    done = run_openenv("serve", "my_gmae_env", cwd=my_game_env.parent)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "hint: did you mean my_game_env?" in done.stderr
+
+
+def test_a_misspelt_package_is_answered_with_what_is_installed(tmp_path: Path) -> None:
+    done = run_openenv("serve", "ecko_env", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "hint: did you mean echo_env?" in done.stderr
+
+
+@pytest.mark.parametrize("target", [".", "no.such.package", "missing.py", "greeter.py:Gretter"])
+def test_a_target_that_is_nothing_is_an_error_with_a_hint(target: str, greeter: Path) -> None:
+    done = run_openenv("serve", target, cwd=greeter.parent)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_environment_that_fails_to_import_shows_where_and_what_to_install(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "needy.py").write_text("\nimport surely_not_installed\n")
+    done = run_openenv("serve", "needy.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert 'needy.py", line 2' in done.stderr
+    assert "site-packages" not in done.stderr
+    assert "_load" not in done.stderr
+    assert "pip install surely_not_installed" in done.stderr
+
+
+def test_a_port_in_use_is_named(greeter: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = run_openenv("serve", "greeter.py", f"--port={port}", cwd=greeter.parent)
+    assert done.returncode == 1
+    assert f"Error: port {port}" in done.stderr
+    assert "hint: " in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_address_of_another_machine_is_refused(greeter: Path) -> None:
+    done = run_openenv("serve", "greeter.py", "--host=192.0.2.1", cwd=greeter.parent)
+    assert done.returncode == 1
+    assert "192.0.2.1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--reload", "--workers=2"), ("--workers=0",), ("--port=70000",)]
+)
+def test_options_that_make_no_sense_are_misuse(arguments: tuple[str, ...], greeter: Path) -> None:
+    assert run_openenv("serve", "greeter.py", *arguments, cwd=greeter.parent).returncode == 2
