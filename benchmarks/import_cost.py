@@ -56,6 +56,7 @@ paths = {f.locate().resolve() for d in counted for f in d.files or ()}
 size = sum(p.stat().st_size for p in paths if p.is_file())
 print(json.dumps({"distributions": len({d.name for d in counted}), "megabytes": size / 1e6}))
 """
+MAKE_PEER = "python3 -m venv .peer && .peer/bin/pip install openenv==0.10.0"
 VERSION = "import importlib.metadata as metadata; print(metadata.version('openenv'))"
 
 
@@ -195,25 +196,22 @@ def to_markdown(report: dict[str, Any]) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for row in (Import(**i) for i in report["imports"]):
-        lines.append(
-            f"| {row.whose} | `{row.statement}` | {row.median_ms:.0f} | {row.best_ms:.0f} "
-            f"| {row.modules} | 1/{peer.median_ms / row.median_ms:.1f} |"
-        )
+        ratio = peer.median_ms / row.median_ms
+        figures = f"{row.median_ms:.0f} | {row.best_ms:.0f} | {row.modules} | 1/{ratio:.1f}"
+        lines += [f"| {row.whose} | `{row.statement}` | {figures} |"]
     lines += ["", "| whose | distributions | MB |", "| --- | ---: | ---: |"]
     for install in (Install(**i) for i in report["installs"]):
-        lines.append(f"| {install.whose} | {install.distributions} | {install.megabytes:.1f} |")
+        lines += [f"| {install.whose} | {install.distributions} | {install.megabytes:.1f} |"]
     lines += ["", "| target | measured | limit | |", "| --- | ---: | ---: | --- |"]
     for target in report["targets"]:
+        measured, limit = _figure(target["measured"]), _figure(target["limit"])
         verdict = "met" if target["met"] else "MISSED"
-        lines.append(
-            f"| {target['what']} | {_figure(target['measured'])} | {_figure(target['limit'])} "
-            f"| {verdict} |"
-        )
+        lines += [f"| {target['what']} | {measured} | {limit} | {verdict} |"]
     return "\n".join(lines)
 
 
 def _figure(value: float) -> str:
-    return f"1/{1 / value:.1f}" if value < 1 else f"{value:g}" if value == int(value) else f"{value:.1f}"
+    return f"1/{1 / value:.1f}" if value < 1 else f"{value:.4g}"
 
 
 def write_section(path: Path, name: str, text: str) -> None:
@@ -243,6 +241,9 @@ def _parse() -> argparse.Namespace:
 
 def main() -> int:
     options = _parse()
+    if not options.peer.exists():
+        print(f"{options.peer} is not there. Make it: {MAKE_PEER}", file=sys.stderr)
+        return 2
     interpreters = {
         OURS: Interpreter(OURS, options.python),
         PEER: Interpreter(PEER, options.peer),

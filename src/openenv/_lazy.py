@@ -37,6 +37,7 @@ def lazy(
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*sources, *submodules, *vars(sys.modules[package])})
+        own = vars(sys.modules[package])
+        return sorted({*sources, *submodules, *own, *own.get("__all__", ())})
 
     return __getattr__, __dir__

@@ -186,7 +186,12 @@ def test_a_broken_manifest_is_passed_over(site: Path, caplog: pytest.LogCaptureF
 def test_nothing_is_looked_up_twice(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     find = _discovery._find_environments
-    monkeypatch.setattr(_discovery, "_find_environments", lambda: looked.append(1) or find())
+
+    def counting() -> dict[str, _discovery.EnvironmentInfo]:
+        looked.append(1)
+        return find()
+
+    monkeypatch.setattr(_discovery, "_find_environments", counting)
     for _ in range(3):
         get_discovery().discover()
     assert len(looked) == 1

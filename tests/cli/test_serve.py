@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -94,6 +95,15 @@ def test_without_json_stdout_stays_empty(greeter: Path) -> None:
         assert server.interrupt() == (130, "")
 
 
+def test_the_script_of_an_environment_serves_it_too(my_game_env: Path, tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "my_game_env.server.app")
+    cwd, log = my_game_env.parent, tmp_path / "log"
+    with openenv_running("--port=0", cwd=cwd, log=log, command=command) as server:
+        until(lambda: "Application startup complete" in server.words(), server.words)
+        assert server.interrupt() == (130, "")
+        assert "Traceback" not in server.words()
+
+
 @pytest.mark.parametrize(
     "target", ["greeter.py", "greeter.py:Greeter", "greeter:Greeter", "echo_env", "here"]
 )
@@ -107,6 +117,7 @@ def test_whatever_a_target_may_be_is_served(target: str, greeter: Path, my_game_
             assert "good morning" in greeting or "ready!" in greeting
 
 
+@pytest.mark.slow
 def test_workers_share_the_port_and_a_warning_says_what_they_dont_share(greeter: Path) -> None:
     with serving("greeter.py", "--workers=2", cwd=greeter.parent) as (server, told):
         until(lambda: get(f"{told['url']}/health") == {"status": "healthy"}, server.words)

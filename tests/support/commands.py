@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,14 @@ class Running:
 
 
 @contextlib.contextmanager
-def openenv_running(*arguments: str, cwd: Path, log: Path) -> Iterator[Running]:
+def openenv_running(
+    *arguments: str, cwd: Path, log: Path, command: Sequence[str] = COMMAND
+) -> Iterator[Running]:
     """Start a command; it ends with the block."""
     with (
         log.open("w", encoding="utf-8") as stderr,
         subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*command, *arguments],
             cwd=cwd,
             env=environ(),
             stdout=subprocess.PIPE,

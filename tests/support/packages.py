@@ -65,7 +65,8 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
     files = {{
         path.as_posix(): path.read_text() for path in sorted(pathlib.Path(PACKAGE).rglob("*.*"))
     }}
-    files[info + "/METADATA"] = "Metadata-Version: 2.1\\nName: %s\\nVersion: %s\\n" % (NAME, VERSION)
+    about = "Metadata-Version: 2.1\\nName: %s\\nVersion: %s\\n"
+    files[info + "/METADATA"] = about % (NAME, VERSION)
     files[info + "/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
     record = "".join(name + ",,\\n" for name in files) + info + "/RECORD,,\\n"
     with zipfile.ZipFile(pathlib.Path(directory) / (stem + "-py3-none-any.whl"), "w") as wheel:

@@ -49,7 +49,7 @@ _ARGUMENTS = {
 
 
 class EchoEnvironment(
-    Environment[EchoAction | CallToolAction | ListToolsAction, Observation, State]  # type: ignore[type-var]
+    Environment[EchoAction | CallToolAction | ListToolsAction, Observation, State]
 ):
     """Repeats messages, said as an `EchoAction` or by calling a tool.
 

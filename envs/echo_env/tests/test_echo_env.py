@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from openenv.testing import check_environment
 
 from .. import CallToolAction, EchoAction, EchoEnv, ListToolsAction

@@ -314,7 +314,7 @@ def _find_environments() -> dict[str, EnvironmentInfo]:
 
 def _from_distributions() -> Iterator[EnvironmentInfo]:
     for distribution in importlib.metadata.distributions():
-        name = _canonical(distribution.metadata["Name"] or "")
+        name = _canonical(_stated(distribution, "Name"))
         if name.startswith(PREFIX) and name not in NOT_ENVIRONMENTS:
             info = info_of_distribution(distribution)
             if info is not None:
@@ -330,14 +330,20 @@ def info_of_distribution(distribution: Distribution) -> EnvironmentInfo | None:
     return _info(
         module,
         directory,
-        package_name=distribution.metadata["Name"],
+        package_name=_stated(distribution, "Name"),
         version=distribution.version,
-        description=distribution.metadata["Summary"] or "",
+        description=_stated(distribution, "Summary"),
     )
 
 
+def _stated(distribution: Distribution, field: str) -> str:
+    """A field of a distribution's metadata; empty where it is missing."""
+    values = distribution.metadata.get_all(field) or [""]
+    return str(values[0])
+
+
 def _module_of(distribution: Distribution) -> str:
-    stem = _canonical(distribution.metadata["Name"]).removeprefix(PREFIX).replace("-", "_")
+    stem = _canonical(_stated(distribution, "Name")).removeprefix(PREFIX).replace("-", "_")
     installed = {file.parts[0] for file in distribution.files or () if len(file.parts) > 1}
     for candidate in (stem, f"{stem}_env", *sorted(name for name in installed if "." not in name)):
         directory = _directory(candidate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from openenv.auto._discovery import get_discovery, print_table
 from openenv.auto.auto_env import installed, seen_name
@@ -16,7 +16,7 @@ class AutoAction:
     EchoAction = AutoAction.from_env("echo")
     """
 
-    def __init__(self) -> NoReturn:
+    def __init__(self) -> None:
         raise TypeError("AutoAction is not instantiated; call AutoAction.from_env(name)")
 
     @classmethod

@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from openenv.auto import _hub
@@ -65,7 +65,7 @@ class AutoEnv:
     client = AutoEnv.from_env("openenv/echo-env", skip_install=True)
     """
 
-    def __init__(self) -> NoReturn:
+    def __init__(self) -> None:
         raise TypeError("AutoEnv is not instantiated; call AutoEnv.from_env(name)")
 
     @classmethod

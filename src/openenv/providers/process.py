@@ -49,11 +49,14 @@ exec 3<&0 </dev/null
 ( (
     exec >/dev/null 2>&1
     read -r _ <&3
-    kill -TERM $$
+    kill -s TERM $$
     tenths=150
-    while kill -0 $$ && [ $tenths -gt 0 ]; do sleep 0.1; tenths=$((tenths - 1)); done
+    while kill -0 $$ && ! grep -q '^State:.Z' /proc/$$/status && [ $tenths -gt 0 ]; do
+        sleep 0.1
+        tenths=$((tenths - 1))
+    done
     rm -rf "$directory"
-    kill -KILL -- -$$
+    kill -s KILL -- -$$
 ) & )
 exec 3<&-
 exec "$@"

@@ -27,6 +27,7 @@ __all__ = ["bind", "serve", "serve_from_command_line", "target_app"]
 MAX_MESSAGE_BYTES = 100 * 2**20
 SHUTDOWN_GRACE_S = 10
 LISTEN_BACKLOG = 4096
+INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 TARGET_VARIABLE = "OPENENV_TARGET"
 
 _LIMITS = {
@@ -102,7 +103,10 @@ def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000
     parser.add_argument("--host", default=host, help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=port, help="port to listen on (%(default)s)")
     arguments = parser.parse_args()
-    serve(app, host=arguments.host, port=arguments.port)
+    try:
+        serve(app, host=arguments.host, port=arguments.port)
+    except KeyboardInterrupt:  # every environment is closed by now
+        raise SystemExit(INTERRUPTED) from None
 
 
 def target_app() -> Any:

@@ -52,7 +52,6 @@ def _check_needed() -> None:
     missing = [what for module, what in NEEDED.items() if not importlib.util.find_spec(module)]
     if missing:
         raise CommandError(
-            f"the demo needs {' and '.join(missing)}, which "
-            f"{'is' if len(missing) == 1 else 'are'} not installed",
+            f"the demo needs what is not installed: {', '.join(missing)}",
             hint='pip install "openenv[demo]"',
         )

@@ -81,12 +81,11 @@ def _check_target(target: Path) -> None:
 
 
 def _say_what_next(target: Path, tree: dict[str, str]) -> None:
-    place = shlex.quote(str(target))
+    steps = {
+        f"cd {shlex.quote(str(target))} && pip install -e . && pytest": "install and test it",
+        "openenv serve": "serve it",
+    }
+    width = max(map(len, steps))
     say(f"Environment initialized: {target} ({len(tree)} files)", style="green")
-    say(
-        "\nNext:\n"
-        f"  cd {place} && pip install -e . && pytest    run it, and its tests\n"
-        "  openenv serve                               serve it\n"
-        "\n"
-        f"Make it yours in models.py and server/{target.name}_environment.py."
-    )
+    say("\nNext:\n" + "\n".join(f"  {step:<{width}}  # {why}" for step, why in steps.items()))
+    say(f"\nMake it yours in models.py and server/{target.name}_environment.py.")

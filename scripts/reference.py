@@ -1,0 +1,289 @@
+"""Write docs/reference/ from the code, and the generated sections of docs/concepts/.
+
+`python scripts/reference.py` writes them; with ``--check`` it names those that are not what it
+would write, and exits with 1 if there are any.
+
+A generated section stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+from typer import Context
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+import openenv
+from openenv import errors, settings
+from openenv.cli.__main__ import app
+from openenv.protocol.messages import ErrorReply
+from openenv.testing.environment import PROMISES
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+HEADER = "<!-- Written by scripts/reference.py. -->\n\n"
+
+# A section of a docstring, as Google's style writes it; what follows is indented.
+SECTION = re.compile(r"^(Args|Attributes|Class attributes|Returns|Raises):$")
+ENTRY = re.compile(r"^    (\*{0,2}\w+): (.*)$")
+
+
+# ------------------------------------------------------------------ docstrings and signatures
+
+
+def prose(documented: Any) -> str:
+    """The docstring of something, as Markdown."""
+    lines: list[str] = []
+    section = ""
+    for line in (inspect.getdoc(documented) or "").splitlines():
+        heading = SECTION.match(line)
+        if heading:
+            section = heading[1]
+            lines += [f"**{section}**", ""]
+        elif line and not line.startswith(" "):
+            section = ""
+            lines.append(line)
+        elif section:
+            entry = ENTRY.match(line) if section != "Returns" else None
+            lines.append(f"- `{entry[1]}`: {entry[2]}" if entry else f"  {line.strip()}".rstrip())
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+class Verbatim(str):
+    """An annotation that is shown as it is written in the source."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def signature(function: Callable[..., Any], name: str) -> str:
+    """How something is called, one argument a line where the line would be too long."""
+    found = inspect.signature(function)
+    parameters = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
+    returns = inspect.Signature.empty if isinstance(function, type) else found.return_annotation
+    shown = found.replace(
+        parameters=[p.replace(annotation=_verbatim(p.annotation)) for p in parameters],
+        return_annotation=_verbatim(returns),
+    )
+    line = f"{name}{shown}"
+    if len(line) > 96:
+        inner = [str(parameter) for parameter in shown.parameters.values()]
+        after = line.rpartition(")")[2]
+        line = f"{name}(\n    " + ",\n    ".join(_with_marks(parameters, inner)) + f",\n){after}"
+    return f"```text\n{line}\n```"
+
+
+def _verbatim(annotation: Any) -> Any:
+    return Verbatim(annotation) if isinstance(annotation, str) else annotation
+
+
+def _with_marks(parameters: list[inspect.Parameter], shown: list[str]) -> Iterator[str]:
+    """Put the bare `*` before the first argument that is given by name only."""
+    marked = False
+    for parameter, text in zip(parameters, shown, strict=True):
+        if parameter.kind is parameter.KEYWORD_ONLY and not marked:
+            yield "*"
+        marked = marked or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        yield text
+
+
+# ------------------------------------------------------------------ classes and functions
+
+
+def described(name: str, value: Any, apart: frozenset[type]) -> Iterator[str]:
+    """The section of one public name; `apart` are classes that have a section of their own."""
+    yield f"## {name}"
+    if not isinstance(value, type):
+        yield from (signature(value, name), prose(value))
+        return
+    yield f"`{value.__module__}.{value.__qualname__}`{_bases(value)}"
+    if issubclass(value, enum.Enum):
+        yield prose(value)
+        yield "\n".join(f"- `{member.name}`: `{member.value!r}`" for member in value)
+        return
+    if issubclass(value, BaseModel):
+        yield prose(value)
+        yield fields(value)
+    else:
+        yield from (signature(value, name), prose(value))
+    yield from members(name, value, apart - {value})
+
+
+def _bases(cls: type) -> str:
+    """Name the classes that a class is one of, but for those that say nothing."""
+    bases = (base.__bases__[0] if base.__name__[0] == "_" else base for base in cls.__bases__)
+    named = [f"`{b.__name__}`" for b in bases if b is not object and b.__name__ != "Generic"]
+    return f"; base: {', '.join(named)}" if named else ""
+
+
+def fields(model: type[BaseModel]) -> str:
+    """The fields of a model, as a table."""
+    rows = ["| field | type | default | |", "| --- | --- | --- | --- |"]
+    for name, field in model.model_fields.items():
+        written = next(a[name] for a in map(inspect.get_annotations, model.__mro__) if name in a)
+        default = "required" if field.is_required() else f"`{field.get_default()!r}`"
+        if field.default_factory is not None:
+            default = f"`{field.default_factory.__name__}()`"
+        kind = str(written).replace("|", "\\|")
+        rows.append(f"| `{name}` | `{kind}` | {default} | {field.description or ''} |")
+    return "\n".join(rows)
+
+
+def members(name: str, cls: type, apart: frozenset[type]) -> Iterator[str]:
+    """The public methods and properties of a class, and those of bases without a section."""
+    seen: set[str] = set()
+    for owner in cls.__mro__:
+        if owner in apart or not owner.__module__.startswith("openenv."):
+            continue
+        for attribute, raw in vars(owner).items():
+            if attribute.startswith("_") or attribute in seen:
+                continue
+            seen.add(attribute)
+            value = getattr(cls, attribute, raw)
+            if isinstance(raw, property):
+                yield from (f"### {name}.{attribute}", "A property.", prose(raw))
+            elif inspect.isroutine(value):
+                yield from (f"### {name}.{attribute}", signature(value, attribute), prose(value))
+
+
+# ------------------------------------------------------------------ pages
+
+
+def api_page() -> str:
+    """Every name of `openenv.__all__`, but for errors and modules."""
+    values = {name: getattr(openenv, name) for name in openenv.__all__ if name[0] != "_"}
+    shown = {
+        name: value
+        for name, value in values.items()
+        if not isinstance(value, ModuleType) and name not in errors.__all__
+    }
+    apart = frozenset(value for value in shown.values() if isinstance(value, type))
+    listed = [part for name, value in shown.items() for part in described(name, value, apart)]
+    return page(
+        "Names",
+        "What `openenv` offers. [Errors](errors.md) have a page of their own.",
+        *listed,
+    )
+
+
+def errors_page() -> str:
+    """The tree of errors, and each class."""
+    parts = [prose(errors)]
+    for name in errors.__all__:
+        value = getattr(errors, name)
+        if isinstance(value, type) and issubclass(value, Exception):
+            parts += [f"## {name}", f"`{value.__module__}.{name}`{_bases(value)}", prose(value)]
+    return page("Errors", "All of them are in `openenv.errors`.", *parts)
+
+
+def settings_page() -> str:
+    """The environment variables."""
+    return page("Settings", prose(settings))
+
+
+def cli_page() -> str:
+    """The command line, in typer's own words."""
+    command = get_command(app)
+    context = Context(command, info_name="openenv")
+    text = get_docs_for_click(obj=command, ctx=context, name="openenv")
+    return HEADER + text.replace("```console\n$ ", "```text\n").strip() + "\n"
+
+
+def page(title: str, *parts: str) -> str:
+    """A page of Markdown."""
+    return HEADER + "\n\n".join([f"# {title}", *(part for part in parts if part)]) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/api.md": api_page,
+    "reference/errors.md": errors_page,
+    "reference/settings.md": settings_page,
+    "reference/cli.md": cli_page,
+}
+
+
+# ------------------------------------------------------------------ sections of other pages
+
+
+def promises_section() -> str:
+    """What `check_environment` checks."""
+    return "\n".join(f"- {promise}" for promise in PROMISES)
+
+
+def errors_section() -> str:
+    """How each error leaves a server, and what it is on the client."""
+    rows = [
+        "| in the server | code | HTTP | JSON-RPC | in the client | the socket |",
+        "| --- | --- | ---: | ---: | --- | --- |",
+    ]
+    for cls, row in errors.OUTWARD.items():
+        raised = "any other exception" if cls is Exception else f"`{cls.__name__}`"
+        client = errors.CLIENT_SIDE[row.code].__name__
+        socket = "closes" if ErrorReply({"code": row.code.value}).is_fatal else "stays"
+        rows.append(
+            f"| {raised} | `{row.code.value}` | {row.http_status} | {row.json_rpc} "
+            f"| `{client}` | {socket} |"
+        )
+    return "\n".join(rows)
+
+
+SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
+    "promises": ("concepts/contract.md", promises_section),
+    "errors": ("concepts/wire.md", errors_section),
+}
+
+
+def with_section(text: str, name: str, content: str) -> str:
+    """Replace the section `name` of a page."""
+    marks = rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)"
+    replaced, count = re.subn(
+        marks, lambda match: f"{match[1]}\n{content}\n\n{match[2]}", text, flags=re.DOTALL
+    )
+    if count != 1:
+        raise SystemExit(f"the section {name!r} stands {count} times in its page, not once")
+    return replaced
+
+
+def generated() -> dict[Path, str]:
+    """Every file that this script writes, with its content."""
+    files = {DOCS / name: make() for name, make in PAGES.items()}
+    for section, (name, make) in SECTIONS.items():
+        path = DOCS / name
+        text = files.get(path) or path.read_text(encoding="utf-8")
+        files[path] = with_section(text, section, make())
+    return files
+
+
+def main() -> int:
+    """Write the files, or check them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if stale")
+    options = parser.parse_args()
+    stale = {
+        path: text
+        for path, text in generated().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    }
+    for path, text in stale.items():
+        print(f"{'stale' if options.check else 'written'}: {path.relative_to(DOCS.parent)}")
+        if not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if stale and options.check:
+        print("write them anew: make docs", file=sys.stderr)
+    return 1 if stale and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""A program that starts a server and then meets the end that its argument names.
+
+It prints the ids of the server and of a process that the environment has started.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from openenv.providers.process import ProcessProvider
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+PROBE = Path(__file__).parents[1] / "support" / "probe.py"
+
+
+def main(end: str) -> None:
+    from support.probe import Ask, ProbeEnv
+
+    provider = ProcessProvider(PROBE)
+    client = ProbeEnv.with_provider(provider).sync()
+    client.connect()
+    client.reset()
+    grandchild = client.step(Ask(what="spawn")).observation.value
+    directory = client.step(Ask(what="where")).observation.value["directory"]
+    pids = {"server": provider.pid, "grandchild": grandchild, "directory": directory}
+    sys.stdout.write(json.dumps(pids) + "\n")
+    sys.stdout.flush()
+    if end == "exit":
+        return
+    if end == "raise":
+        raise RuntimeError("on purpose")
+    if end == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if end == "killed while a forked child lives":
+        if os.fork():
+            os.kill(os.getpid(), signal.SIGKILL)
+        sys.stdin.readline()
+    if end == "collected":
+        del client, provider
+        gc.collect()
+        sys.stdin.readline()
+    if end == "forked child exits":
+        child = os.fork()
+        if not child:
+            del client, provider
+            gc.collect()
+            sys.exit(0)
+        os.waitpid(child, 0)
+        client.step(Ask(what="where"))
+        sys.stdout.write("still there\n")
+        client.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

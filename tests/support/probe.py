@@ -1,0 +1,87 @@
+"""An environment that tells where it runs, and does harm on request; served from this file."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from openenv import Action, EnvClient, Environment, Observation, State
+
+
+class Ask(Action):
+    what: str
+    value: Any = None
+
+
+class Answer(Observation):
+    value: Any = None
+
+
+def where(_: Any) -> dict[str, Any]:
+    return {
+        "pid": os.getpid(),
+        "group": os.getpgid(0),
+        "session": os.getsid(0),
+        "directory": os.getcwd(),
+        "scratch": tempfile.gettempdir(),
+    }
+
+
+def limits(_: Any) -> dict[str, Any]:
+    names = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CORE")
+    return {name: resource.getrlimit(getattr(resource, name))[0] for name in names}
+
+
+def spawn(_: Any) -> int:
+    return subprocess.Popen(["sleep", "1000"]).pid
+
+
+def kill(_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def allocate(size: int) -> int:
+    return len(bytearray(size))
+
+
+def write(lines: int) -> None:
+    for number in range(lines):
+        sys.stdout.write(f"line {number}\n")
+    sys.stdout.flush()
+
+
+DEEDS: dict[str, Callable[[Any], Any]] = {
+    "where": where,
+    "limits": limits,
+    "spawn": spawn,
+    "kill": kill,
+    "allocate": allocate,
+    "write": write,
+    "sleep": time.sleep,
+    "variable": os.environ.get,
+}
+
+
+class ProbeEnvironment(Environment[Ask, Answer, State]):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def reset(self) -> Answer:  # type: ignore[override]
+        return Answer()
+
+    def step(self, action: Ask) -> Answer:  # type: ignore[override]
+        return Answer(value=DEEDS[action.what](action.value))
+
+    @property
+    def state(self) -> State:
+        return State()
+
+
+class ProbeEnv(EnvClient[Ask, Answer, State]):
+    """Its client."""

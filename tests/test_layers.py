@@ -1,0 +1,279 @@
+"""An arrow may only point down: every import is held against one table."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+
+# ------------------------------------------------------------------ the tables
+
+# Which layer a module belongs to: the longest name that it is, or lies below.
+LAYERS = {
+    "openenv": "root",
+    "openenv.types": "contract",
+    "openenv.environment": "contract",
+    "openenv.errors": "contract",
+    "openenv.settings": "contract",
+    "openenv.chat": "contract",
+    "openenv._generics": "contract",
+    "openenv._lazy": "contract",
+    "openenv._methods": "contract",
+    "openenv.mcp": "mcp",
+    "openenv.mcp.types": "mcp types",
+    "openenv.protocol": "protocol",
+    "openenv.rewards": "rewards",
+    "openenv.tasks": "tasks",
+    "openenv.sessions": "sessions",
+    "openenv.providers.base": "provider contract",
+    "openenv.providers": "providers",
+    "openenv.client": "client",
+    "openenv.server": "server",
+    "openenv.auto": "auto",
+    "openenv.testing": "testing",
+    "openenv.web": "web",
+    "openenv.cli": "cli",
+    "openenv.core": "mirrors",
+    "openenv.models": "mirrors",
+    "openenv_core": "mirrors",
+}
+
+CONTRACT = {"contract"}
+VALUES = CONTRACT | {"mcp types", "protocol", "rewards", "tasks"}
+SESSIONS = VALUES | {"sessions"}
+INNER = SESSIONS | {"provider contract", "providers", "client", "server"}
+
+# Which layers a layer may import from, beside itself.
+ARROWS = {
+    "root": {"contract"},
+    "contract": set(),
+    "mcp types": CONTRACT,
+    "protocol": CONTRACT | {"mcp types"},
+    "rewards": CONTRACT,
+    "tasks": CONTRACT,
+    "sessions": VALUES,
+    "provider contract": CONTRACT,
+    "providers": SESSIONS | {"provider contract"},
+    "client": SESSIONS | {"provider contract"},
+    "server": SESSIONS,
+    "auto": INNER,
+    "testing": INNER,
+    "web": INNER,
+    "mcp": INNER,
+    "cli": INNER | {"auto", "mcp", "root", "testing", "web"},
+    "mirrors": INNER | {"auto"},
+}
+
+# What one module may import from a layer that it may not otherwise, inside functions only.
+LAZILY = {"openenv.client.launch": {"providers"}}
+
+# Packages that are not ours, and who needs them. What is not listed is not imported at all.
+EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
+HOMES = {
+    "fastapi": {"openenv.server"},
+    "matplotlib": {"openenv.cli.blackjack"},
+    "openspiel_env": {"openenv.cli"},
+    "rich": {"openenv.cli"},
+    "starlette": {"openenv.server"},
+    "typer": {"openenv.cli"},
+    "uvicorn": {"openenv.server.run"},
+    "websockets": {"openenv.client.transports.websocket"},
+    "yaml": {"openenv.auto._discovery", "openenv.server.loading"},
+}
+# Of these, what is imported on first use only, wherever it is needed.
+LAZY_PACKAGES = {"matplotlib", "openspiel_env", "websockets", "yaml"}
+
+
+# ------------------------------------------------------------------ reading imports
+
+
+class Import(NamedTuple):
+    """One import: of what, by whom, and when it takes place."""
+
+    importer: str
+    target: str
+    line: int
+    when: str  # "import", "call" (inside a function) or "typing"
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module under src."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        if all(part.isidentifier() for part in parts):
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+@cache
+def imports() -> list[Import]:
+    """Every import under src of anything but the standard library."""
+    found = [
+        one
+        for name, path in modules().items()
+        for one in _imports_in(name, ast.parse(path.read_text()), "import")
+    ]
+    return [one for one in found if one.target.partition(".")[0] not in sys.stdlib_module_names]
+
+
+def _imports_in(importer: str, node: ast.AST, when: str) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            for target in _targets(child):
+                yield Import(importer, target, child.lineno, when)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            typed, runtime = ("typing", when) if _is_positive(child.test) else (when, "typing")
+            yield from _imports_in(importer, ast.Module(child.body, []), typed)
+            yield from _imports_in(importer, ast.Module(child.orelse, []), runtime)
+        else:
+            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _imports_in(importer, child, "call" if function else when)
+
+
+def _is_positive(test: ast.expr) -> bool:
+    return not isinstance(test, ast.UnaryOp)
+
+
+def _targets(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names]
+    assert statement.level == 0, "imports in src are absolute"
+    module = statement.module or ""
+    below = [f"{module}.{alias.name}" for alias in statement.names]
+    return [name if name in modules() else module for name in below]
+
+
+def layer_of(module: str) -> str:
+    return LAYERS[_longest(module, set(LAYERS))]
+
+
+def _longest(module: str, names: set[str]) -> str:
+    lies_below = [name for name in names if module == name or module.startswith(f"{name}.")]
+    return max(lies_below, key=len, default="")
+
+
+# ------------------------------------------------------------------ the tests
+
+
+def is_allowed(one: Import) -> bool:
+    layer, target = layer_of(one.importer), layer_of(one.target)
+    if target == layer or target in ARROWS[layer]:
+        return True
+    if one.importer == "openenv":
+        return one.when == "typing"
+    return one.when == "call" and target in LAZILY.get(one.importer, set())
+
+
+def test_every_import_follows_an_arrow_of_the_table() -> None:
+    ours = [one for one in imports() if one.target.partition(".")[0] in ("openenv", "openenv_core")]
+    assert len(ours) > 100
+    wrong = [
+        f"{one} ({layer_of(one.importer)} -> {layer_of(one.target)})"
+        for one in ours
+        if not is_allowed(one)
+    ]
+    assert wrong == []
+
+
+def test_no_arrow_of_the_table_points_up() -> None:
+    graphlib.TopologicalSorter(ARROWS).prepare()
+
+
+def test_every_module_lies_in_a_layer_of_its_own() -> None:
+    homeless = [name for name in modules() if layer_of(name) == "root" and name != "openenv"]
+    assert homeless == [], "give it a layer in LAYERS"
+
+
+def test_nothing_imports_the_old_paths() -> None:
+    wrong = [
+        str(one)
+        for one in imports()
+        if _longest(one.target, {"openenv.core", "openenv.models", "openenv_core"})
+        and layer_of(one.importer) != "mirrors"
+        and one.importer != "openenv"
+    ]
+    assert wrong == []
+
+
+def test_no_module_is_imported_by_what_it_imports() -> None:
+    graph: dict[str, set[str]] = {}
+    for one in imports():
+        if one.when == "import" and one.target in modules() and one.target != one.importer:
+            graph.setdefault(one.importer, set()).add(one.target)
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_every_package_is_imported_by_who_needs_it_only() -> None:
+    wrong = []
+    for one in imports():
+        package = one.target.partition(".")[0]
+        if package in EVERYWHERE or package in ("openenv", "openenv_core"):
+            continue
+        if not _longest(one.importer, HOMES.get(package, set())):
+            wrong.append(str(one))
+        elif package in LAZY_PACKAGES and one.when == "import":
+            wrong.append(f"{one}, at once and not on first use")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", sorted(HOMES))
+def test_every_listed_package_is_needed(package: str) -> None:
+    for home in HOMES[package]:
+        users = [one.importer for one in imports() if one.target.partition(".")[0] == package]
+        assert any(_longest(user, {home}) for user in users), f"{home} does not need {package}"
+
+
+# ------------------------------------------------------------------ the reader itself
+
+
+def test_the_reader_tells_when_an_import_takes_place() -> None:
+    tree = ast.parse(
+        "from typing import TYPE_CHECKING\n"
+        "import fastapi\n"
+        "if TYPE_CHECKING:\n    import a\nelse:\n    import b\n"
+        "if not TYPE_CHECKING:\n    import c\n"
+        "class K:\n    import d\n    async def f(self):\n        import e\n"
+    )
+    found = {one.target: one.when for one in _imports_in("x", tree, "import")}
+    assert found == {
+        "typing": "import",
+        "fastapi": "import",
+        "a": "typing",
+        "b": "import",
+        "c": "import",
+        "d": "import",
+        "e": "call",
+    }
+
+
+@pytest.mark.parametrize(
+    ("importer", "target", "when", "allowed"),
+    [
+        ("openenv.sessions.session", "openenv.protocol.codecs", "import", True),
+        ("openenv.protocol.codecs", "openenv.sessions.session", "import", False),
+        ("openenv.protocol.codecs", "openenv.sessions.session", "typing", False),
+        ("openenv.client.client", "openenv.server.app", "call", False),
+        ("openenv.server.app", "openenv.client.client", "call", False),
+        ("openenv.client.launch", "openenv.providers.process", "call", True),
+        ("openenv.client.launch", "openenv.providers.process", "import", False),
+        ("openenv.client.client", "openenv.providers.base", "import", True),
+        ("openenv.auto.auto_env", "openenv.core.utils", "import", False),
+        ("openenv", "openenv.server.app", "import", False),
+        ("openenv", "openenv.server.app", "typing", True),
+    ],
+)
+def test_the_table_says(importer: str, target: str, when: str, allowed: bool) -> None:
+    assert is_allowed(Import(importer, target, 1, when)) is allowed
