@@ -46,9 +46,10 @@ from typing import Any, TypeAlias
 
 import uvicorn
 from fastapi import FastAPI
-from openenv.core.env_server import Action, Environment, Observation, State, create_app
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
+
+from openenv.core.env_server import Action, Environment, Observation, State, create_app
 
 HOST = "127.0.0.1"
 FIRST_REPLY_S = 10.0

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from echo_env import EchoAction, EchoEnv
 from support.probe import Ask, ProbeEnv
 from support.processes import is_alive, wait_until
 
+from echo_env import EchoAction, EchoEnv
 from openenv import ConnectError, ExecutionFailed, SessionLost
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers import ProcessLimits, ProcessProvider
@@ -97,7 +97,9 @@ def test_it_finds_what_this_program_can_import(
     helpers.mkdir()
     (helpers / "helper_of_this_test.py").write_text("")
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", "envs", os.environ["PYTHONPATH"]]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(["src", "envs", os.environ.get("PYTHONPATH", "")])
+    )
     monkeypatch.syspath_prepend(str(helpers))
     with ProcessProvider(target) as provider:
         provider.wait_for_ready()
@@ -196,7 +198,7 @@ def test_a_target_that_raises_shows_its_traceback_at_once(write: Callable[[str],
 
 def test_a_target_that_does_not_exist_is_named() -> None:
     with (
-        pytest.raises(ProviderExited, match="no_such_env.*no installed package"),
+        pytest.raises(ProviderExited, match=r"no_such_env.*no installed package"),
         ProcessProvider("no_such_env") as provider,
     ):
         provider.wait_for_ready()

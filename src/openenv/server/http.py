@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import JSONResponse
@@ -33,6 +34,7 @@ from openenv.sessions.session import GetState, Reset, Session, Step
 __all__ = ["control_routes", "error_response"]
 
 JSON = "application/json"
+NO_BODY = Body(default=None)
 
 
 def error_response(error: Exception) -> Response:
@@ -49,12 +51,12 @@ def error_response(error: Exception) -> Response:
 def control_routes(manager: SessionManager) -> APIRouter:
     """Build the routes that drive an episode; production mode leaves them out."""
     router = APIRouter()
-    state_schema = {
+    state_schema: dict[int | str, dict[str, Any]] = {
         200: {"content": {JSON: {"schema": manager.spec.state_cls.model_json_schema()}}}
     }
 
     @router.post("/reset", tags=["Environment Control"], response_model=ResetResponse)
-    async def reset(request: Request, body: ResetRequest | None = Body(default=None)) -> Response:
+    async def reset(request: Request, body: ResetRequest | None = NO_BODY) -> Response:
         """Begin an episode. The response names the session to step: a header and a cookie."""
         arguments = {} if body is None else body.model_dump(exclude_unset=True)
         try:
