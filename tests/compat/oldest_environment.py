@@ -33,9 +33,7 @@ class WordEnvironment(Environment):
 
     async def step_async(self, action, timeout_s=None, **kwargs):
         self.words = [*self.words, action.word]
-        return WordObservation(
-            words=self.words, reward=len(self.words), done=action.word == "end"
-        )
+        return WordObservation(words=self.words, reward=len(self.words), done=action.word == "end")
 
     @property
     def state(self):

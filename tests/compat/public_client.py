@@ -11,13 +11,14 @@ import urllib.error
 import urllib.request
 import warnings
 
+from public_environment import Direction, GridAction, GridObservation
+
 from openenv.core import GenericAction, GenericEnvClient
 from openenv.core.client_types import StepResult
 from openenv.core.env_client import EnvClient
 from openenv.core.env_server.types import State
 from openenv.core.sync_client import SyncEnvClient
 from openenv.core.utils import convert_to_ws_url, run_async_safely
-from public_environment import Direction, GridAction, GridObservation
 
 MOVES = [
     GridAction(distance=3),
@@ -109,7 +110,7 @@ async def awaited(url):
 
 
 def generic(url):
-    refused = {"distance": 12, "note": "LOUD", "speed": 1}
+    refused = {"distance": 12, "speed": 1}
     with GenericEnvClient(base_url=url).sync() as client:
         return [
             shown(client.reset()),

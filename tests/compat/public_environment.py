@@ -3,6 +3,8 @@
 import enum
 from typing import Any, ClassVar, Optional
 
+from pydantic import BaseModel, Field, field_validator
+
 from openenv.core.env_server.base_transforms import CompositeTransform, NullTransform
 from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.interfaces import Environment, Transform
@@ -14,7 +16,6 @@ from openenv.core.env_server.types import (
     Observation,
     State,
 )
-from pydantic import BaseModel, Field, field_validator
 
 
 class Direction(str, enum.Enum):
