@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -176,6 +177,13 @@ def _find(imports: list[Import], whose: str, statement: str) -> Import:
     return next(i for i in imports if (i.whose, i.statement) == (whose, statement))
 
 
+def our_version() -> str:
+    """The version of this checkout, installed or not."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found: list[str] = re.findall(r'^version = "(.+)"', text, re.MULTILINE)
+    return found[0]
+
+
 def machine() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
@@ -261,7 +269,7 @@ def main() -> int:
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
         "versions": {
-            OURS: interpreters[OURS].run("import openenv; print(openenv.__version__)").strip(),
+            OURS: our_version(),
             PEER: interpreters[PEER].run(VERSION).strip(),
         },
         "rounds": options.rounds,

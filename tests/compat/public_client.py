@@ -37,7 +37,10 @@ class GridEnv(EnvClient[GridAction, GridObservation, State]):
             **{**payload["observation"], "reward": payload["reward"], "done": payload["done"]}
         )
         return StepResult(
-            observation=observation, reward=payload.get("reward"), done=payload.get("done", False)
+            observation=observation,
+            reward=payload.get("reward"),
+            done=payload.get("done", False),
+            metadata=payload.get("metadata"),
         )
 
     def _parse_state(self, payload):
@@ -56,7 +59,11 @@ def attempt(call):
     try:
         return shown(call())
     except RuntimeError as error:
-        return str(error)
+        return first_line(error)
+
+
+def first_line(error):
+    return str(error).splitlines()[0]  # ours goes on to say which field was refused
 
 
 def play(client):
@@ -72,7 +79,7 @@ async def play_async(client):
         try:
             seen.append(shown(await client.step(move)))
         except RuntimeError as error:
-            seen.append(str(error))
+            seen.append(first_line(error))
     state = await client.state()
     return [*seen, state.model_dump(), isinstance(state, State)]
 

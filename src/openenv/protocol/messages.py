@@ -58,7 +58,12 @@ IGNORED_ARGUMENTS = "ignored_arguments"
 class BaseMessage(BaseModel):
     """A frame refuses keys that it does not know."""
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    # Built when first used: it would be a tenth of the cost of importing the client.
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(defer_build=True)
 
 
 # ------------------------------------------------------------------ frames, as they are sent
@@ -103,28 +108,28 @@ IncomingMessage = Annotated[
 ]
 
 
-class ObservationResponse(BaseModel):
+class ObservationResponse(_Response):
     """Answers reset and step."""
 
     type: Literal["observation"] = "observation"
     data: dict[str, Any]
 
 
-class StateResponse(BaseModel):
+class StateResponse(_Response):
     """Answers state."""
 
     type: Literal["state"] = "state"
     data: dict[str, Any]
 
 
-class MCPResponse(BaseModel):
+class MCPResponse(_Response):
     """Answers mcp."""
 
     type: Literal["mcp"] = "mcp"
     data: dict[str, Any]
 
 
-class ErrorResponse(BaseModel):
+class ErrorResponse(_Response):
     """Answers any request that failed; `data` holds `message`, `code` and details."""
 
     type: Literal["error"] = "error"

@@ -234,7 +234,7 @@ class ServerProcess:
 
 def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:
     environment = {**os.environ, "TMPDIR": str(scratch), **env_vars}
-    if "PYTHONPATH" in environment:  # which may be relative to this process's directory
+    if environment.get("PYTHONPATH"):  # which may be relative to this process's directory
         entries = environment["PYTHONPATH"].split(os.pathsep)
         environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, entries))
     return environment

@@ -16,13 +16,24 @@ from openenv.providers.process import HostProvider, ServerProcess
 
 __all__ = ["UVProvider"]
 
+# A project that is installed as a package is served as that package, since its modules may
+# import each other relatively; any other from its directory.
+_UVICORN = """
+import importlib.util, sys, uvicorn
+package, app = sys.argv[1:3]
+if package and importlib.util.find_spec(package):
+    app = f"{package}.{app}"
+sys.argv[:3] = ["uvicorn", app]
+uvicorn.main()
+"""
+
 
 class UVProvider(HostProvider):
     """Serves a project from an environment that uv builds for it.
 
     Args:
         project_path: A directory with a ``pyproject.toml``, or ``git+<url>[@ref]``, which is
-            cloned for the time it runs.
+            cloned for the time it runs; `ref` is a branch, a tag or a commit.
         app: The application, as ``module:attribute`` in the project.
         host: The address it listens on.
         reload: Restart when the sources change.
@@ -60,50 +71,78 @@ class UVProvider(HostProvider):
             raise ProviderError("uv is not installed; install it with: pip install uv")
         chosen = _free_port(self.host, port or 0)
         return self._run(
-            lambda: self._launch([uv, "run"], chosen, workers, env_vars or {}), lambda _: chosen
+            lambda: self._launch(uv, chosen, workers, env_vars or {}), lambda _: chosen
         )
 
     def _launch(
-        self, run: list[str], port: int, workers: int, env_vars: Mapping[str, str]
+        self, uv: str, port: int, workers: int, env_vars: Mapping[str, str]
     ) -> ServerProcess:
         directory = Path(tempfile.mkdtemp(prefix="openenv-"))
         try:
-            project = self._project(directory / "project")
+            project = self._project(directory)
+            package = _package(project)
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        command = [*run, "--isolated", "--project", str(project), "--", "uvicorn", self.app]
+        command = [uv, "run", "--isolated", "--project", str(project), "--"]
+        command += ["python", "-c", _UVICORN, package, self.app]
         command += ["--host", self.host, "--port", str(port), "--workers", str(workers)]
         command += ["--app-dir", str(project), *(["--reload"] if self.reload else [])]
-        return ServerProcess(command, env_vars={**self._env_vars, **env_vars}, directory=directory)
+        # What this program has on its path is no dependency that the project names.
+        env_vars = {"PYTHONPATH": "", **self._env_vars, **env_vars}
+        return ServerProcess(command, env_vars=env_vars, directory=directory)
 
-    def _project(self, clone: Path) -> Path:
+    def _project(self, directory: Path) -> Path:
         if not self.project_path.startswith("git+"):
             project = Path(self.project_path).resolve()
             if not (project / "pyproject.toml").exists():
                 raise ProviderError(f"{project} has no pyproject.toml, so uv cannot run it")
             return project
+        clone = directory / "clone"
         self._clone(self.project_path.removeprefix("git+"), clone)
-        return clone
+        (directory / "projects").mkdir()
+        # A package that is its own directory has to be in one of its name.
+        return clone.rename(directory / "projects" / (_package(clone) or "project"))
 
     def _clone(self, source: str, directory: Path) -> None:
         url, at, ref = (
             source.rpartition("@") if "@" in source.rsplit("/", 1)[-1] else (source, "", "")
         )
-        command = ["git", "clone", "--depth", "1", *(["--branch", ref] if at else [])]
         try:
-            subprocess.run(
-                [*command, "--", url, str(directory)],
-                check=True,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
-                text=True,
-                timeout=self.context_timeout_s,
-            )
+            for command in (
+                ["init", "--quiet"],
+                ["fetch", "--quiet", "--depth", "1", "--", url, ref if at else "HEAD"],
+                ["checkout", "--quiet", "FETCH_HEAD"],
+            ):
+                self._git(directory, command)
         except (OSError, subprocess.SubprocessError) as error:
             words = getattr(error, "stderr", None) or error
-            raise ProviderError(f"{url} could not be cloned: {words}") from error
+            raise ProviderError(f"{source} could not be cloned: {words}") from error
+
+    def _git(self, directory: Path, command: list[str]) -> None:
+        directory.mkdir(exist_ok=True)
+        subprocess.run(
+            ["git", *command],
+            cwd=directory,
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+            text=True,
+            timeout=self.context_timeout_s,
+        )
+
+
+def _package(project: Path) -> str:
+    """The package that a project's manifest names; empty if it names none."""
+    import yaml
+
+    manifest = project / "openenv.yaml"
+    if not manifest.exists():
+        return ""
+    content = yaml.safe_load(manifest.read_text(encoding="utf-8"))
+    name = str(content.get("name") if isinstance(content, dict) else "").replace("-", "_")
+    return name if name.isidentifier() else ""
 
 
 def _free_port(host: str, wanted: int) -> int:
