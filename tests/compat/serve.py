@@ -23,6 +23,7 @@ def load(target):
 def listen():
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
+    bound.listen()  # a client that is early waits
     return bound
 
 

@@ -1,0 +1,93 @@
+"""The public package in a virtual environment of its own, and servers run by either Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+PEER = Path(__file__).parents[2] / ".peer"
+PUBLIC = "openenv==0.10.0"
+
+Serve = Callable[..., list[str]]
+Play = Callable[..., Any]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OPENENV"))}
+    return {**kept, **changes}
+
+
+@pytest.fixture(scope="session")
+def peer_python() -> str:
+    """The Python of `.peer`, made when first asked for. Skips only if the index is out of reach."""
+    python, ready = PEER / "bin" / "python", PEER / ".ready"
+    if not (ready.exists() and ready.read_text() == PUBLIC):
+        ready.unlink(missing_ok=True)
+        venv.create(PEER, with_pip=True, clear=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        done = subprocess.run([*pip, PUBLIC], capture_output=True, text=True, check=False)
+        if "Retrying (" in done.stderr:  # pip's words for an index that does not answer
+            pytest.skip(f"the package index cannot be reached to install {PUBLIC}")
+        assert done.returncode == 0, done.stderr
+        ready.write_text(PUBLIC)
+    return str(python)
+
+
+@contextmanager
+def served(python: str, targets: tuple[str, ...], env_vars: dict[str, str]) -> Iterator[list[str]]:
+    """Serve applications from one process of `python` until the block ends."""
+    command = [python, str(HERE / "serve.py"), *targets]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(**env_vars),
+    ) as process:
+        assert process.stdin and process.stdout
+        try:
+            ports = json.loads(process.stdout.readline() or "null")
+            assert ports, f"{python} did not serve {targets}"
+            yield [f"http://127.0.0.1:{port}" for port in ports]
+        finally:
+            process.stdin.close()
+            process.wait(15)
+
+
+@pytest.fixture(scope="module")
+def serve(peer_python: str) -> Iterator[Serve]:  # type: ignore[override]
+    """`serve("peer", targets...)` or `serve("ours", targets...)`: the base URL of each target.
+
+    Keywords become environment variables.
+    """
+    pythons = {"peer": peer_python, "ours": sys.executable}
+    with ExitStack() as stack:
+        yield lambda whose, *targets, **env_vars: stack.enter_context(
+            served(pythons[whose], targets, env_vars)
+        )
+
+
+@pytest.fixture(scope="module")
+def play(peer_python: str) -> Play:
+    """`play("peer", script, arguments...)`: what the script printed, run by that Python."""
+    pythons = {"peer": peer_python, "ours": sys.executable}
+
+    def play(whose: str, script: str, *arguments: str) -> Any:
+        command = [pythons[whose], str(HERE / script), *arguments]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return play
