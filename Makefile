@@ -22,7 +22,7 @@ test-compat: $(READY)  ## with the public package, in a virtual environment of i
 check: $(READY)  ## lint, types, generated files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy src envs tests/typing scripts benchmarks
+	$(VENV)/bin/mypy src envs tests scripts benchmarks
 	$(VENV)/bin/pyright --pythonpath $(PYTHON)
 	$(PYTHON) scripts/mirrors.py --check
 	$(PYTHON) scripts/reference.py --check

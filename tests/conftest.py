@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +45,14 @@ def the_loop_is_never_blocked(
     monkeypatch.setattr(asyncio.Handle, "_run", timed)
     yield
     assert not culprits, f"the event loop was blocked: {culprits}"
+
+
+@pytest.fixture
+def uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`uv` of this virtual environment, with the certificates of this machine."""
+    installed = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", os.pathsep.join([str(installed), os.environ["PATH"]]))
+    monkeypatch.setenv("UV_NATIVE_TLS", "1")
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ LAYERS = {
     "openenv.errors": "contract",
     "openenv.settings": "contract",
     "openenv.chat": "contract",
+    "openenv.manifest": "contract",
     "openenv._generics": "contract",
     "openenv._lazy": "contract",
     "openenv._methods": "contract",
@@ -86,7 +87,7 @@ HOMES = {
     "typer": {"openenv.cli"},
     "uvicorn": {"openenv.server.run"},
     "websockets": {"openenv.client.transports.websocket"},
-    "yaml": {"openenv.auto._discovery", "openenv.server.loading"},
+    "yaml": {"openenv.manifest"},
 }
 # Of these, what is imported on first use only, wherever it is needed.
 LAZY_PACKAGES = {"matplotlib", "openspiel_env", "websockets", "yaml"}

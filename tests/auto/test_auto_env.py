@@ -623,14 +623,13 @@ def test_a_person_at_a_terminal_is_asked(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("uv")
 @pytest.mark.parametrize("tool", ["uv", "pip"])
 def test_a_package_of_the_hub_is_installed_once_and_played(
     hub: Path, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if tool == "pip" and importlib.util.find_spec("pip") is None:
         pytest.skip("this Python has no pip")
-    if tool == "uv" and shutil.which("uv") is None:
-        pytest.skip("uv is not on the path")
     if tool == "pip":
         monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setenv("OPENENV_TRUST_REMOTE_CODE", "1")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from support.environments import KINDS, CounterEnv, Do, Log, Progress, Seen
+from support.environments import KINDS, Counter, CounterEnv, Do, Log, Progress, Seen
 from support.servers import serving
 
 from openenv import (
@@ -185,7 +185,7 @@ async def test_a_value_that_json_cannot_carry_is_named(env: CounterEnv, what: st
 async def test_concurrent_calls_are_not_mixed_up(env: CounterEnv) -> None:
     await env.reset()
     echoes = [env.step(Do(what="echo", value=i)) for i in range(20)]
-    answers = await asyncio.gather(*echoes, env.state())
+    answers: list[Any] = await asyncio.gather(*echoes, env.state())
     assert [answer.observation.value for answer in answers[:20]] == list(range(20))
     assert isinstance(answers[20], Progress)
 
@@ -285,7 +285,7 @@ async def eventually_resets(client: CounterEnv) -> None:
     await client.close()
 
 
-class Unmakeable(KINDS["sync"]):  # type: ignore[misc]
+class Unmakeable(Counter):
     def __init__(self) -> None:
         raise OSError("no display")
 

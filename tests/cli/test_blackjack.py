@@ -15,7 +15,7 @@ import pytest
 from openenv.cli import blackjack
 from openenv.cli.blackjack import Choose, Episode, Key, SoftmaxPolicy, Step
 from openspiel_env import OpenSpielEnv
-from openspiel_env.server.environment import OpenSpielEnvironment
+from openspiel_env.server.openspiel_environment import OpenSpielEnvironment
 
 HIT, STAND = 0, 1
 HAND = Key(16, False, 10)

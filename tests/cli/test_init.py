@@ -232,15 +232,22 @@ SPECIAL_TO_ECHO = {
     "client.py",
     "models.py",
     "server/app.py",
-    "server/echo_env_environment.py",
+    "server/echo_environment.py",
     "tests/test_echo_env.py",
 }
 
 
 @pytest.fixture(scope="module")
 def rendered() -> dict[str, str]:
+    """The template filled in, under the name that the public package gives its module."""
     tree = render(EnvironmentNames.of("echo_env"))
-    return {path: text for path, text in tree.items() if not path.startswith("outputs/")}
+    return {
+        path.replace("echo_env_environment", "echo_environment"): text.replace(
+            "echo_env_environment", "echo_environment"
+        )
+        for path, text in tree.items()
+        if not path.startswith("outputs/")
+    }
 
 
 def test_the_template_and_echo_env_have_the_same_files(rendered: dict[str, str]) -> None:
@@ -282,7 +289,7 @@ def relative_imports(source: str) -> set[str]:
 
 
 def test_both_define_and_export_the_same_kinds_of_things(rendered: dict[str, str]) -> None:
-    for path in ("client.py", "models.py", "server/echo_env_environment.py"):
+    for path in ("client.py", "models.py", "server/echo_environment.py"):
         ours = classes((ECHO / path).read_text(encoding="utf-8"))
         assert classes(rendered[path]) <= ours, path
 

@@ -157,6 +157,17 @@ def test_a_target_that_is_nothing_is_an_error_with_a_hint(target: str, greeter: 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "says"), [("name: [", "cannot be read"), ("- a\n", "must hold a mapping, not list")]
+)
+def test_a_broken_manifest_is_named(content: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "openenv.yaml").write_text(content)
+    done = run_openenv("serve", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: {tmp_path / 'openenv.yaml'} {says}")
+    assert "Traceback" not in done.stderr
+
+
 def test_an_environment_that_fails_to_import_shows_where_and_what_to_install(
     tmp_path: Path,
 ) -> None:

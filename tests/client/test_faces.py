@@ -200,7 +200,7 @@ def test_awaiting_a_client_connects_it(url: str) -> None:
         await client.close()
 
     asyncio.run(main())
-    client = asyncio.run(CounterEnv(base_url=url))  # type: ignore[arg-type]
+    client: CounterEnv = asyncio.run(CounterEnv(base_url=url))  # type: ignore[arg-type]
     assert client.reset().observation.text == "ready"
     client.close()
 

@@ -65,7 +65,7 @@ def served(python: str, targets: tuple[str, ...], env_vars: dict[str, str]) -> I
 
 
 @pytest.fixture(scope="module")
-def serve(peer_python: str) -> Iterator[Serve]:  # type: ignore[override]
+def serve(peer_python: str) -> Iterator[Serve]:
     """`serve("peer", targets...)` or `serve("ours", targets...)`: the base URL of each target.
 
     Keywords become environment variables.

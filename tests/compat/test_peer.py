@@ -105,7 +105,7 @@ def public(serve: Serve) -> dict[str, str]:
 
 
 def test_an_episode_on_the_public_server_sync(public: dict[str, str]) -> None:
-    with ToyEnv(base_url=public["toy"]) as env:
+    with ToyEnv(base_url=public["toy"]).sync() as env:
         first = env.reset(seed=5, episode_id="e", difficulty="hard")
         assert first.observation.text == "reset hard"
         assert first.metadata == {"seed": 5}
@@ -132,7 +132,7 @@ async def test_episodes_on_the_public_server_side_by_side(public: dict[str, str]
 
 
 def test_a_generic_client_on_the_public_server(public: dict[str, str]) -> None:
-    with GenericEnvClient(base_url=public["toy"]) as env:
+    with GenericEnvClient(base_url=public["toy"]).sync() as env:
         assert env.reset().observation["text"] == "reset easy"
         assert env.step({"what": "count", "n": 1}).observation["data"] == {"n": [1], "none": None}
         assert env.state()["step_count"] == 1
@@ -141,7 +141,7 @@ def test_a_generic_client_on_the_public_server(public: dict[str, str]) -> None:
 def test_errors_of_the_public_server_are_ours_and_the_episode_goes_on(
     public: dict[str, str],
 ) -> None:
-    with GenericEnvClient(base_url=public["toy"]) as env:
+    with GenericEnvClient(base_url=public["toy"]).sync() as env:
         env.reset()
         with pytest.raises(ValidationFailed) as refused:
             env.step({"what": "count", "n": "many"})

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -65,14 +63,6 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.setenv("PATH", str(directory))
     return directory
-
-
-@pytest.fixture
-def uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`uv` of this virtual environment, with the certificates of this machine."""
-    installed = Path(sys.executable).parent
-    monkeypatch.setenv("PATH", os.pathsep.join([str(installed), os.environ["PATH"]]))
-    monkeypatch.setenv("UV_NATIVE_TLS", "1")
 
 
 @pytest.fixture

@@ -87,12 +87,14 @@ class Counter(Environment[Do, Seen, Progress]):
         self.log.note("init")
         self.progress = Progress()
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, size: int = 0) -> Seen:
+    def reset(  # type: ignore[override]
+        self, seed: int | None = None, episode_id: str | None = None, size: int = 0
+    ) -> Seen:
         self.log.note("reset")
         self.progress = Progress(episode_id=episode_id or "made up", board=[0] * size)
         return Seen(text="ready", arguments={"seed": seed, "size": size})
 
-    def step(self, action: Do, timeout_s: float | None = None) -> Seen:
+    def step(self, action: Do, timeout_s: float | None = None) -> Seen:  # type: ignore[override]
         self.log.note("step")
         self.progress.step_count += 1
         if action.what == "sleep":

@@ -7,7 +7,7 @@ import os
 from openenv.server import create_app
 
 from ..models import EchoObservation
-from .echo_env_environment import EchoEnvironment
+from .echo_environment import EchoEnvironment
 
 limit = os.environ.get("MAX_CONCURRENT_ENVS")
 

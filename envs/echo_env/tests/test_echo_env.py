@@ -5,7 +5,7 @@ import pytest
 from openenv.testing import check_environment
 
 from .. import CallToolAction, EchoAction, EchoEnv, ListToolsAction
-from ..server.echo_env_environment import EchoEnvironment
+from ..server.echo_environment import EchoEnvironment
 
 
 def test_it_keeps_the_contract() -> None:

@@ -7,7 +7,7 @@ import os
 from openenv.server import create_app
 
 from ..models import OpenSpielAction, OpenSpielObservation, OpenSpielState
-from .environment import OpenSpielEnvironment
+from .openspiel_environment import OpenSpielEnvironment
 
 limit = os.environ.get("MAX_CONCURRENT_ENVS")
 

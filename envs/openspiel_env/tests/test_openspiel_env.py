@@ -15,7 +15,7 @@ import pytest
 from openenv.testing import check_environment
 from openspiel_env.client import OpenSpielEnv
 from openspiel_env.models import OpenSpielAction, OpenSpielObservation, OpenSpielState
-from openspiel_env.server.environment import OPPONENT_POLICIES, OpenSpielEnvironment
+from openspiel_env.server.openspiel_environment import OPPONENT_POLICIES, OpenSpielEnvironment
 
 SIX_GAMES = ["catch", "tic_tac_toe", "kuhn_poker", "cliff_walking", "2048", "blackjack"]
 SIMULTANEOUS_GAMES = ["matrix_pd", "goofspiel", "oshi_zumo", "markov_soccer", "blotto"]

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from openenv.errors import OpenEnvError
+from openenv.manifest import MANIFEST, ManifestError, read_manifest
 
 __all__ = [
     "EnvironmentDiscovery",
@@ -36,7 +37,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "openenv.yaml"
 PREFIX = "openenv-"
 NOT_ENVIRONMENTS = frozenset({"openenv-core"})
 MANIFESTS_ON_PATH = (f"*/{MANIFEST}", f"envs/*/{MANIFEST}")
@@ -419,17 +419,11 @@ def _info(
 
 
 def _read_manifest(directory: Path | None) -> dict[str, Any] | None:
-    import yaml
-
-    path = directory / MANIFEST if directory is not None else None
-    if path is None or not path.is_file():
-        return None
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        logger.warning("%s cannot be read: %s", path, error)
+        return read_manifest(directory) if directory is not None else None
+    except ManifestError as error:
+        logger.warning("%s", error)
         return None
-    return content if isinstance(content, dict) else None
 
 
 def _key(name: str) -> str:

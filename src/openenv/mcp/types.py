@@ -5,6 +5,7 @@ JSON-RPC: https://www.jsonrpc.org/specification. Tools: https://modelcontextprot
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Literal
 
@@ -161,6 +162,23 @@ class CallToolAction(Action):
     type: Literal["call_tool"] = "call_tool"
     tool_name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+TOOL_ACTIONS: dict[str, type[Action]] = {
+    "list_tools": ListToolsAction,
+    "call_tool": CallToolAction,
+}
+
+
+def chosen_action(action_cls: type[Action], data: Any) -> type[Action]:
+    """The model that validates `data`, for an environment whose action is `action_cls`.
+
+    Where that is `Action` itself or one of the two tool actions, the ``type`` among the data
+    decides between the tool actions; a subclass decides for itself.
+    """
+    if action_cls in (Action, *TOOL_ACTIONS.values()) and isinstance(data, Mapping):
+        return TOOL_ACTIONS.get(str(data.get("type")), action_cls)
+    return action_cls
 
 
 class ListToolsObservation(Observation):

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from openenv.mcp.types import CallToolAction, ListToolsAction
+from openenv.mcp.types import chosen_action
 from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED
 from openenv.types import Action, Observation
@@ -23,25 +23,14 @@ __all__ = [
     "serialize_observation",
 ]
 
-_TOOL_ACTIONS: dict[str, type[Action]] = {
-    "list_tools": ListToolsAction,
-    "call_tool": CallToolAction,
-}
-
 
 def deserialize_action(data: Mapping[str, Any], action_cls: type[Action]) -> Action:
-    """Validate the fields of an action.
-
-    Where `action_cls` is `Action` itself or one of the two tool actions, the ``type`` among the
-    fields decides between the tool actions; a subclass decides for itself.
+    """Validate the fields of an action, which is a tool action where `action_cls` allows it.
 
     Raises:
         ValidationError: The fields do not fit the model.
     """
-    chosen = action_cls
-    if action_cls in (Action, *_TOOL_ACTIONS.values()):
-        chosen = _TOOL_ACTIONS.get(str(data.get("type")), action_cls)
-    return chosen.model_validate(data)
+    return chosen_action(action_cls, data).model_validate(data)
 
 
 def deserialize_action_with_preprocessing(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from openenv.errors import ProviderError
+from openenv.manifest import package_name, read_manifest
 from openenv.providers.process import HostProvider, ServerProcess
 
 __all__ = ["UVProvider"]
@@ -135,14 +136,7 @@ class UVProvider(HostProvider):
 
 def _package(project: Path) -> str:
     """The package that a project's manifest names; empty if it names none."""
-    import yaml
-
-    manifest = project / "openenv.yaml"
-    if not manifest.exists():
-        return ""
-    content = yaml.safe_load(manifest.read_text(encoding="utf-8"))
-    name = str(content.get("name") if isinstance(content, dict) else "").replace("-", "_")
-    return name if name.isidentifier() else ""
+    return package_name(read_manifest(project) or {})
 
 
 def _free_port(host: str, wanted: int) -> int:

@@ -17,10 +17,10 @@ from typing import Any
 
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
+from openenv.manifest import MANIFEST, package_name, read_manifest
 
 __all__ = ["TargetError", "load_target"]
 
-MANIFEST = "openenv.yaml"
 DEFAULT_APP = "server.app:app"
 
 
@@ -48,6 +48,9 @@ def load_target(target: str = ".") -> Any:
 
 
 def _from_package(name: str) -> Any:
+    parent = name.rpartition(".")[0]
+    if parent:
+        _import(parent)
     found = importlib.util.find_spec(name)
     if found is None:
         raise TargetError(
@@ -57,21 +60,21 @@ def _from_package(name: str) -> Any:
     if not found.submodule_search_locations:
         return _application(_import(name), "")
     directory = Path(next(iter(found.submodule_search_locations)))
-    module, _, attribute = _manifest_app(directory).partition(":")
+    module, _, attribute = _app(read_manifest(directory)).partition(":")
     return _application(_import(_inside(name, module)), attribute)
 
 
 def _from_directory(directory: Path, attribute: str) -> Any:
-    manifest = directory / MANIFEST
-    if not manifest.exists():
+    manifest = read_manifest(directory)
+    if manifest is None:
         raise TargetError(
             f"{directory} has no {MANIFEST}; expected an environment's directory (make one with "
             "`openenv init NAME`), a Python file, or module:attribute"
         )
-    name = str(_read_manifest(manifest).get("name") or directory.name).replace("-", "_")
+    name = package_name(manifest) or directory.name.replace("-", "_")
     if name not in sys.modules and (directory / "__init__.py").exists():
         _import_file(name, directory / "__init__.py")
-    module, _, declared = _manifest_app(directory).partition(":")
+    module, _, declared = _app(manifest).partition(":")
     return _application(_import(_inside(name, module)), attribute or declared)
 
 
@@ -80,20 +83,8 @@ def _inside(package: str, module: str) -> str:
     return f"{package}.{module}" if module.split(".")[0] == "server" else module
 
 
-def _manifest_app(directory: Path) -> str:
-    manifest = directory / MANIFEST
-    return str(_read_manifest(manifest).get("app") or DEFAULT_APP)
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    import yaml
-
-    if not path.exists():
-        return {}
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise TargetError(f"{path} must hold a mapping, not {type(content).__name__}")
-    return content
+def _app(manifest: dict[str, Any] | None) -> str:
+    return str((manifest or {}).get("app") or DEFAULT_APP)
 
 
 def _import(name: str) -> ModuleType:

@@ -22,7 +22,7 @@ from openenv.errors import (
     InvalidArgumentError,
     InvalidReturnError,
 )
-from openenv.mcp.types import CallToolAction, ListToolsAction
+from openenv.mcp.types import chosen_action
 from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
 from openenv.types import Action, Observation, State, StepResult
@@ -108,11 +108,12 @@ def _method(cls: type, name: str, skip: int = 0) -> Method:
     parameters = list(inspect.signature(function).parameters.values())
     if not isinstance(inspect.getattr_static(cls, chosen), (staticmethod, classmethod)):
         parameters = parameters[1:]
-    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][skip:]
+    if parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+        parameters = parameters[skip:]
     return Method(
         chosen,
         inspect.iscoroutinefunction(function),
-        tuple(p.name for p in named if p.kind is not p.POSITIONAL_ONLY),
+        tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)),
         any(p.kind is p.VAR_KEYWORD for p in parameters),
     )
 
@@ -182,7 +183,6 @@ class EnvironmentSpec:
     name: str = ""
     environment_class: type | None = field(default=None, init=False)
     _actions: TypeAdapter[Any] = field(init=False, repr=False)
-    _takes_tools: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not callable(self.factory):
@@ -193,7 +193,6 @@ class EnvironmentSpec:
         self.name = self.name or factory_name(self.factory)
         self.environment_class = class_made_by(self.factory)
         self._actions = TypeAdapter(self.action_cls)
-        self._takes_tools = self.action_cls in (Action, ListToolsAction, CallToolAction)
 
     @classmethod
     def of(
@@ -261,11 +260,9 @@ class EnvironmentSpec:
         if isinstance(data, Action):
             return data
         try:
-            if self._takes_tools and isinstance(data, Mapping):
-                if data.get("type") == "list_tools":
-                    return ListToolsAction.model_validate(data)
-                if data.get("type") == "call_tool":
-                    return CallToolAction.model_validate(data)
+            chosen = chosen_action(self.action_cls, data)
+            if chosen is not self.action_cls:
+                return chosen.model_validate(data)
             return self._actions.validate_python(data)
         except ValidationError as error:
             raise InvalidActionError(error_list(error)) from None
@@ -290,7 +287,7 @@ def class_made_by(factory: Any) -> type | None:
         return factory
     try:
         returned = get_type_hints(factory).get("return")
-    except (TypeError, NameError):
+    except Exception:  # an annotation may be any text
         return None
     if not isinstance(returned, type) or inspect.isabstract(returned):
         return None
@@ -313,7 +310,7 @@ def _annotated_models(cls: type) -> tuple[Any, Any, Any]:
     plan = plan_for(cls)
     try:
         hints = get_type_hints(getattr(cls, plan.step.name))
-    except (TypeError, NameError):
+    except Exception:  # an annotation may be any text
         return None, None, None
     names = list(inspect.signature(getattr(cls, plan.step.name)).parameters)
     action = hints.get(names[1]) if len(names) > 1 else None

@@ -92,26 +92,21 @@ def _sources(target: str) -> Path:
 
 
 def _load(target: str) -> Any:
+    from openenv.manifest import ManifestError
     from openenv.server.loading import TargetError, load_target
 
     try:
         return load_target(target)
+    except ManifestError as error:
+        raise CommandError(str(error)) from error
     except TargetError as error:
         raise CommandError(str(error), hint=_other_targets(target)) from error
     except Exception as error:  # whatever the environment's own code raises
-        if isinstance(error, ModuleNotFoundError) and error.name == _root(target):
-            missing = f"there is no module {error.name} to load {target} from"
-            raise CommandError(missing, hint=_other_targets(target)) from error
         say("".join(_own_traceback(error)))
         raise CommandError(
             f"{target} could not be loaded: {type(error).__name__}: {error}",
             hint=_missing_module(error),
         ) from error
-
-
-def _root(target: str) -> str:
-    """The package that a target's dotted name begins with."""
-    return target.partition(":")[0].partition(".")[0]
 
 
 def _own_traceback(error: Exception) -> list[str]:
