@@ -3,7 +3,7 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-ENVS   := $(dir $(wildcard envs/*/pyproject.toml))
+PYTEST := $(PYTHON) -m pytest -n auto --dist loadfile
 
 .PHONY: demo test test-core test-compat check format bench docs mirrors lock clean
 
@@ -11,13 +11,13 @@ demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
 
 test: $(READY)  ## every test
-	$(PYTHON) -m pytest
+	$(PYTEST)
 
 test-core: $(READY)  ## what needs no other package and is quick
-	$(PYTHON) -m pytest -m "not slow and not compat"
+	$(PYTEST) -m "not slow and not compat"
 
 test-compat: $(READY)  ## with the public package, in a virtual environment of its own
-	$(PYTHON) -m pytest -m compat
+	$(PYTEST) -m compat
 
 check: $(READY)  ## lint, types, generated files
 	$(VENV)/bin/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -10,30 +11,51 @@ from typing import Any
 
 import uvicorn
 
+from openenv.server.run import bind
+
+
+class Server(uvicorn.Server):
+    """Tells when it is up, and stops at once: uvicorn looks, and pauses, every 0.1 s."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+        self.stopping = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        await self.on_tick(0)
+        self.up.set()
+        await self.stopping.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        deadline = self.loop.time() + 5
+        while self.server_state.connections or self.server_state.tasks:
+            assert self.loop.time() < deadline, "a connection or a request does not end"
+            await asyncio.sleep(0.005)
+        await self.lifespan.shutdown()
+
+    def stop(self) -> None:
+        """Stop, from any thread."""
+        self.loop.call_soon_threadsafe(self.stopping.set)
+
 
 @contextlib.contextmanager
 def serving(app: Any) -> Iterator[str]:
     """Serve `app` from a thread of this process until the block ends."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            app, log_level="warning", timeout_graceful_shutdown=5, ws_per_message_deflate=False
-        )
-        server = uvicorn.Server(config)
-        started = threading.Event()
-        startup = server.startup
-
-        async def signalling(sockets: Any = None) -> None:
-            await startup(sockets=sockets)
-            started.set()
-
-        server.startup = signalling  # type: ignore[method-assign]
+    with bind("127.0.0.1", 0) as bound:
+        config = uvicorn.Config(app, log_level="warning", ws_per_message_deflate=False)
+        server = Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
-        assert started.wait(10), "the server did not start"
+        assert server.up.wait(10), "the server did not start"
         try:
             yield f"http://127.0.0.1:{bound.getsockname()[1]}"
         finally:
-            server.should_exit = True
+            server.stop()
             thread.join(15)
             assert not thread.is_alive(), "the server did not stop"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import weakref
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -107,8 +108,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             int(max_message_size_mb * 2**20),
             dict(headers or {}),
         )
-        self._open_transport: Callable[[], Transport] = self._websocket_transport
-        self._session = ClientSession(lambda: self._open_transport(), message_timeout_s)
+        self._open_transport: Callable[[], Transport] | None = None
+        self._session = ClientSession(_opener(self), message_timeout_s)
         self._launch: Launch | None = None
         if provider is not None:
             from openenv.client.launch import Launch
@@ -116,7 +117,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             self._launch = Launch(provider, self._base_url)
         self._home: asyncio.AbstractEventLoop | None = None
         self._blocks = False
-        self._siblings: list[EnvClient[ActT, ObsT, StateT]] = []
+        self._siblings: weakref.WeakSet[EnvClient[ActT, ObsT, StateT]] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ where it goes
 
@@ -129,7 +130,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     def _ws_url(self) -> str | None:
         return None if self._base_url is None else websocket_url(self._base_url)
 
-    def _websocket_transport(self) -> Transport:
+    def _new_transport(self) -> Transport:
+        if self._open_transport is not None:
+            return self._open_transport()
         assert self._ws_url is not None
         return WebSocketTransport(self._ws_url, self._websocket)
 
@@ -266,7 +269,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return self._answer(Pending, self._close_async())
 
     def new_session(self) -> Pending[Self]:
-        """Open a further session on the same server; it is closed with this client."""
+        """Open a further session on the same server.
+
+        It is closed with this client, or earlier, when it is closed itself or dropped.
+        """
         return self._answer(Pending, self._new_session_async())
 
     def sync(self) -> SyncEnvClient[ActT, ObsT, StateT]:
@@ -337,9 +343,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     async def _close_async(self) -> None:
         try:
-            siblings, self._siblings = self._siblings, []
-            for sibling in siblings:
-                await sibling._close_async()
+            while self._siblings:
+                await self._siblings.pop()._close_async()
             await self._session.close()
         finally:
             if self._launch is not None:
@@ -357,10 +362,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             "headers": self._websocket.headers,
         }
         sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
-        if self._open_transport != self._websocket_transport:
-            sibling._open_transport = self._open_transport
+        sibling._open_transport = self._open_transport
+        sibling._session.has_owner = True
         sibling._home, sibling._blocks = self._home, self._blocks
-        self._siblings.append(sibling)
+        self._siblings.add(sibling)
         await sibling._connect_async()
         return sibling
 
@@ -433,6 +438,18 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         if not hasattr(self, "_bootstrap"):
             self._bootstrap = self.__await__()
         return self._bootstrap.throw(*error)
+
+
+def _opener(client: EnvClient[Any, Any, Any]) -> Callable[[], Transport]:
+    """Open transports for a client without keeping it alive."""
+    reference = weakref.ref(client)
+
+    def open_transport() -> Transport:
+        alive = reference()
+        assert alive is not None, "whoever calls a client holds it"
+        return alive._new_transport()
+
+    return open_transport
 
 
 def _is_source(answer: Any) -> bool:

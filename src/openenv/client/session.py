@@ -5,6 +5,9 @@ episode is gone: `step` and `state` then raise `SessionLost` until `reset` begin
 a new connection. When an answer did not come in time, or the caller stopped waiting for it, the
 connection stays and the late answer is dropped; but whether the step was carried out is not
 known, so `step` likewise waits for a `reset`.
+
+A session that is dropped without `close` closes its connection when it is collected, with a
+`ResourceWarning`: otherwise it would keep its slot on the server as long as this process lives.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import warnings
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -34,6 +39,9 @@ class ClientSession:
         open_transport: Makes a transport, not yet connected.
         timeout_s: Seconds to wait for an answer; None for no limit.
         lost: Why there is no episode to go on with; None where that is no loss.
+
+    Attributes:
+        has_owner: Somebody else will close it at the latest, so dropping it is no mistake.
     """
 
     def __init__(
@@ -43,9 +51,11 @@ class ClientSession:
         *,
         lost: str | None = None,
     ) -> None:
+        self.has_owner = False
         self._open_transport = open_transport
         self._timeout_s = timeout_s
         self._transport: Transport | None = None
+        self._abandonment: weakref.finalize[..., ClientSession] | None = None
         self._connection = ClientConnection()
         self._turn = asyncio.Lock()
         self._lost = lost
@@ -53,7 +63,9 @@ class ClientSession:
 
     def for_another_loop(self) -> ClientSession:
         """The same session, closed, for use on another event loop."""
-        return ClientSession(self._open_transport, self._timeout_s, lost=self._lost)
+        other = ClientSession(self._open_transport, self._timeout_s, lost=self._lost)
+        other.has_owner = self.has_owner
+        return other
 
     @property
     def is_connected(self) -> bool:
@@ -150,17 +162,23 @@ class ClientSession:
             await transport.connect()
             self._transport = transport
             self._connection = ClientConnection()
+            loop = asyncio.get_running_loop()
+            self._abandonment = weakref.finalize(
+                self, _abandon, transport, loop, warn=not self.has_owner
+            )
+            self._abandonment.atexit = False
         return self._transport
 
-    def _drop(self, reason: str) -> None:
-        self._lost = reason
-        self._transport = None
-        self._connection.drop()
-
-    async def _close_transport(self, reason: str | None) -> None:
+    def _drop(self, reason: str | None) -> Transport | None:
         transport, self._transport = self._transport, None
         self._lost = reason
         self._connection.drop()
+        if self._abandonment is not None:
+            self._abandonment.detach()
+        return transport
+
+    async def _close_transport(self, reason: str | None) -> None:
+        transport = self._drop(reason)
         if transport is not None:
             await transport.close()
 
@@ -173,6 +191,30 @@ class ClientSession:
             _, frame = self._connection.request(Request("close"))
             await transport.send(frame)
         await self._close_transport("the client was closed")
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _abandon(transport: Transport, loop: asyncio.AbstractEventLoop, *, warn: bool) -> None:
+    """Close the connection of a session that nobody holds any more, from whichever thread."""
+    if loop.is_running():
+        with contextlib.suppress(RuntimeError):  # it ended just now
+            loop.call_soon_threadsafe(_close_in_background, transport)
+    if warn:
+        message = f"a client of {transport} was never closed; use `with`, or call close()"
+        warnings.warn(message, ResourceWarning, stacklevel=2)
+
+
+def _close_in_background(transport: Transport) -> None:
+    task = asyncio.ensure_future(_close_quietly(transport))
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+async def _close_quietly(transport: Transport) -> None:
+    with contextlib.suppress(TransportClosed, OSError):
+        await transport.close()
 
 
 async def _within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:

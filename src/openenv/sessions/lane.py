@@ -12,9 +12,10 @@ import asyncio
 import inspect
 import logging
 import queue
+import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 __all__ = ["Lane", "LoopLane", "ThreadLane", "WorkerThread"]
@@ -80,6 +81,35 @@ def contain(error: BaseException) -> Exception:
     return contained
 
 
+async def _contained(awaitable: Awaitable[Any]) -> Any:
+    """Await user code on the event loop, which nothing that it raises may end."""
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        return await awaitable
+    except Exception:
+        raise
+    except BaseException as error:
+        if _comes_from_outside(error, task):
+            raise
+        raise contain(error) from error
+
+
+def _comes_from_outside(error: BaseException, task: asyncio.Task[Any]) -> bool:
+    """Say whether the task was cancelled, or its coroutine thrown away while it waited."""
+    if isinstance(error, GeneratorExit):
+        return asyncio.current_task(task.get_loop()) is not task
+    if isinstance(error, asyncio.CancelledError):
+        # Before 3.11 an environment's own CancelledError cannot be told from a real one.
+        return sys.version_info < (3, 11) or task.cancelling() > 0
+    return False
+
+
+async def _called(function: Callable[[], Any]) -> Any:
+    result = function()
+    return await result if inspect.isawaitable(result) else result
+
+
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.cancelled():
         return
@@ -93,7 +123,7 @@ class Lane(ABC):
     """Runs the synchronous parts of one environment, one call at a time, in order."""
 
     @abstractmethod
-    async def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    async def run(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
         """Call `function` where this environment lives and return what it returns.
 
         An awaitable result is awaited on the event loop. When the caller is cancelled, a call
@@ -110,22 +140,27 @@ class Lane(ABC):
 
 
 class ThreadLane(Lane):
-    """All calls run on one thread."""
+    """All calls run on one thread.
+
+    Attributes:
+        worker: The thread.
+        shared: Other lanes use it too, so it outlives this one.
+    """
 
     def __init__(self, worker: WorkerThread, *, shared: bool = False) -> None:
-        self._worker = worker
-        self._shared = shared
+        self.worker = worker
+        self.shared = shared
 
-    async def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        result = await self._worker.submit(_bind(function, keywords), *arguments)
-        return await result if inspect.isawaitable(result) else result
+    async def run(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+        result = await self.worker.submit(_bind(function, keywords), *arguments)
+        return await _contained(result) if inspect.isawaitable(result) else result
 
     async def peek(self, function: Callable[[], Any]) -> Any:
         return await self.run(function)
 
     def release(self) -> None:
-        if not self._shared:
-            self._worker.stop()
+        if not self.shared:
+            self.worker.stop()
 
 
 class LoopLane(Lane):
@@ -134,20 +169,18 @@ class LoopLane(Lane):
     def __init__(self) -> None:
         self._running: asyncio.Future[Any] | None = None
 
-    async def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        if inspect.iscoroutinefunction(function):
-            await self._idle()
-            return await self._await(function(*arguments, **keywords))
+    async def run(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
         await self._idle()
+        if inspect.iscoroutinefunction(function):
+            return await _contained(function(*arguments, **keywords))
         worker = WorkerThread("openenv-helper")
         self._running = worker.submit(_bind(function, keywords), *arguments)
         worker.stop()
         result = await asyncio.shield(self._running)
-        return await self._await(result) if inspect.isawaitable(result) else result
+        return await _contained(result) if inspect.isawaitable(result) else result
 
     async def peek(self, function: Callable[[], Any]) -> Any:
-        result = function()
-        return await self._await(result) if inspect.isawaitable(result) else result
+        return await _contained(_called(function))
 
     def release(self) -> None:
         self._running = None
@@ -155,12 +188,6 @@ class LoopLane(Lane):
     async def _idle(self) -> None:
         if self._running is not None and not self._running.done():
             await asyncio.wait([self._running])
-
-    async def _await(self, awaitable: Any) -> Any:
-        try:
-            return await awaitable
-        except (SystemExit, StopIteration) as error:
-            raise contain(error) from error
 
 
 def _bind(function: Callable[..., Any], keywords: dict[str, Any]) -> Callable[..., Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_MAX_SESSIONS = 64
 DEFAULT_IDLE_TIMEOUT_S = 900.0
 CLOSE_GRACE_S = 10.0
+SHUTTING_DOWN = "the server is shutting down"
 
 
 class ConcurrencyConfig(BaseModel):
@@ -105,17 +107,36 @@ class SessionManager:
         self.closing = False
         self._sessions: dict[str, Session] = {}
         self._provisional: dict[str, None] = {}
-        self._cleanups: set[asyncio.Task[None]] = set()
+        self._cleanups: set[asyncio.Task[Any]] = set()
         self._reaper: asyncio.Task[None] | None = None
+        self._one_thread: WorkerThread | None = None
         if config is not None and config.max_concurrent_envs > 1:
             self._check_concurrency(config.max_concurrent_envs)
 
     def _check_concurrency(self, wanted: int) -> None:
         if self.spec.supports_concurrency is None:
-            _probe(self.spec)
+            self._probe()
         if self.spec.supports_concurrency is False:
             cls = self.spec.environment_class
             raise ConcurrencyConfigurationError(cls.__name__ if cls else self.spec.name, wanted)
+
+    def _probe(self) -> None:
+        """Open and close one session to learn the class, on an event loop of its own."""
+        failure: list[Exception] = []
+
+        async def probe() -> None:
+            session = Session(self.spec, shared_worker=self._shared_worker)
+            try:
+                await session.open()
+                await session.close()
+            except Exception as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=asyncio.run, args=[probe()], name="openenv-probe")
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
 
     # ------------------------------------------------------------------ what there is
 
@@ -167,30 +188,35 @@ class SessionManager:
         """Open a session. Others are not held up while its environment is constructed.
 
         Args:
-            provisional: It may be closed to make room for another until `get` has found it
-                once (for callers who may never come back).
+            provisional: While it is idle it may be closed to make room for another, until
+                `get` has found it once (for callers who may never come back).
             throwaway: It serves one request and takes no slot.
 
         Raises:
             SessionCapacityError: No slot is free.
+            SessionCreationError: The server is shutting down.
             EnvironmentFactoryError: The environment's constructor raised.
         """
-        if self.closing:
-            raise SessionCreationError("the server is shutting down")
-        if not throwaway:
+        if not throwaway and not self.closing:
             await self._make_room()
+        if self.closing:
+            raise SessionCreationError(SHUTTING_DOWN)
         session = Session(self.spec, shared_worker=self._shared_worker, is_throwaway=throwaway)
         self._sessions[session.id] = session
         opening = asyncio.create_task(session.open())
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            self._discard_later(session, opening)
+            opening.add_done_callback(_notice)  # nobody else learns what it raises
+            self._keep(asyncio.create_task(self._close(session)))
             raise
-        except EnvironmentFactoryError as error:
+        except Exception as error:
             self._forget(session)
-            self.last_factory_error = error
+            if isinstance(error, EnvironmentFactoryError):
+                self.last_factory_error = error
             raise
+        if session.phase is not SessionPhase.OPEN:  # closed while it opened
+            raise SessionCreationError(SHUTTING_DOWN)
         self.last_factory_error = None
         if provisional:
             self._provisional[session.id] = None
@@ -198,8 +224,12 @@ class SessionManager:
         return session
 
     async def _make_room(self) -> None:
-        while self.active_sessions >= self.max_sessions and self._provisional:
-            await self.close(next(iter(self._provisional)))
+        while self.active_sessions >= self.max_sessions:
+            idle = (i for i in self._provisional if not self._sessions[i].is_busy)
+            oldest = next(idle, None)
+            if oldest is None:
+                break
+            await self.close(oldest)
         if self.active_sessions >= self.max_sessions:
             raise SessionCapacityError(self.active_sessions, self.max_sessions)
 
@@ -232,20 +262,16 @@ class SessionManager:
         self._sessions.pop(session.id, None)
         self._provisional.pop(session.id, None)
 
-    def _discard_later(self, session: Session, opening: asyncio.Task[None]) -> None:
-        async def discard() -> None:
-            with contextlib.suppress(Exception):
-                await opening
-            await self._close(session)
-
-        self._keep(asyncio.create_task(discard()))
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
+    def _keep(self, task: asyncio.Task[Any]) -> None:
         self._cleanups.add(task)
         task.add_done_callback(self._cleanups.discard)
 
     async def aclose(self, grace_s: float = CLOSE_GRACE_S) -> None:
-        """Close every session, all at once, waiting `grace_s` seconds at most."""
+        """Close every session, all at once, waiting `grace_s` seconds at most.
+
+        Meanwhile none can be opened; afterwards the manager may be used again, since an
+        application may be started and stopped several times.
+        """
         self.closing = True
         if self._reaper is not None:
             self._reaper.cancel()
@@ -256,13 +282,17 @@ class SessionManager:
             _, late = await asyncio.wait(set(self._cleanups), timeout=grace_s)
             for task in late:
                 task.cancel()
-            if late:
-                logger.error(
-                    "%d sessions did not close within %g s and were left: %s",
-                    len(late),
-                    grace_s,
-                    ", ".join(self._sessions),
-                )
+        if self._sessions:
+            logger.error(
+                "%d sessions did not close within %g s and were left: %s",
+                len(self._sessions),
+                grace_s,
+                ", ".join(self._sessions),
+            )
+        if self._one_thread is not None:
+            self._one_thread.stop()
+            self._one_thread = None
+        self.closing = False
 
     # ------------------------------------------------------------------ idling
 
@@ -274,9 +304,9 @@ class SessionManager:
             self._reaper = asyncio.create_task(self._reap_forever(self.idle_timeout_s))
 
     async def _reap_forever(self, timeout_s: float) -> None:
-        while True:
+        while self._sessions:
             await asyncio.sleep(min(timeout_s / 4, 60.0))
-            await self.reap(timeout_s)
+            self._keep(asyncio.create_task(self.reap(timeout_s)))
 
     async def reap(self, timeout_s: float) -> list[str]:
         """Close sessions without a socket that idled longer than `timeout_s`; return their ids.
@@ -294,33 +324,15 @@ class SessionManager:
         ]
         for session in idle:
             logger.info("closing session %s: idle for over %g s", session.id, timeout_s)
-            await self.close(session.id)
+        await asyncio.gather(*(self.close(session.id) for session in idle))
         return [session.id for session in idle]
 
-    @functools.cached_property
-    def _one_thread(self) -> WorkerThread:
-        return WorkerThread("openenv-shared")
-
-    def _shared_worker(self) -> WorkerThread:
+    def _shared_worker(self, offered: WorkerThread | None) -> WorkerThread:
+        if self._one_thread is None:
+            self._one_thread = offered or WorkerThread("openenv-shared")
         return self._one_thread
 
 
-def _probe(spec: EnvironmentSpec) -> None:
-    """Make one instance to learn the class; on a thread of its own, and closed there."""
-    import threading
-
-    failure: list[BaseException] = []
-
-    def probe() -> None:
-        try:
-            environment = spec.factory()
-            spec.adopt(environment)
-            environment.close()
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=probe, name="openenv-probe")
-    thread.start()
-    thread.join()
-    if failure:
-        raise EnvironmentFactoryError(spec.name) from failure[0]
+def _notice(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 NORMAL_CLOSURE = 1000  # RFC 6455, section 7.4.1
 QUEUED_FRAMES = 64
+LINGER_S = 5.0
 
 
 class ChannelClosed(Exception):
@@ -63,7 +64,8 @@ async def serve(
     """Serve one client until it leaves.
 
     It gets a session of its own, which is closed when it leaves; or, with `session_id`, joins
-    one that exists, which stays.
+    one that exists, which stays. An environment that takes more than `LINGER_S` seconds to close
+    is left to the manager: a web server that shuts down waits for every client that is served.
     """
     connection = ServerConnection()
     frames: asyncio.Queue[str | bytes] = asyncio.Queue(QUEUED_FRAMES)
@@ -106,7 +108,8 @@ async def _serve(
     finally:
         session.attachments -= 1
         if not session_id:
-            await manager.close(session.id)
+            closing = asyncio.ensure_future(manager.close(session.id))
+            await asyncio.wait({closing}, timeout=LINGER_S)
 
 
 def _join(manager: SessionManager, session_id: str) -> Session:

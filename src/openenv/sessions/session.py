@@ -83,7 +83,8 @@ class Session:
 
     Args:
         spec: What to make and how to call it.
-        shared_worker: The thread that all instances share, where the class asks for one.
+        shared_worker: Gives the thread that all instances share, where the class asks for one.
+            It may be offered one, which it takes if there is none yet.
         is_throwaway: It serves one request and takes no slot.
     """
 
@@ -91,7 +92,7 @@ class Session:
         self,
         spec: EnvironmentSpec,
         *,
-        shared_worker: Callable[[], WorkerThread] | None = None,
+        shared_worker: Callable[[WorkerThread | None], WorkerThread] | None = None,
         is_throwaway: bool = False,
     ) -> None:
         self.id = str(uuid.uuid4())
@@ -132,23 +133,33 @@ class Session:
         try:
             self._environment = await lane.run(self.spec.factory)
             self._plan = self.spec.adopt(self._environment)
-        except Exception as error:
+        except BaseException as error:
             lane.release()
+            if not isinstance(error, Exception):
+                raise
             name = factory_name(self.spec.factory)
             logger.error("environment factory %r failed", name, exc_info=error)
             raise EnvironmentFactoryError(name) from error
-        if self._plan.is_async and isinstance(lane, ThreadLane):
-            lane.release()  # the factory did not say that it makes an async environment
-            lane = LoopLane()
-        self._lane = lane
+        self._lane = self._reconsidered(lane, self._plan)
 
     def _choose_lane(self) -> Lane:
         plan = self.spec.plan
         if plan is not None and plan.is_async:
             return LoopLane()
         if self.spec.needs_one_thread and self._shared_worker is not None:
-            return ThreadLane(self._shared_worker(), shared=True)
+            return ThreadLane(self._shared_worker(None), shared=True)
         return ThreadLane(WorkerThread(f"openenv-{self.id[:8]}"))
+
+    def _reconsidered(self, lane: Lane, plan: CallPlan) -> Lane:
+        """Find the lane again, now that the class is known: the factory may not have said it."""
+        if not isinstance(lane, ThreadLane):
+            return lane
+        if plan.is_async:
+            lane.release()
+            return LoopLane()
+        if self.spec.needs_one_thread and self._shared_worker is not None:
+            lane.shared = self._shared_worker(lane.worker) is lane.worker
+        return lane
 
     async def close(self) -> None:
         """Close the environment, after the call that is running. Safe to repeat.
@@ -170,8 +181,9 @@ class Session:
                 except Exception as error:
                     self.close_error = error
                     logger.exception("close() of session %s failed", self.id)
-                self._environment = None
-                self._lane.release()
+                finally:
+                    self._environment = None
+                    self._lane.release()
             self.phase = SessionPhase.CLOSED
 
     # ------------------------------------------------------------------ use
@@ -279,8 +291,8 @@ class Session:
 
     def _report(self, method: Method, ignored: tuple[str, ...]) -> None:
         cls = type(self._environment)
-        for name in ignored:
-            if (cls, method.name, name) not in _REPORTED:
+        for name in (name[:100] for name in ignored):
+            if (cls, method.name, name) not in _REPORTED and len(_REPORTED) < MAX_REPORTED:
                 _REPORTED.add((cls, method.name, name))
                 logger.warning(
                     "%s.%s does not take %r; it was passed and ignored (said once a class)",
@@ -295,4 +307,5 @@ class Session:
         return EnvironmentMetadata.model_validate(described, from_attributes=True)
 
 
+MAX_REPORTED = 1000  # the names come from callers, who may make up any number of them
 _REPORTED: set[tuple[type, str, str]] = set()

@@ -105,17 +105,23 @@ def _method(cls: type, name: str, skip: int = 0) -> Method:
         chosen, function = name, getattr(cls, name, None)
     if function is None:  # `close` of a class that is no subclass of Environment
         return Method(name, False, (), False)
-    parameters = list(inspect.signature(function).parameters.values())
-    if not isinstance(inspect.getattr_static(cls, chosen), (staticmethod, classmethod)):
-        parameters = parameters[1:]
-    if parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
-        parameters = parameters[skip:]
+    parameters = inspect.signature(function).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    taken = positional[_binds(cls, chosen) + skip :]
+    taken += [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     return Method(
         chosen,
         inspect.iscoroutinefunction(function),
-        tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)),
+        tuple(p.name for p in taken if p.kind is not p.POSITIONAL_ONLY),
         any(p.kind is p.VAR_KEYWORD for p in parameters),
     )
+
+
+def _binds(cls: type, name: str) -> bool:
+    """Say whether the first parameter is the instance: not for a static method or a partial."""
+    attribute = inspect.getattr_static(cls, name)
+    is_descriptor = hasattr(type(attribute), "__get__")
+    return is_descriptor and not isinstance(attribute, (staticmethod, classmethod))
 
 
 def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transition:
@@ -231,8 +237,9 @@ class EnvironmentSpec:
 
     def adopt(self, environment: Any) -> CallPlan:
         """Note the class of an instance just made, and return how to call it."""
+        plan = plan_for(type(environment))
         self.environment_class = type(environment)
-        return plan_for(type(environment))
+        return plan
 
     @property
     def plan(self) -> CallPlan | None:

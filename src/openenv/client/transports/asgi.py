@@ -35,6 +35,9 @@ class ASGITransport:
         self._from_app: asyncio.Queue[Message] = asyncio.Queue()
         self._running: asyncio.Task[None] | None = None
 
+    def __str__(self) -> str:
+        return "an application in this process"
+
     async def connect(self) -> None:
         self._to_app.put_nowait({"type": "websocket.connect"})
         self._running = asyncio.create_task(self._run())

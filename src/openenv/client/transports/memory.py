@@ -68,6 +68,9 @@ class MemoryTransport:
         self._to_client: _Pipe[str] = _Pipe()
         self._serving: asyncio.Task[None] | None = None
 
+    def __str__(self) -> str:
+        return "an environment in this process"
+
     async def connect(self) -> None:
         end = _ServerEnd(self._to_server, self._to_client)
         self._serving = asyncio.create_task(serve(end, self._manager))

@@ -52,6 +52,9 @@ class WebSocketTransport:
         self._options = options or WebSocketOptions()
         self._socket: ClientConnection | None = None
 
+    def __str__(self) -> str:
+        return self._url
+
     async def connect(self) -> None:
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidHandshake, InvalidURI
