@@ -86,7 +86,7 @@ HOMES = {
     "starlette": {"openenv.server"},
     "typer": {"openenv.cli"},
     "uvicorn": {"openenv.server.run"},
-    "websockets": {"openenv.client.transports.websocket"},
+    "websockets": {"openenv.client.transports.websocket", "openenv.server.run"},
     "yaml": {"openenv.manifest"},
 }
 # Of these, what is imported on first use only, wherever it is needed.

@@ -78,6 +78,7 @@ __all__ = [
     "ValidationFailed",
     "outward",
     "server_error",
+    "words",
 ]
 
 ErrorList = list[dict[str, Any]]
@@ -380,6 +381,11 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
     ErrorCode.FACTORY_ERROR: FactoryFailed,
     ErrorCode.SESSION_ERROR: SessionFailed,
 }
+
+
+def words(error: BaseException) -> str:
+    """The text of an error, such that UTF-8 can carry it: names of files may hold other bytes."""
+    return str(error).encode(errors="backslashreplace").decode()
 
 
 def outward(error: BaseException) -> Outward:

@@ -315,7 +315,8 @@ async def test_a_factory_that_fails_when_it_is_tried_is_named(manage: Manage) ->
 
 
 async def until_reaped(manager: SessionManager, session: Session) -> None:
-    await eventually(lambda: session.phase is SessionPhase.CLOSED)
+    await eventually(lambda: manager.info(session.id) is None)
+    assert session.phase is SessionPhase.CLOSED
     with pytest.raises(SessionNotFoundError, match=session.id) as caught:
         manager.get(session.id)
     assert outward(caught.value) == ("SESSION_ERROR", 404, -32602)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
+from websockets.exceptions import InvalidState
 
 from openenv.server.run import bind
 
@@ -32,7 +33,8 @@ class Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):
-            connection.shutdown()
+            with contextlib.suppress(InvalidState):  # the client says goodbye just now
+                connection.shutdown()
         deadline = self.loop.time() + 5
         while self.server_state.connections or self.server_state.tasks:
             assert self.loop.time() < deadline, "a connection or a request does not end"

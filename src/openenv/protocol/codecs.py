@@ -22,6 +22,7 @@ from openenv.errors import (
     ProtocolError,
     UnknownMessageTypeError,
     outward,
+    words,
 )
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
@@ -88,7 +89,7 @@ class JSONCodec:
 
     def encode_error(self, error: BaseException) -> str:
         """Write an error frame; the table in `openenv.errors` decides its code."""
-        data: dict[str, Any] = {"message": str(error), "code": outward(error).code.value}
+        data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
         if isinstance(error, OpenEnvError):
             data |= error.details()
         body = to_json({"type": "error", "data": data}, serialize_unknown=True)
@@ -241,4 +242,8 @@ def _problem(kind: str, message: str, value: Any) -> dict[str, Any]:
 
 def error_list(error: ValidationError) -> list[dict[str, Any]]:
     """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``url``."""
-    return cast("list[dict[str, Any]]", from_json(error.json()))
+    try:
+        written = error.json()
+    except ValueError:  # the input is nested too deep to be quoted
+        written = error.json(include_input=False)
+    return cast("list[dict[str, Any]]", from_json(written))

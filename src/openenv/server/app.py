@@ -132,10 +132,11 @@ class HTTPEnvServer:
         Raises:
             ValueError: `mode` is neither simulation nor production.
         """
+        # Not `include_router`, which since FastAPI 0.165 hides the routes from `app.routes`.
         if parse_mode(mode) is ServerMode.SIMULATION:
-            app.include_router(control_routes(self.manager))
-        app.include_router(info_routes(self.manager))
-        app.include_router(websocket_routes(self.manager))
+            app.router.routes.extend(control_routes(self.manager).routes)
+        app.router.routes.extend(info_routes(self.manager).routes)
+        app.router.routes.extend(websocket_routes(self.manager).routes)
         _close_at_shutdown(app, self.manager)
 
 

@@ -1,4 +1,4 @@
-"""HTTP `/reset`, `/step`, `/state`, `/close`.
+"""HTTP `/reset`, `/step`, `/state`, and `DELETE /session`.
 
 `POST /reset` opens a session and returns its id as a header and as a cookie; a request that
 carries either acts on that session, so an episode can be played with ``curl -c jar -b jar``.
@@ -10,14 +10,19 @@ of old rely on that.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic_core import to_json
+from fastapi.routing import APIRoute
+from pydantic_core import from_json, to_json
+from starlette.requests import ClientDisconnect
 
-from openenv.errors import InvalidMessageError, OpenEnvError, SessionNotFoundError, outward
+from openenv.errors import InvalidMessageError, OpenEnvError, SessionNotFoundError, outward, words
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.http import (
     SESSION_COOKIE,
@@ -34,36 +39,97 @@ from openenv.sessions.session import GetState, Reset, Session, Step
 __all__ = ["control_routes", "error_response"]
 
 JSON = "application/json"
-NO_BODY = Body(default=None)
+NO_ARGUMENTS = Body(default_factory=ResetRequest)
 
 
 def error_response(error: Exception) -> Response:
     """Answer with what went wrong: `detail` (Pydantic's list, or a sentence) and a code."""
     row = outward(error)
+    body: dict[str, Any]
     if isinstance(error, InvalidMessageError):
-        return JSONResponse({"detail": error.errors}, row.http_status)
+        body = {"detail": error.errors}
+    else:
+        details = error.details() if isinstance(error, OpenEnvError) else {}
+        body = {"detail": words(error), "code": row.code.value, **details}
     headers = {"Retry-After": "1"} if row.http_status == 503 else None
-    details = error.details() if isinstance(error, OpenEnvError) else {}
-    body = {"detail": str(error), "code": row.code.value, **details}
-    return JSONResponse(body, row.http_status, headers)
+    content = to_json(body, inf_nan_mode="null", serialize_unknown=True)
+    return Response(content, row.http_status, headers, media_type=JSON)
+
+
+class BodyRoute(APIRoute):
+    """A route that can answer any body.
+
+    Python reads JSON that it then refuses to write: NaN, lone surrogates, deep nesting. An
+    answer that quotes what was wrong with such a body must not fail over it.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                body = await request.body()
+            except ClientDisconnect:  # nobody is there to read the answer
+                raise HTTPException(400) from None
+            if _has_lone_surrogates(body):
+                raise RequestValidationError([NOT_TEXT])
+            try:
+                return await handle(request)
+            except RequestValidationError as error:
+                quotable = [{**e, "input": _quotable(e.get("input"))} for e in error.errors()]
+                raise RequestValidationError(quotable, body=error.body) from None
+
+        return handler
+
+
+NOT_TEXT = {
+    "type": "json_invalid",
+    "loc": ["body"],
+    "msg": "JSON decode error",
+    "input": {},
+    "ctx": {"error": "a lone surrogate is no text"},
+}
+
+
+# As an escape, as bytes that UTF-8 forbids and Python's parser takes, or in UTF-16.
+MAY_HOLD_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
+
+
+def _has_lone_surrogates(body: bytes) -> bool:
+    if MAY_HOLD_SURROGATES.search(body) is None:
+        return False
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False  # it is no JSON at all, as its parser will say
+    return False
+
+
+def _quotable(value: Any) -> Any:
+    try:
+        return from_json(to_json(value, inf_nan_mode="null", serialize_unknown=True))
+    except ValueError:
+        return None
 
 
 def control_routes(manager: SessionManager) -> APIRouter:
     """Build the routes that drive an episode; production mode leaves them out."""
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute)
     state_schema: dict[int | str, dict[str, Any]] = {
         200: {"content": {JSON: {"schema": manager.spec.state_cls.model_json_schema()}}}
     }
 
     @router.post("/reset", tags=["Environment Control"], response_model=ResetResponse)
-    async def reset(request: Request, body: ResetRequest | None = NO_BODY) -> Response:
+    async def reset(request: Request, body: ResetRequest = NO_ARGUMENTS) -> Response:
         """Begin an episode. The response names the session to step: a header and a cookie."""
-        arguments = {} if body is None else body.model_dump(exclude_unset=True)
+        arguments = body.model_dump(exclude_unset=True)
         try:
             session, is_new = await _session_to_reset(manager, request)
             try:
                 transition = await session.handle(Reset(arguments))
-                return _named(_transition_response(transition), session)
+                return _named(_transition_response(transition), session, request)
             except Exception:
                 if is_new:
                     await manager.close(session.id)
@@ -78,7 +144,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
         try:
             async with _session(manager, request) as session:
                 transition = await session.handle(Step(body.action, arguments))
-                return _named(_transition_response(transition), session)
+                return _named(_transition_response(transition), session, request)
         except Exception as error:
             return error_response(error)
 
@@ -88,11 +154,12 @@ def control_routes(manager: SessionManager) -> APIRouter:
         try:
             async with _session(manager, request) as session:
                 reply = await session.handle(GetState())
-                return _named(Response(to_json(reply.state), media_type=JSON), session)
+                body = to_json(reply.state, inf_nan_mode="null")
+                return _named(Response(body, media_type=JSON), session, request)
         except Exception as error:
             return error_response(error)
 
-    @router.post("/close", tags=["Environment Control"])
+    @router.delete("/session", tags=["Environment Control"])
     async def close(request: Request) -> Response:
         """End the session that the request names."""
         session_id, _ = _session_id(request)
@@ -103,7 +170,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
         except Exception as error:
             return error_response(error)
         response = JSONResponse({"session_id": session_id, "closed": True})
-        response.delete_cookie(SESSION_COOKIE)
+        response.delete_cookie(SESSION_COOKIE, path=_cookie_path(request))
         return response
 
     return router
@@ -136,11 +203,22 @@ async def _session(manager: SessionManager, request: Request) -> AsyncIterator[S
         yield manager.get(session_id)
 
 
-def _named(response: Response, session: Session) -> Response:
+def _named(response: Response, session: Session, request: Request) -> Response:
     if not session.is_throwaway:
         response.headers[SESSION_HEADER] = session.id
-        response.set_cookie(SESSION_COOKIE, session.id, httponly=True, samesite="strict")
+        response.set_cookie(
+            SESSION_COOKIE,
+            session.id,
+            path=_cookie_path(request),
+            httponly=True,
+            samesite="strict",
+        )
     return response
+
+
+def _cookie_path(request: Request) -> str:
+    """Where the application is mounted: several on one host must not take each other's cookie."""
+    return request.scope.get("root_path") or "/"
 
 
 def _transition_response(transition: Transition) -> Response:

@@ -26,8 +26,11 @@ def info_routes(manager: SessionManager) -> APIRouter:
             return HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")
         error = manager.last_factory_error
         if error is not None:
+            cause = type(error.__cause__).__name__
             return HealthResponse(
-                status=HealthStatus.DEGRADED, message=f"{error} {type(error.__cause__).__name__}"
+                status=HealthStatus.DEGRADED,
+                # Launchers of old look for the word `healthy`, and the server itself is.
+                message=f"The server is healthy, but: {error} {cause}",
             )
         return HealthResponse()
 

@@ -7,6 +7,7 @@ provider starts it, and has it write the port that it listens on into a file.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import copy
 import os
 import socket
@@ -81,10 +82,25 @@ def serve(
             options["reload_dirs"] = list(reload_dirs)
         uvicorn.run("openenv.server.run:target_app", **options)
         return
-    server = uvicorn.Server(uvicorn.Config(app, **options))
+    server = _Server(uvicorn.Config(app, **options))
     server.run(sockets=None if bound is None else [bound])
     if not server.started:
         raise SystemExit(1)
+
+
+class _Server(uvicorn.Server):
+    """Stops in order even where a client says goodbye in the same moment."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn sends such a client a second close frame, which raises, and then leaves without
+        # telling the application that it ends.
+        from websockets.exceptions import InvalidState
+
+        try:
+            await super().shutdown(sockets)
+        except InvalidState:
+            await asyncio.sleep(0.01)  # then that client has left
+            await self.shutdown(sockets)
 
 
 def _log_config() -> dict[str, Any]:
@@ -129,7 +145,10 @@ def _main(argv: Sequence[str] | None = None) -> int:
         app = load_target(arguments.target)
     except TargetError as error:
         return _failed(str(error))
-    serve(app, host=arguments.host, bound=bound)
+    try:
+        serve(app, host=arguments.host, bound=bound)
+    except KeyboardInterrupt:  # every environment is closed by now
+        return INTERRUPTED
     return 0
 
 
@@ -168,7 +187,9 @@ def bind(host: str, port: int) -> socket.socket:
         OSError: The port is in use, or the address is none of this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns Nagle's algorithm off only where the protocol is named; left on, it holds
+    # every answer that follows another on a connection back for 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))

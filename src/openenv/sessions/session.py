@@ -125,6 +125,7 @@ class Session:
             if self.phase is not SessionPhase.OPENING:
                 raise SessionClosedError(self.id)
             await self._construct()
+            self.last_activity = time.monotonic()  # it may have taken longer than one may idle
             if self.phase is SessionPhase.OPENING:
                 self.phase = SessionPhase.OPEN
 
