@@ -1,14 +1,14 @@
-"""Packages whose names are imported when they are first asked for (PEP 562)."""
+"""What is imported when it is first asked for: names of packages (PEP 562), whole modules."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
-__all__ = ["lazy"]
+__all__ = ["lazy", "lazy_module"]
 
 
 def lazy(
@@ -29,6 +29,8 @@ def lazy(
         elif name in submodules:
             value = importlib.import_module(f"{package}.{name}")
         else:
+            import difflib
+
             known = [*sources, *submodules]
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -41,3 +43,18 @@ def lazy(
         return sorted({*sources, *submodules, *own, *own.get("__all__", ())})
 
     return __getattr__, __dir__
+
+
+def lazy_module(name: str) -> Any:
+    """Stand for a module that is imported when one of its attributes is first read.
+
+    It is what ``lazy import`` will be in Python 3.15 (PEP 810).
+    """
+    return _LazyModule(name)
+
+
+class _LazyModule(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value

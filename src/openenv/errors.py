@@ -39,7 +39,6 @@ JSON-RPC code. `server_error` is its inverse on the client. Data are attributes;
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -254,6 +253,7 @@ class SessionLost(OpenEnvError, ConnectionError):
 if sys.version_info >= (3, 11):
     _Timeouts = TimeoutError
 else:  # asyncio.TimeoutError became the builtin one in 3.11
+    import asyncio
 
     class _Timeouts(TimeoutError, asyncio.TimeoutError):
         pass

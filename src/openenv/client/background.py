@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from openenv._lazy import lazy_module
+
+if TYPE_CHECKING:
+    import asyncio
+    import concurrent.futures
+else:
+    asyncio = lazy_module("asyncio")
 
 __all__ = ["background_loop", "run", "running_loop", "submit"]
 

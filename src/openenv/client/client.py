@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import inspect
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from typing_extensions import Self
 
+from openenv._lazy import lazy_module
 from openenv.client import codec
 from openenv.client.hybrid import Pending, PendingState, PendingStep, launch, resolve
 from openenv.client.session import ClientSession
@@ -27,10 +26,16 @@ from openenv.settings import client_mode
 from openenv.types import StepResult
 
 if TYPE_CHECKING:
+    import asyncio
+    from concurrent import futures
+
     from openenv.client.launch import Launch
     from openenv.client.sync import SyncEnvClient
     from openenv.client.transports.asgi import ASGIApp
     from openenv.providers.base import Provider
+else:  # a sixth of what it takes to import a client, and needed by those only who use one
+    asyncio = lazy_module("asyncio")
+    futures = lazy_module("concurrent.futures")
 
 __all__ = ["EnvClient"]
 
@@ -453,7 +458,7 @@ def _opener(client: EnvClient[Any, Any, Any]) -> Callable[[], Transport]:
 
 
 def _is_source(answer: Any) -> bool:
-    return inspect.iscoroutine(answer) or isinstance(answer, concurrent.futures.Future)
+    return inspect.iscoroutine(answer) or isinstance(answer, futures.Future)
 
 
 async def _maybe_await(answer: Any) -> Any:

@@ -9,14 +9,20 @@ must it be awaited, since there the connection lives on the caller's own loop.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import inspect
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from openenv._lazy import lazy_module
 from openenv.client import background
 from openenv.types import StepResult
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent import futures
+else:
+    asyncio = lazy_module("asyncio")
+    futures = lazy_module("concurrent.futures")
 
 __all__ = ["Pending", "PendingState", "PendingStep", "launch", "resolve"]
 
@@ -24,7 +30,8 @@ T = TypeVar("T")
 ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")
 
-Source = Coroutine[Any, Any, T] | concurrent.futures.Future[T]
+if TYPE_CHECKING:
+    Source = Coroutine[Any, Any, T] | futures.Future[T]
 
 
 class Pending(Generic[T]):
@@ -41,7 +48,7 @@ class Pending(Generic[T]):
         return _wait(self._source)
 
     def __repr__(self) -> str:
-        if isinstance(self._source, concurrent.futures.Future):
+        if isinstance(self._source, futures.Future):
             return repr(self.result())
         return f"<{type(self).__name__}: await it>"
 
@@ -94,7 +101,7 @@ class PendingStep(StepResult[ObsT]):
         return object.__getattribute__(self, name)
 
     def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(vars(self)["_source"], concurrent.futures.Future):
+        if self is other or not isinstance(vars(self)["_source"], futures.Future):
             return self is other
         return self.result() == (other.result() if isinstance(other, PendingStep) else other)
 
@@ -102,7 +109,7 @@ class PendingStep(StepResult[ObsT]):
         return id(self)  # asyncio.gather keeps what it waits for in a dict
 
     def __repr__(self) -> str:
-        if isinstance(vars(self)["_source"], concurrent.futures.Future):
+        if isinstance(vars(self)["_source"], futures.Future):
             return repr(self.result())
         return "<PendingStep: await it>"
 
@@ -114,13 +121,13 @@ class PendingStep(StepResult[ObsT]):
 
 
 def _await(source: Source[T]) -> Generator[Any, None, T]:
-    if isinstance(source, concurrent.futures.Future):
+    if isinstance(source, futures.Future):
         return asyncio.wrap_future(source).__await__()
     return source.__await__()
 
 
 def _wait(source: Source[T]) -> T:
-    if not isinstance(source, concurrent.futures.Future):
+    if not isinstance(source, futures.Future):
         raise RuntimeError(
             "inside `async with`, the client lives on this event loop, and waiting for it here "
             "would wait for ever; await it: `result = await client.reset()`"

@@ -12,18 +12,23 @@ A session that is dropped without `close` closes its connection when it is colle
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from openenv._lazy import lazy_module
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import ErrorCode, ProtocolError, ResponseTimeout, SessionLost, server_error
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import ErrorReply, Reply, Request
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy_module("asyncio")
 
 __all__ = ["ClientSession"]
 

@@ -27,7 +27,6 @@ from openenv.errors import (
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
     INFO,
-    REQUESTS,
     TRUNCATED,
     ErrorReply,
     MCPReply,
@@ -56,6 +55,8 @@ class JSONCodec:
             InvalidMessageError: It is malformed in any other way (an array, a binary frame,
                 a missing or an extra key).
         """
+        from openenv.protocol.frames import REQUESTS  # which a client need not load
+
         if not isinstance(frame, str):
             raise InvalidMessageError(
                 [_problem("string_type", "Frames are JSON text, not binary", "<binary>")]

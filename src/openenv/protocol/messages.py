@@ -18,34 +18,20 @@ observation is ``{"observation": {...}, "reward": r, "done": d}`` and, where it 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any, Literal
 
 from openenv.errors import ErrorCode
 
 __all__ = [
     "IGNORED_ARGUMENTS",
     "INFO",
-    "REQUESTS",
     "TRUNCATED",
-    "BaseMessage",
-    "CloseMessage",
     "ErrorReply",
-    "ErrorResponse",
-    "IncomingMessage",
-    "MCPMessage",
     "MCPReply",
-    "MCPResponse",
     "ObservationReply",
-    "ObservationResponse",
     "Reply",
     "Request",
-    "ResetMessage",
-    "StateMessage",
     "StateReply",
-    "StateResponse",
-    "StepMessage",
     "Transition",
 ]
 
@@ -53,99 +39,6 @@ __all__ = [
 TRUNCATED = "truncated"
 INFO = "info"
 IGNORED_ARGUMENTS = "ignored_arguments"
-
-
-class BaseMessage(BaseModel):
-    """A frame refuses keys that it does not know."""
-
-    # Built when first used: it would be a tenth of the cost of importing the client.
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
-
-
-class _Response(BaseModel):
-    model_config = ConfigDict(defer_build=True)
-
-
-# ------------------------------------------------------------------ frames, as they are sent
-
-
-class ResetMessage(BaseMessage):
-    """Begin an episode; `data` holds the arguments of `reset`."""
-
-    type: Literal["reset"] = "reset"
-    data: dict[str, Any] = Field(default_factory=dict)
-
-
-class StepMessage(BaseMessage):
-    """Take a step; `data` is the action."""
-
-    type: Literal["step"] = "step"
-    data: dict[str, Any]
-
-
-class StateMessage(BaseMessage):
-    """Ask for the state."""
-
-    type: Literal["state"] = "state"
-
-
-class CloseMessage(BaseMessage):
-    """End the session."""
-
-    type: Literal["close"] = "close"
-
-
-class MCPMessage(BaseMessage):
-    """A JSON-RPC request to the session's tools."""
-
-    type: Literal["mcp"] = "mcp"
-    data: dict[str, Any]
-
-
-# The requests that drive an episode; those to tools are apart.
-IncomingMessage = Annotated[
-    ResetMessage | StepMessage | StateMessage | CloseMessage, Field(discriminator="type")
-]
-
-
-class ObservationResponse(_Response):
-    """Answers reset and step."""
-
-    type: Literal["observation"] = "observation"
-    data: dict[str, Any]
-
-
-class StateResponse(_Response):
-    """Answers state."""
-
-    type: Literal["state"] = "state"
-    data: dict[str, Any]
-
-
-class MCPResponse(_Response):
-    """Answers mcp."""
-
-    type: Literal["mcp"] = "mcp"
-    data: dict[str, Any]
-
-
-class ErrorResponse(_Response):
-    """Answers any request that failed; `data` holds `message`, `code` and details."""
-
-    type: Literal["error"] = "error"
-    data: dict[str, Any]
-
-
-REQUESTS: dict[str, type[BaseMessage]] = {
-    "reset": ResetMessage,
-    "step": StepMessage,
-    "state": StateMessage,
-    "close": CloseMessage,
-    "mcp": MCPMessage,
-}
-
-
-# ------------------------------------------------------------------ frames, as values
 
 
 RequestType = Literal["reset", "step", "state", "close", "mcp"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from openenv._lazy import lazy_module
 from openenv.client.transports.base import TransportClosed
 from openenv.errors import ConnectError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from websockets.asyncio.client import ClientConnection
+else:
+    asyncio = lazy_module("asyncio")
 
 __all__ = ["WebSocketOptions", "WebSocketTransport", "websocket_url"]
 

@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from openenv.mcp.types import Tool as Tool
     from openenv.mcp.types import ToolError as ToolError
     from openenv.mcp.types import ToolErrorType as ToolErrorType
+    from openenv.protocol.frames import BaseMessage as BaseMessage
     from openenv.protocol.http import GetTaskRangeRequest as GetTaskRangeRequest
     from openenv.protocol.http import GetTaskRequest as GetTaskRequest
     from openenv.protocol.http import HealthResponse as HealthResponse
@@ -110,7 +111,6 @@ if TYPE_CHECKING:
     from openenv.protocol.http import ListTasksRequest as ListTasksRequest
     from openenv.protocol.http import NumTasksRequest as NumTasksRequest
     from openenv.protocol.http import SchemaResponse as SchemaResponse
-    from openenv.protocol.messages import BaseMessage as BaseMessage
     from openenv.protocol.serialization import deserialize_action as deserialize_action
     from openenv.protocol.serialization import (
         deserialize_action_with_preprocessing as deserialize_action_with_preprocessing,
@@ -182,6 +182,7 @@ else:
                 "ToolError",
                 "ToolErrorType",
             ],
+            "openenv.protocol.frames": ["BaseMessage"],
             "openenv.protocol.http": [
                 "GetTaskRangeRequest",
                 "GetTaskRequest",
@@ -191,7 +192,6 @@ else:
                 "NumTasksRequest",
                 "SchemaResponse",
             ],
-            "openenv.protocol.messages": ["BaseMessage"],
             "openenv.protocol.serialization": [
                 "deserialize_action",
                 "deserialize_action_with_preprocessing",

@@ -13,9 +13,9 @@ from openenv.mcp.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
 from openenv.mcp.types import Tool as Tool
 from openenv.mcp.types import ToolError as ToolError
 from openenv.mcp.types import ToolErrorType as ToolErrorType
-from openenv.protocol.messages import BaseMessage as BaseMessage
-from openenv.protocol.messages import MCPMessage as WSMCPMessage
-from openenv.protocol.messages import MCPResponse as WSMCPResponse
+from openenv.protocol.frames import BaseMessage as BaseMessage
+from openenv.protocol.frames import MCPMessage as WSMCPMessage
+from openenv.protocol.frames import MCPResponse as WSMCPResponse
 from openenv.types import Action as Action
 from openenv.types import Observation as Observation
 

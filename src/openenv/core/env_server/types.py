@@ -1,6 +1,15 @@
 """The old path `openenv.core.env_server.types`; written by scripts/mirrors.py."""
 
 from openenv.errors import ErrorCode as WSErrorCode
+from openenv.protocol.frames import BaseMessage as BaseMessage
+from openenv.protocol.frames import CloseMessage as WSCloseMessage
+from openenv.protocol.frames import ErrorResponse as WSErrorResponse
+from openenv.protocol.frames import IncomingMessage as WSIncomingMessage
+from openenv.protocol.frames import ObservationResponse as WSObservationResponse
+from openenv.protocol.frames import ResetMessage as WSResetMessage
+from openenv.protocol.frames import StateMessage as WSStateMessage
+from openenv.protocol.frames import StateResponse as WSStateResponse
+from openenv.protocol.frames import StepMessage as WSStepMessage
 from openenv.protocol.http import GetTaskRangeRequest as GetTaskRangeRequest
 from openenv.protocol.http import GetTaskRequest as GetTaskRequest
 from openenv.protocol.http import HealthResponse as HealthResponse
@@ -12,15 +21,6 @@ from openenv.protocol.http import ResetResponse as ResetResponse
 from openenv.protocol.http import SchemaResponse as SchemaResponse
 from openenv.protocol.http import StepRequest as StepRequest
 from openenv.protocol.http import StepResponse as StepResponse
-from openenv.protocol.messages import BaseMessage as BaseMessage
-from openenv.protocol.messages import CloseMessage as WSCloseMessage
-from openenv.protocol.messages import ErrorResponse as WSErrorResponse
-from openenv.protocol.messages import IncomingMessage as WSIncomingMessage
-from openenv.protocol.messages import ObservationResponse as WSObservationResponse
-from openenv.protocol.messages import ResetMessage as WSResetMessage
-from openenv.protocol.messages import StateMessage as WSStateMessage
-from openenv.protocol.messages import StateResponse as WSStateResponse
-from openenv.protocol.messages import StepMessage as WSStepMessage
 from openenv.sessions.manager import ConcurrencyConfig as ConcurrencyConfig
 from openenv.sessions.manager import ServerCapacityStatus as ServerCapacityStatus
 from openenv.sessions.session import SessionInfo as SessionInfo

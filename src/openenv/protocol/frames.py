@@ -1,0 +1,107 @@
+"""The frames of the wire protocol, as models: what a server validates, and the names of old.
+
+A client sends what it has built itself, and need not load these.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "REQUESTS",
+    "BaseMessage",
+    "CloseMessage",
+    "ErrorResponse",
+    "IncomingMessage",
+    "MCPMessage",
+    "MCPResponse",
+    "ObservationResponse",
+    "ResetMessage",
+    "StateMessage",
+    "StateResponse",
+    "StepMessage",
+]
+
+
+class BaseMessage(BaseModel):
+    """A frame refuses keys that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+class ResetMessage(BaseMessage):
+    """Begin an episode; `data` holds the arguments of `reset`."""
+
+    type: Literal["reset"] = "reset"
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class StepMessage(BaseMessage):
+    """Take a step; `data` is the action."""
+
+    type: Literal["step"] = "step"
+    data: dict[str, Any]
+
+
+class StateMessage(BaseMessage):
+    """Ask for the state."""
+
+    type: Literal["state"] = "state"
+
+
+class CloseMessage(BaseMessage):
+    """End the session."""
+
+    type: Literal["close"] = "close"
+
+
+class MCPMessage(BaseMessage):
+    """A JSON-RPC request to the session's tools."""
+
+    type: Literal["mcp"] = "mcp"
+    data: dict[str, Any]
+
+
+# The requests that drive an episode; those to tools are apart.
+IncomingMessage = Annotated[
+    ResetMessage | StepMessage | StateMessage | CloseMessage, Field(discriminator="type")
+]
+
+
+class ObservationResponse(BaseModel):
+    """Answers reset and step."""
+
+    type: Literal["observation"] = "observation"
+    data: dict[str, Any]
+
+
+class StateResponse(BaseModel):
+    """Answers state."""
+
+    type: Literal["state"] = "state"
+    data: dict[str, Any]
+
+
+class MCPResponse(BaseModel):
+    """Answers mcp."""
+
+    type: Literal["mcp"] = "mcp"
+    data: dict[str, Any]
+
+
+class ErrorResponse(BaseModel):
+    """Answers any request that failed; `data` holds `message`, `code` and details."""
+
+    type: Literal["error"] = "error"
+    data: dict[str, Any]
+
+
+REQUESTS: dict[str, type[BaseMessage]] = {
+    "reset": ResetMessage,
+    "step": StepMessage,
+    "state": StateMessage,
+    "close": CloseMessage,
+    "mcp": MCPMessage,
+}
