@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -43,6 +44,7 @@ OPPONENT_POLICIES: dict[str, Policy] = {
 _CHANCE = int(pyspiel.PlayerId.CHANCE)
 _SIMULTANEOUS = int(pyspiel.PlayerId.SIMULTANEOUS)
 _SHOWN_ACTIONS = 40
+_LARGEST_TENSOR = 2**20
 
 
 class _Rules(NamedTuple):
@@ -356,11 +358,19 @@ def _rules(name: str, game: Any) -> _Rules:
     if getattr(kind, "action_structs_only", False):
         raise ValueError(f"{name} has no numbered actions")
     if kind.provides_information_state_tensor:
-        tensor = pyspiel.State.information_state_tensor
+        tensor, shape = (
+            pyspiel.State.information_state_tensor,
+            game.information_state_tensor_shape(),
+        )
     elif kind.provides_observation_tensor:
-        tensor = pyspiel.State.observation_tensor
+        tensor, shape = pyspiel.State.observation_tensor, game.observation_tensor_shape()
     else:
         raise ValueError(f"{name} shows its players no tensor, so there is nothing to observe")
+    if not (min(shape, default=0) > 0 and math.prod(shape) <= _LARGEST_TENSOR):
+        raise ValueError(
+            f"{name} with these parameters would show a tensor of shape {list(shape)}; each "
+            f"length must be positive, and their product at most {_LARGEST_TENSOR}"
+        )
     return _Rules(
         game=game,
         num_players=game.num_players(),

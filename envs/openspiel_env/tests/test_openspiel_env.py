@@ -205,6 +205,8 @@ def test_an_unknown_game_is_named_and_the_nearest_suggested(name: str, hint: str
     [
         ("catch", {"colums": 3}, "columns"),
         ("catch", {"columns": "three"}, "columns"),
+        ("catch", {"columns": 0}, r"\[10, 0\]"),
+        ("catch", {"columns": 100_000, "rows": 100_000}, "at most 1048576"),
         ("kuhn_poker", {"players": 40}, "max_num_players"),
         ("misere", {}, "Missing parameter game"),
         ("mfg_garnet", {}, "mean field"),
