@@ -20,7 +20,8 @@ from openenv import (
 from openenv.errors import FactoryFailed
 from openenv.types import Action, Observation, State
 
-pytestmark = pytest.mark.compat
+# The first test may have to install the public package.
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(900)]
 
 Serve = Callable[..., list[str]]
 Play = Callable[..., Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from openenv.protocol.messages import (
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "peer_0_10_0.json").read_text())
 SAME_PYDANTIC = RECORDED["versions"]["pydantic"].split(".")[:2] == pydantic.VERSION.split(".")[:2]
+# How deep JSON may be nested, and the words for what is none, are the interpreter's.
+SAME_PYTHON = RECORDED["versions"]["python"].split(".")[:2] == [*map(str, sys.version_info[:2])]
 
 # Frames that the recorded package answers by destroying the session, and we by an error frame
 # on a session that lives on; and frames that it takes for requests while we refuse them.
@@ -127,6 +130,8 @@ def test_a_malformed_frame_is_answered_as_recorded(sent: str, answered: str) -> 
         frame = json.loads(connection.error(None, error))
     else:
         # Only what an action's model refuses gets this far.
+        if not SAME_PYTHON and "maximum recursion depth" in answered:
+            return
         assert request.type == "step" and expected["data"]["code"] == "VALIDATION_ERROR"
         return
     assert connection.phase is Phase.OPEN, "the session survives every malformed frame"
@@ -138,7 +143,7 @@ def test_a_malformed_frame_is_answered_as_recorded(sent: str, answered: str) -> 
         assert [e["type"] for e in frame["data"]["errors"]] == [
             e["type"] for e in expected["data"]["errors"]
         ]
-    else:
+    elif expected["data"]["code"] != "INVALID_JSON" or SAME_PYTHON:
         assert frame == expected
 
 

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import logging
+import platform
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ SAME_VERSIONS = all(
     version(name).split(".")[:2] == PEER["versions"][name].split(".")[:2]
     for name in ("fastapi", "pydantic", "starlette")
 )
+# How deep JSON may be nested, and the words for what is none, are the interpreter's.
+SAME_PYTHON = PEER["versions"]["python"].split(".")[:2] == platform.python_version().split(".")[:2]
+DEEPLY_NESTED = "[" * 1000
 CRASHED = {"status": 500, "answer": "Internal Server Error"}
 
 
@@ -187,7 +191,9 @@ def test_requests_are_answered_as_recorded(
             assert ours["answer_content_type"] == "application/json"
             deviation = DEVIATIONS[name]
             assert deviation.holds(ours["status"], json.loads(ours["answer"]), recorded), ours
-        elif SAME_VERSIONS:
+        elif not SAME_PYTHON and DEEPLY_NESTED in (recorded["body"] or ""):
+            assert ours["status"] in (200, recorded["status"])
+        elif SAME_VERSIONS and (SAME_PYTHON or "JSON decode error" not in recorded["answer"]):
             assert ours == recorded
         else:  # the frameworks' own words change from version to version
             names = ("status", "answer_content_type")

@@ -37,4 +37,5 @@ def post(path: str, body: bytes, *headers: str, length: int | str | None = None)
 def reset_connection(connection: socket.socket) -> None:
     """Break a TCP connection off with a RST, as a host does that crashed."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.shutdown(socket.SHUT_RD)  # or a thread that reads from it would keep it open
     connection.close()
