@@ -13,9 +13,16 @@ __all__ = ["CallToolAction", "EchoAction", "EchoObservation", "ListToolsAction"]
 
 
 class EchoAction(Action):
-    """Say something."""
+    """Say something.
+
+    Given a `tool_name` it makes a `CallToolAction`: ``AutoAction.from_env("echo")``, which returns
+    this class, has been documented under both names.
+    """
 
     message: str = Field(description="What to repeat.")
+
+    def __new__(cls, **fields: Any) -> Any:
+        return CallToolAction(**fields) if "tool_name" in fields else super().__new__(cls)
 
 
 class EchoObservation(Observation):

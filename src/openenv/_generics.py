@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ForwardRef, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, TypeVar, Union, get_args, get_origin
 
-__all__ = ["once_per_class", "type_arguments"]
+__all__ = ["members", "once_per_class", "type_arguments"]
 
 T = TypeVar("T")
 
@@ -17,16 +17,39 @@ def once_per_class(function: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def type_arguments(cls: type, base: type) -> tuple[Any, ...] | None:
-    """Find what `cls` (or the nearest class above it) put for the parameters of `base`.
+    """Find what `cls`, or the classes between, put for the parameters of `base`.
 
     ``class Echo(Environment[A, O, S])`` gives ``(A, O, S)``. Returns None where nothing, a type
     variable or a forward reference stands.
     """
-    for klass in cls.__mro__:
-        for parent in vars(klass).get("__orig_bases__", ()):
-            origin = get_origin(parent)
-            if isinstance(origin, type) and issubclass(origin, base):
-                arguments = get_args(parent)
-                if not any(isinstance(a, (TypeVar, ForwardRef, str)) for a in arguments):
-                    return arguments
-    return None
+    arguments = _arguments(cls, base)
+    if not arguments or any(isinstance(a, (TypeVar, ForwardRef, str)) for a in arguments):
+        return None
+    return arguments
+
+
+def _arguments(cls: type, base: type) -> tuple[Any, ...]:
+    for parent in vars(cls).get("__orig_bases__", cls.__bases__):
+        origin, given = get_origin(parent) or parent, get_args(parent)
+        if origin is base:
+            return given
+        if isinstance(origin, type) and issubclass(origin, base):
+            put = dict(zip(getattr(origin, "__parameters__", ()), given, strict=False))
+            return tuple(_substituted(a, put) for a in _arguments(origin, base))
+    return ()
+
+
+def _substituted(argument: Any, put: dict[Any, Any]) -> Any:
+    open_parameters = () if isinstance(argument, type) else getattr(argument, "__parameters__", ())
+    if open_parameters:  # such as list[T]
+        return argument[tuple(put.get(p, p) for p in open_parameters)]
+    return put.get(argument, argument) if isinstance(argument, TypeVar) else argument
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union, ``Annotated`` or not; a type that is none is its only member."""
+    if get_origin(annotation) is Annotated:
+        return members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, type(int | str)):
+        return tuple(m for part in get_args(annotation) for m in members(part))
+    return (annotation,)

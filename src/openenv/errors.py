@@ -384,8 +384,11 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
 
 
 def words(error: BaseException) -> str:
-    """The text of an error, such that UTF-8 can carry it: names of files may hold other bytes."""
-    return str(error).encode(errors="backslashreplace").decode()
+    """The text of an error, or its class where it has none, such that UTF-8 can carry it (names
+    of files may hold other bytes).
+    """
+    text = str(error) or type(error).__name__
+    return text.encode(errors="backslashreplace").decode()
 
 
 def outward(error: BaseException) -> Outward:

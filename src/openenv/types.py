@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from openenv._generics import once_per_class
+
 __all__ = [
     "Action",
     "CodeExecResult",
@@ -24,6 +26,7 @@ __all__ = [
     "Scalar",
     "State",
     "StepResult",
+    "declares_truncated",
 ]
 
 Scalar = int | float | bool
@@ -88,7 +91,15 @@ class Observation(BaseModel):
     @derived
     def terminated(self) -> bool:
         """The episode ended by itself: `done` and not `truncated` (Gymnasium's meaning)."""
-        return self.done and not self.truncated
+        return self.done and not (self.truncated and not declares_truncated(type(self)))
+
+
+@once_per_class
+def declares_truncated(cls: type[BaseModel]) -> bool:
+    """Whether a model has a field `truncated` of its own, which may mean anything."""
+    field = cls.model_fields.get("truncated")
+    inherited = Observation.model_fields["truncated"].description
+    return field is not None and field.description != inherited
 
 
 class State(BaseModel):

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from enum import Enum
+from typing import Annotated, Any, Literal
 
+import numpy
 import pytest
+from pydantic import ConfigDict, Field
 from support.environments import KINDS, Counter, CounterEnv, Do, Log, Progress, Seen
 from support.servers import serving
 
 from openenv import (
+    Action,
     CapacityError,
+    EnvClient,
     Environment,
     ExecutionFailed,
     IgnoredArgumentWarning,
+    Observation,
     ResponseTimeout,
     SessionLost,
+    State,
     ValidationFailed,
     create_app,
 )
+from openenv.environment import termination
 from openenv.errors import FactoryFailed
 
 pytestmark = pytest.mark.anyio
@@ -303,3 +312,98 @@ async def eventually(condition: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("it never came true")
+
+
+class Cut(Observation):
+    """Its own field says that the output was cut, and nothing of the episode."""
+
+    truncated: bool = False
+    numbers: list[float | None] = []  # noqa: RUF012 - Pydantic copies it
+
+
+class Push(Action):
+    kind: Literal["push"] = "push"
+    force: float | None = None
+
+
+class Wait(Action):
+    kind: Literal["wait"] = "wait"
+
+
+Choice = Annotated[Push | Wait, Field(discriminator="kind")]
+
+
+class Shape(Enum):
+    ROUND = "round"
+
+
+class Strict(Observation):
+    model_config = ConfigDict(strict=True)
+
+    shape: Shape = Shape.ROUND
+    pair: tuple[int, ...] = (1, 2)
+
+
+class Liberal(Environment[Any, Observation, State]):
+    """Does what models of the boundary case ask for."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    state = State()
+
+    def reset(self) -> Observation:  # type: ignore[override]
+        return Cut(truncated=True)
+
+    def step(self, action: Any) -> Observation:  # type: ignore[override]
+        if isinstance(action, Wait):
+            return termination(Observation(), reward=numpy.float32(0.5))
+        if action.force is None:
+            raise ZeroDivisionError
+        return Cut(truncated=True, numbers=[math.copysign(1, action.force), math.inf])
+
+
+class LiberalEnv(EnvClient[Any, Cut | Observation, State]):
+    """Reads whatever it sends."""
+
+
+async def test_what_a_model_may_say_in_its_own_way(transport: str, serve: Any) -> None:
+    app = create_app(Liberal, Choice, Cut, state_cls=State)
+    made = LiberalEnv(serve(app)) if transport == "server" else LiberalEnv.local(app)
+    async with made as env:
+        first = await env.reset()
+        assert (first.done, first.truncated, first.observation.truncated) == (False, False, True)
+        pushed = await env.step(Push(force=-math.inf))
+        assert isinstance(pushed.observation, Cut)
+        assert (pushed.done, pushed.truncated) == (False, False)
+        assert pushed.observation.numbers == [-1.0, None], "infinity arrives as null, and as -inf"
+        with pytest.raises(ExecutionFailed, match="ZeroDivisionError"):
+            await env.step(Push())
+        over = await env.step(Wait())
+        assert (over.reward, type(over.reward), over.done) == (0.5, float, True)
+
+
+async def test_a_strict_observation_is_read_as_json() -> None:
+    class Sees(Environment[Action, Strict, State]):
+        state = State()
+
+        def reset(self) -> Strict:  # type: ignore[override]
+            return Strict()
+
+        def step(self, action: Action) -> Strict:  # type: ignore[override]
+            return Strict(reward=1.0)
+
+    class SeesEnv(EnvClient[Action, Strict, State]): ...
+
+    async with SeesEnv.local(Sees) as env:
+        assert (await env.reset()).observation == Strict()
+
+
+async def test_metadata_that_say_truncated_end_no_episode(connect: Connect) -> None:
+    class Noting(Counter):
+        def step(self, action: Do, timeout_s: float | None = None) -> Seen:  # type: ignore[override]
+            return Seen(metadata={"truncated": True})
+
+    async with connect(Noting) as env:
+        await env.reset()
+        result = await env.step(Do())
+        assert (result.done, result.truncated) == (False, False)
+        assert result.metadata == {"truncated": True}

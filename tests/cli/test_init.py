@@ -160,6 +160,7 @@ def test_its_manifests_hold_the_names(my_game_env: Path) -> None:
         ("class", "class_env"),
         ("json", "json_env"),
         ("openenv", "openenv_env"),
+        ("yaml", "yaml_env"),
     ],
 )
 def test_a_name_that_is_none_is_refused_with_a_better_one(

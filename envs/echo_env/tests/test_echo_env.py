@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from openenv.testing import check_environment
@@ -51,3 +53,9 @@ def test_a_wrong_call_is_an_error_of_its_kind(call: CallToolAction, error: str) 
     assert observation.error is not None
     assert observation.error.error_type.value == error
     assert observation.result is None
+
+
+def test_an_action_of_either_writing_is_made_by_one_name() -> None:
+    action: Any = EchoAction(tool_name="echo_message", arguments={"message": "hi"})  # type: ignore[call-arg]
+    assert action == CallToolAction(tool_name="echo_message", arguments={"message": "hi"})
+    assert EchoAction.model_validate({"message": "hi"}) == EchoAction(message="hi")

@@ -6,17 +6,19 @@ or else from the type parameters of ``EnvClient[Action, Observation, State]``.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
-from openenv._generics import once_per_class, type_arguments
+from openenv._generics import members, once_per_class, type_arguments
 from openenv.errors import IgnoredArgumentWarning, ProtocolError
 from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
-from openenv.types import Observation, State, StepResult
+from openenv.types import Observation, State, StepResult, declares_truncated
 
 if TYPE_CHECKING:
     from openenv.client.client import EnvClient
@@ -56,12 +58,8 @@ def _models(cls: Client) -> Models:
 
 
 def _members(annotation: Any) -> tuple[type, ...]:
-    """The classes of an annotation: its own, or those of a union."""
-    members = get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
-    return tuple(m for m in members if isinstance(m, type) and issubclass(m, BaseModel))
-
-
-_UNIONS = (Union, type(int | str))
+    """The models of an annotation: its own, or those of a union."""
+    return tuple(m for m in members(annotation) if isinstance(m, type) and issubclass(m, BaseModel))
 
 
 def models(cls: Client) -> tuple[Any, Any, Any]:
@@ -105,7 +103,7 @@ def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
         fields = {**observation, "reward": reward, "done": done}
         if metadata and known.has_metadata:
             fields["metadata"] = metadata
-            if metadata.get(TRUNCATED) is True and _inherits_truncated(known.observation):
+            if done and metadata.get(TRUNCATED) is True and _inherits_truncated(known.observation):
                 fields[TRUNCATED] = True
         observation = _validated(known.observation_adapter, fields, cls)
     return StepResult(observation, reward, done, metadata)
@@ -113,16 +111,22 @@ def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
 
 @once_per_class
 def _inherits_truncated(observation: Any) -> bool:
-    return all(issubclass(member, Observation) for member in _members(observation))
+    return all(
+        issubclass(member, Observation) and not declares_truncated(member)
+        for member in _members(observation)
+    )
 
 
 def _validated(adapter: TypeAdapter[Any], fields: dict[str, Any], cls: Client) -> Any:
     try:
         return adapter.validate_python(fields)
     except ValidationError as error:
+        with contextlib.suppress(ValidationError):  # a strict model takes some values as JSON only
+            return adapter.validate_json(to_json(fields))
         raise ProtocolError(
             f"the server's observation does not fit the model of {cls.__name__}; are client "
-            f"and server of the same version? {error}"
+            "and server of the same version? (NaN and infinity arrive as null.) "
+            f"{error}"
         ) from error
 
 
@@ -139,7 +143,7 @@ def complete(
         return result
     if result.metadata is None:
         result.metadata = metadata
-    if metadata.get(TRUNCATED) is True:
+    if result.done and metadata.get(TRUNCATED) is True:  # otherwise it means something else
         result.truncated = True
     info = metadata.get(INFO)
     if result.info is None and isinstance(info, dict):

@@ -36,7 +36,7 @@ from openenv.protocol.messages import (
     StateReply,
     Transition,
 )
-from openenv.types import Observation
+from openenv.types import Observation, declares_truncated
 
 __all__ = ["JSONCodec", "error_list", "left_out", "observation_payload"]
 
@@ -93,7 +93,8 @@ class JSONCodec:
         data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
         if isinstance(error, OpenEnvError):
             data |= error.details()
-        body = to_json({"type": "error", "data": data}, serialize_unknown=True)
+        frame = {"type": "error", "data": data}
+        body = to_json(frame, serialize_unknown=True, inf_nan_mode="null")
         return body.decode()
 
     # -------------------------------------------------------------- client side
@@ -106,7 +107,9 @@ class JSONCodec:
         """
         if request.type in ("state", "close"):
             return f'{{"type":"{request.type}"}}'
-        body = _to_json(request.data, f"{request.type} arguments")
+        # NaN and infinity are no JSON, but servers of version 0 take them, and null would be
+        # another value.
+        body = _to_json(request.data, f"{request.type} arguments", keep_nan=True)
         return f'{{"type":"{request.type}","data":{body.decode()}}}'
 
     def decode_reply(self, frame: str | bytes) -> Reply:
@@ -189,10 +192,7 @@ def left_out(cls: type[BaseModel]) -> set[str]:
 
     A class that declares `truncated` itself keeps it inside, as it always did.
     """
-    inherited = Observation.model_fields["truncated"].description
-    field = cls.model_fields.get("truncated")
-    own = field is not None and field.description != inherited
-    return {"reward", "done"} if own else {"reward", "done", "truncated"}
+    return {"reward", "done"} if declares_truncated(cls) else {"reward", "done", "truncated"}
 
 
 def _culprit(observation: Observation, error: Exception) -> str:
@@ -214,9 +214,9 @@ def _is_writable(observation: Observation, name: str) -> bool:
     return True
 
 
-def _to_json(value: Any, what: str) -> bytes:
+def _to_json(value: Any, what: str, *, keep_nan: bool = False) -> bytes:
     try:
-        return to_json(value, inf_nan_mode="null")
+        return to_json(value, inf_nan_mode="constants" if keep_nan else "null")
     except (PydanticSerializationError, UnicodeEncodeError, ValueError) as error:
         raise EncodingError(f"{what} cannot be written as JSON: {error}") from error
 

@@ -11,11 +11,11 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from openenv._generics import once_per_class, type_arguments
+from openenv._generics import members, once_per_class, type_arguments
 from openenv.environment import Environment
 from openenv.errors import (
     InvalidActionError,
@@ -25,7 +25,7 @@ from openenv.errors import (
 from openenv.mcp.types import chosen_action
 from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
-from openenv.types import Action, Observation, State, StepResult
+from openenv.types import Action, Observation, State, StepResult, declares_truncated
 
 __all__ = ["CallPlan", "EnvironmentSpec", "Method", "normalise"]
 
@@ -131,10 +131,10 @@ def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transit
         InvalidReturnError: It is neither an Observation nor a StepResult.
     """
     if isinstance(value, Observation):
-        done = value.done or value.truncated
-        return Transition(
-            value, value.reward, done, value.truncated, value.metadata, ignored=ignored
-        )
+        reward = None if value.reward is None else _number(value.reward)
+        truncated = value.truncated and not declares_truncated(type(value))
+        done = value.done or truncated
+        return Transition(value, reward, done, truncated, value.metadata, ignored=ignored)
     if isinstance(value, StepResult):
         return _from_result(value, ignored)
     hint = "" if value is not None else f" (is a `return` missing at the end of {method}?)"
@@ -304,7 +304,8 @@ def class_made_by(factory: Any) -> type | None:
 def models_of(cls: type) -> tuple[Any, Any, Any]:
     """Read the action, observation and state models off an environment class.
 
-    They are the parameters of ``Environment[...]``, or else the annotations of `step`.
+    They are the parameters of ``Environment[...]``, or else the annotations of `step`, and of
+    `reset` where `step` returns a bare `StepResult`.
     """
     parameters = type_arguments(cls, Environment)
     if parameters is None:
@@ -316,7 +317,8 @@ def models_of(cls: type) -> tuple[Any, Any, Any]:
 def _annotated_models(cls: type) -> tuple[Any, Any, Any]:
     plan = plan_for(cls)
     try:
-        hints = get_type_hints(getattr(cls, plan.step.name))
+        hints = get_type_hints(getattr(cls, plan.step.name), include_extras=True)
+        reset_hints = get_type_hints(getattr(cls, plan.reset.name), include_extras=True)
     except Exception:  # an annotation may be any text
         return None, None, None
     names = list(inspect.signature(getattr(cls, plan.step.name)).parameters)
@@ -324,6 +326,8 @@ def _annotated_models(cls: type) -> tuple[Any, Any, Any]:
     observation = hints.get("return")
     if get_origin(observation) is StepResult:
         (observation,) = get_args(observation)
+    if observation is StepResult:
+        observation = reset_hints.get("return")
     return (
         action if _is_model(action, Action) else None,
         observation if _is_model(observation, Observation) else None,
@@ -332,8 +336,4 @@ def _annotated_models(cls: type) -> tuple[Any, Any, Any]:
 
 
 def _is_model(annotation: Any, base: type) -> bool:
-    members = get_args(annotation) if get_origin(annotation) in (Union, _UNION) else (annotation,)
-    return bool(members) and all(isinstance(m, type) and issubclass(m, base) for m in members)
-
-
-_UNION = type(int | str)
+    return all(isinstance(m, type) and issubclass(m, base) for m in members(annotation))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+
+from openenv._generics import members
 
 __all__ = ["minimal_action"]
 
@@ -18,8 +20,7 @@ def minimal_action(model: Any) -> Any:
     Raises:
         ValueError: A required field has a type that nothing simple fits; pass actions instead.
     """
-    if get_origin(model) in (Union, type(int | str)):
-        model = get_args(model)[0]
+    model = members(model)[0]
     required = {name: f for name, f in model.model_fields.items() if f.is_required()}
     return model(**{name: _minimal(f.annotation, f) for name, f in required.items()})
 
@@ -28,9 +29,9 @@ def _minimal(annotation: Any, field: FieldInfo | None = None) -> Any:
     origin = get_origin(annotation)
     if origin is Literal:
         return get_args(annotation)[0]
-    if origin in (Union, type(int | str)):
-        members = get_args(annotation)
-        return None if type(None) in members else _minimal(members[0], field)
+    choices = members(annotation)
+    if len(choices) > 1:
+        return None if type(None) in choices else _minimal(choices[0], field)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return next(iter(annotation))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -53,5 +53,6 @@ def _check_needed() -> None:
     if missing:
         raise CommandError(
             f"the demo needs what is not installed: {', '.join(missing)}",
-            hint='pip install "openenv[demo]"',
+            hint="pip install matplotlib open_spiel, and the package envs/openspiel_env of the "
+            "repository; `make demo` there does it all",
         )

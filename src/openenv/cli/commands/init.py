@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import re
 import shlex
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Annotated
 
@@ -51,12 +53,21 @@ def _check_name(name: str) -> None:
             hint=_proposal(name),
             exit_code=MISUSED,
         )
-    if keyword.iskeyword(name) or name in sys.stdlib_module_names or name == "openenv":
+    if keyword.iskeyword(name) or name in sys.stdlib_module_names or _is_installed(name):
         raise CommandError(
-            f"{name!r} is taken: Python or OpenEnv has a meaning of its own for it",
+            f"{name!r} is taken: Python, or a package that is installed, has a meaning for it",
             hint=_proposal(f"{name}_env"),
             exit_code=MISUSED,
         )
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a package of this name would be hidden by the new one, and OpenEnv break by it."""
+    found = importlib.util.find_spec(name)
+    places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return name == "openenv" or (
+        found is not None and any(str(found.origin).startswith(place) for place in places)
+    )
 
 
 def _proposal(name: str) -> str:
