@@ -133,21 +133,18 @@ def _validated(adapter: TypeAdapter[Any], fields: dict[str, Any], cls: Client) -
 def complete(
     result: StepResult[Any], payload: dict[str, Any], method: str, ignored: Sequence[str]
 ) -> StepResult[Any]:
-    """Fill in what a `_parse_result` of old does not know: metadata, truncated, info."""
+    """Fill in what a `_parse_result` of old does not know: metadata, truncated, info.
+
+    One that returns anything but a `StepResult`, such as the bare observation, is left to it.
+    """
     metadata = payload.get("metadata")
     if ignored:
         metadata = {**(metadata or {})}
         metadata[IGNORED_ARGUMENTS] = [*metadata.get(IGNORED_ARGUMENTS, ()), *ignored]
-        result.metadata = metadata
     if not metadata:
         return result
-    if result.metadata is None:
-        result.metadata = metadata
-    if result.done and metadata.get(TRUNCATED) is True:  # otherwise it means something else
-        result.truncated = True
-    info = metadata.get(INFO)
-    if result.info is None and isinstance(info, dict):
-        result.info = info
+    if isinstance(result, StepResult):
+        _annotate(result, metadata, replace=bool(ignored))
     for name in metadata.get(IGNORED_ARGUMENTS, ()):
         warnings.warn(
             f"{method} was given {name!r}, which the environment does not take; it was ignored",
@@ -155,6 +152,16 @@ def complete(
             stacklevel=2,
         )
     return result
+
+
+def _annotate(result: StepResult[Any], metadata: dict[str, Any], *, replace: bool) -> None:
+    if replace or result.metadata is None:
+        result.metadata = metadata
+    if result.done and metadata.get(TRUNCATED) is True:  # otherwise it means something else
+        result.truncated = True
+    info = metadata.get(INFO)
+    if result.info is None and isinstance(info, dict):
+        result.info = info
 
 
 def parse_state(payload: dict[str, Any], cls: Client) -> Any:

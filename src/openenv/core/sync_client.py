@@ -1,5 +1,9 @@
 """The old path `openenv.core.sync_client`; written by scripts/mirrors.py."""
 
+from openenv.client.client import ActT as ActT
 from openenv.client.sync import SyncEnvClient as SyncEnvClient
+from openenv.environment import StateT as StateT
+from openenv.types import ObsT as ObsT
+from openenv.types import StepResult as StepResult
 
-__all__ = ["SyncEnvClient"]
+__all__ = ["ActT", "ObsT", "StateT", "StepResult", "SyncEnvClient"]

@@ -69,26 +69,16 @@ class HTTPEnvServer:
             name=env_name,
         )
         self.manager = SessionManager(self.spec, concurrency_config)
+        # Plain attributes, since subclasses of old set them themselves.
+        self.action_cls = self.spec.action_cls
+        self.observation_cls = self.spec.observation_cls
+        self.state_cls = self.spec.state_cls
+        self._env_factory = env
 
     @property
     def env_name(self) -> str:
         """The environment's name in routes and messages."""
         return self.spec.name
-
-    @property
-    def action_cls(self) -> Any:
-        """The action model."""
-        return self.spec.action_cls
-
-    @property
-    def observation_cls(self) -> Any:
-        """The observation model."""
-        return self.spec.observation_cls
-
-    @property
-    def state_cls(self) -> Any:
-        """The state model."""
-        return self.spec.state_cls
 
     @property
     def reset_observation_cls(self) -> Any:

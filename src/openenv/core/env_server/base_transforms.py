@@ -3,5 +3,6 @@
 from openenv.environment import CompositeTransform as CompositeTransform
 from openenv.environment import NullTransform as NullTransform
 from openenv.environment import Transform as Transform
+from openenv.types import Observation as Observation
 
-__all__ = ["CompositeTransform", "NullTransform", "Transform"]
+__all__ = ["CompositeTransform", "NullTransform", "Observation", "Transform"]
