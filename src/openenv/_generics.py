@@ -40,10 +40,11 @@ def _arguments(cls: type, base: type) -> tuple[Any, ...]:
 
 
 def _substituted(argument: Any, put: dict[Any, Any]) -> Any:
-    open_parameters = () if isinstance(argument, type) else getattr(argument, "__parameters__", ())
-    if open_parameters:  # such as list[T]
-        return argument[tuple(put.get(p, p) for p in open_parameters)]
-    return put.get(argument, argument) if isinstance(argument, TypeVar) else argument
+    if isinstance(argument, TypeVar):
+        return put.get(argument, argument)
+    if get_origin(argument) is None or not argument.__parameters__:
+        return argument
+    return argument[tuple(put.get(p, p) for p in argument.__parameters__)]  # such as list[T]
 
 
 def members(annotation: Any) -> tuple[Any, ...]:

@@ -359,6 +359,28 @@ def test_no_server_is_a_connection_error() -> None:
     assert isinstance(caught.value, ConnectionError)
 
 
+@pytest.mark.parametrize("base_url", ["http://h:99999", "http://h:x", "http://" + 70 * "a" + "."])
+def test_an_address_that_cannot_be_is_a_connection_error(base_url: str) -> None:
+    with pytest.raises(ConnectError, match="Failed to connect"):
+        CounterEnv(base_url=base_url).reset()
+
+
+@pytest.mark.parametrize("proxy", ["nonsense://h:1", "socks5://127.0.0.1:9"])
+def test_a_proxy_that_cannot_be_is_a_connection_error(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.setenv("socks_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(ConnectError, match=r"nonsense|python-socks|refused"):
+        CounterEnv(base_url="http://192.0.2.1:1").reset()
+
+
+def test_another_scheme_is_refused() -> None:
+    with pytest.raises(ValueError, match="one of http, https, ws, wss"):
+        CounterEnv(base_url="ftp://h").reset()
+
+
 def test_headers_reach_the_server(serve: Serve) -> None:
     seen: list[bytes] = []
     app = create_app(Counter)

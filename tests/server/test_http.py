@@ -303,18 +303,46 @@ def test_a_session_that_nobody_came_back_to_makes_room(serve: Serve, play: Play)
     assert first.reset().status_code == 200
     with CounterEnv(base_url=url) as env:
         env.reset()
-        assert second.reset().status_code == 503, "a socket is no guest"
-    wait_until(lambda: second.reset().status_code == 200)
+        assert SESSION_HEADER not in second.reset().headers, "a socket is no guest"
+    wait_until(lambda: SESSION_HEADER in second.reset().headers)
     lost = first.step()
     assert (lost.status_code, lost.json()["code"]) == (404, "SESSION_ERROR")
     assert second.step().json()["observation"]["text"] == "step 1"
-    refused = third.reset()
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-    assert refused.json()["code"] == "CAPACITY_REACHED" and refused.json()["max_sessions"] == 1
     with CounterEnv(base_url=url) as env, pytest.raises(CapacityError):
         env.reset()
     assert second.step().json()["observation"]["text"] == "step 2", "once used it stays"
-    assert second.close().status_code == 200 and third.reset().status_code == 200
+    assert second.close().status_code == 200
+    assert third.reset().headers[SESSION_HEADER]
+
+
+def test_a_cookie_alone_keeps_no_slot_from_others(serve: Serve, play: Play) -> None:
+    url = serve(create_app(Single))
+    player = play(url, "cookie")
+    player.reset()
+    assert player.step().json()["observation"]["text"] == "step 1"
+    assert player.step().json()["observation"]["text"] == "step 2"
+    with CounterEnv(base_url=url) as env:
+        assert env.reset().observation.text == "ready"
+    lost = player.step()
+    assert (lost.status_code, lost.json()["code"]) == (404, "SESSION_ERROR")
+
+
+def test_a_full_server_resets_as_of_old_who_names_no_session(serve: Serve, play: Play) -> None:
+    url = serve(create_app(Single))
+    with CounterEnv(base_url=url) as env:
+        env.reset()
+        player = play(url, "nothing")
+        answer = player.reset(size=2)
+        assert answer.json()["observation"]["arguments"]["size"] == 2
+        assert SESSION_HEADER not in answer.headers and not answer.cookies
+        assert player.step().json()["observation"]["text"] == "step 1"
+        assert (Single.log.count("init"), Single.log.count("close")) == (3, 2)
+        guest = play(url, "cookie")
+        guest.http.cookies.set(SESSION_COOKIE, "ended")
+        refused = guest.reset()
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1"), "it goes on"
+        assert refused.json()["code"] == "CAPACITY_REACHED" and refused.json()["max_sessions"] == 1
+        assert env.step(Do()).observation.text == "step 1"
 
 
 def test_a_reset_that_fails_leaves_no_session(

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,14 @@ from support.processes import wait_until
 from support.raw import reset_connection
 from support.servers import serving
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
 
 from openenv import CapacityError, SessionLost, create_app
 from openenv.errors import FactoryFailed
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server import run
+from openenv.sessions import manager as sessions_manager
 from openenv.sessions import pump
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.session import Step
@@ -291,6 +294,51 @@ def gets_in(url: str) -> bool:
             return False
 
 
+class Slow(Single):
+    """It takes a moment to close."""
+
+    def close(self) -> None:
+        time.sleep(0.02)
+        super().close()
+
+
+@pytest.mark.parametrize("where", ["socket", "application", "memory"])
+def test_one_after_the_other_they_get_the_one_slot(serve: Serve, where: str) -> None:
+    app = create_app(Slow)
+    url = serve(app) if where == "socket" else None
+    for turn in range(1, 11):
+        local = Slow if where == "memory" else app
+        with CounterEnv.local(local) if url is None else CounterEnv(base_url=url) as env:
+            assert env.reset().observation.text == "ready"
+        assert url or Slow.log.count("close") == turn, "whoever closes it waits for it"
+    wait_until(lambda: Slow.log.count("close") == 10)
+
+
+def test_a_goodbye_is_answered_once_the_environment_is_closed(serve: Serve) -> None:
+    url = serve(create_app(Slow))
+    with connect(f"ws{url[4:]}/ws", proxy=None) as socket:
+        socket.send('{"type":"close"}')
+        with pytest.raises(ConnectionClosedOK):
+            socket.recv(5)
+        assert Slow.log.count("close") == 1
+
+
+def test_a_client_whose_loop_is_blocked_for_minutes_keeps_its_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configs: list[uvicorn.Config] = []
+
+    def run_server(self: uvicorn.Server, sockets: Any = None) -> None:
+        configs.append(self.config)
+        self.started = True
+
+    monkeypatch.setattr(uvicorn.Server, "run", run_server)
+    run.serve(create_app(Single))
+    interval, timeout = configs[0].ws_ping_interval, configs[0].ws_ping_timeout
+    assert interval == 20, "which proxies and routers need"
+    assert timeout is not None and timeout >= 300
+
+
 @pytest.mark.parametrize(
     "sent",
     [[], [RESET], [RESET, SLEEP], [RESET, *[SLEEP] * 50]],
@@ -313,6 +361,7 @@ def test_a_connection_that_breaks_off_frees_its_slot(serve: Serve, sent: list[st
 def test_leaving_while_the_environment_is_made_frees_the_slot_once_it_is(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sessions_manager, "CLOSING_WAIT_S", 0.05)
     made = hanging(monkeypatch, "opens")
     url = serve(create_app(Single))
     with tracebacks() as logged:
@@ -365,6 +414,7 @@ def test_a_close_that_hangs_holds_up_nobody_else(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pump, "LINGER_S", 0.05)
+    monkeypatch.setattr(sessions_manager, "CLOSING_WAIT_S", 0.05)
     closed = hanging(monkeypatch, "closes")
     monkeypatch.setattr(Single, "SUPPORTS_CONCURRENT_SESSIONS", True)
     url = serve(create_app(Single, max_concurrent_envs=2))

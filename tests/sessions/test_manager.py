@@ -25,6 +25,7 @@ from openenv.errors import (
     SessionNotFoundError,
     outward,
 )
+from openenv.sessions import manager as sessions_manager
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
 from openenv.sessions.session import GetState, Reset, Session, SessionPhase, Step
 from openenv.sessions.spec import EnvironmentSpec
@@ -96,7 +97,10 @@ async def test_a_slot_is_freed_once_however_often_a_session_is_closed(
     assert await text_after_reset(second) == "ready"
 
 
-async def test_the_slot_stays_taken_until_the_environment_is_closed(manage: Manage) -> None:
+async def test_the_slot_stays_taken_until_the_environment_is_closed(
+    manage: Manage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions_manager, "CLOSING_WAIT_S", 0.05)
     may_close = threading.Event()
 
     class Lingering(Lonely):
@@ -112,6 +116,48 @@ async def test_the_slot_stays_taken_until_the_environment_is_closed(manage: Mana
     may_close.set()
     await closing
     await manager.create()
+
+
+async def test_who_comes_while_a_session_closes_waits_for_its_slot(manage: Manage) -> None:
+    may_close = threading.Event()
+
+    class Lingering(Lonely):
+        def close(self) -> None:
+            may_close.wait(HANGS_S)
+
+    manager = manage(Lingering)
+    session = await manager.create()
+    closing = asyncio.create_task(manager.close(session.id))
+    await eventually(lambda: session.phase is SessionPhase.CLOSING)
+    creating = [asyncio.create_task(manager.create()) for _ in range(2)]
+    await asyncio.wait(creating, timeout=0.05)
+    assert not any(task.done() for task in creating)
+    may_close.set()
+    await closing
+    first, second = await asyncio.wait_for(asyncio.gather(*creating, return_exceptions=True), 1)
+    assert isinstance(first, Session) and isinstance(second, SessionCapacityError)
+    with pytest.raises(SessionCapacityError):  # nobody is leaving, so at once
+        await asyncio.wait_for(manager.create(), 0.5)
+
+
+async def test_who_waits_for_a_slot_leaves_when_the_server_ends(manage: Manage) -> None:
+    may_close = threading.Event()
+
+    class Lingering(Lonely):
+        def close(self) -> None:
+            may_close.wait(HANGS_S)
+
+    manager = manage(Lingering)
+    session = await manager.create()
+    closing = asyncio.create_task(manager.close(session.id))
+    await eventually(lambda: session.phase is SessionPhase.CLOSING)
+    creating = asyncio.create_task(manager.create())
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(manager.aclose())
+    with pytest.raises(SessionCreationError, match="shutting down"):
+        await asyncio.wait_for(creating, 1)
+    may_close.set()
+    await asyncio.gather(closing, ending)
 
 
 @pytest.mark.parametrize("error", [OSError("no display"), SystemExit(3), StopIteration()])
@@ -173,8 +219,10 @@ async def test_a_caller_who_leaves_during_creation_leaves_nothing_behind(
     transport = MemoryTransport(manager)
     await transport.connect()
     await eventually(gate.entered.is_set)
-    await transport.close()
+    leaving = asyncio.create_task(transport.close())
+    await asyncio.wait([leaving], timeout=0.05)
     gate.opened.set()
+    await leaving
     await eventually(lambda: manager.active_sessions == 0)
     assert log.count("close") == 1
 
@@ -241,6 +289,25 @@ async def test_what_a_factory_makes_decides_once_it_has_made_one(manage: Manage)
     assert manager.max_sessions == 1, "nothing is known yet"
     await manager.create()
     assert manager.max_sessions == 64
+
+
+@pytest.mark.parametrize(("made", "let_in"), [(Counter, 9), (Lonely, 1)])
+async def test_those_who_come_at_once_wait_until_the_class_is_known(
+    manage: Manage, made: type[Counter], let_in: int
+) -> None:
+    """The first fails, so it is the second that tells."""
+    failures = [OSError("no display")]
+
+    def factory() -> Any:
+        if failures:
+            raise failures.pop()
+        return made()
+
+    manager = manage(factory)
+    outcomes = await asyncio.gather(*(manager.create() for _ in range(10)), return_exceptions=True)
+    assert isinstance(outcomes[0], EnvironmentFactoryError)
+    assert sum(isinstance(outcome, Session) for outcome in outcomes) == let_in
+    assert sum(isinstance(outcome, SessionCapacityError) for outcome in outcomes) == 9 - let_in
 
 
 async def test_idling_ends_after_a_quarter_of_an_hour_unless_said_otherwise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Coroutine
@@ -19,20 +20,44 @@ __all__ = ["background_loop", "run", "running_loop", "submit"]
 
 T = TypeVar("T")
 
+EXIT_GRACE_S = 1.0
+
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
     """The shared loop; started on first use."""
-    global _loop
+    global _loop, _thread
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            threading.Thread(
+            _thread = threading.Thread(
                 target=_loop.run_forever, name="openenv-background-loop", daemon=True
-            ).start()
+            )
+            _thread.start()
         return _loop
+
+
+@atexit.register  # now, so that what a program registers later can still use the loop
+def _end() -> None:
+    """At exit, end what still runs: clients that nobody closed. It is given a second."""
+    loop, thread = _loop, _thread
+    if loop is None or thread is None or not thread.is_alive():
+        return
+
+    async def cancel_all() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        loop.stop()
+
+    asyncio.run_coroutine_threadsafe(cancel_all(), loop)
+    thread.join(EXIT_GRACE_S)
+    if not thread.is_alive():
+        loop.close()
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import weakref
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from typing_extensions import Self
 
 from openenv._lazy import lazy_module
-from openenv.client import codec
-from openenv.client.hybrid import Pending, PendingState, PendingStep, launch, resolve
-from openenv.client.session import ClientSession
+from openenv.client import background, codec
+from openenv.client.hybrid import (
+    Pending,
+    PendingClient,
+    PendingState,
+    PendingStep,
+    Runnable,
+    launch,
+    resolve,
+)
+from openenv.client.session import CLOSED, RESET_HINT, ClientSession
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import (
     WebSocketOptions,
     WebSocketTransport,
     websocket_url,
 )
-from openenv.errors import ProtocolError
+from openenv.errors import ConnectError, ProtocolError, SessionLost
 from openenv.protocol.messages import ObservationReply, Request, StateReply
 from openenv.settings import client_mode
 from openenv.types import StepResult
@@ -45,7 +54,7 @@ StateT = TypeVar("StateT")
 PendingT = TypeVar("PendingT")
 
 
-class EnvClient(Generic[ActT, ObsT, StateT]):
+class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     """One session of an environment. A typed client is one line:
 
         class EchoEnv(EnvClient[EchoAction, EchoObservation, State]): ...
@@ -261,13 +270,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """Connect now, instead of on first use.
 
         Raises:
-            ConnectError: No server answers. A server that a provider started is stopped.
+            ConnectError: No server answers. A server that this call has started is stopped.
         """
-        return self._answer(Pending, self._connect_async())
+        return self._answer(PendingClient, self._connect_async())
 
     def disconnect(self) -> Pending[None]:
         """Close the connection, and with it the session; a provider's server keeps running."""
-        return self._answer(Pending, self._session.close())
+        return self._answer(Pending, self._disconnect_async())
 
     def close(self) -> Pending[None]:
         """Close the session, those of `new_session`, and what a provider started. Repeatable."""
@@ -278,13 +287,19 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
         It is closed with this client, or earlier, when it is closed itself or dropped.
         """
-        return self._answer(Pending, self._new_session_async())
+        return self._answer(PendingClient, self._new_session_async())
 
     def sync(self) -> SyncEnvClient[ActT, ObsT, StateT]:
         """The same client with plain blocking methods."""
         from openenv.client.sync import SyncEnvClient
 
         return SyncEnvClient(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Self:
+        """Make another client of the same class: what `AutoEnv.from_env` returns has been
+        documented both as a client and as its class.
+        """
+        return type(self)(*args, **kwargs)
 
     # ------------------------------------------------------------------ hooks
 
@@ -307,15 +322,38 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     # ------------------------------------------------------------------ the asynchronous core
 
     async def _connect_async(self) -> Self:
-        try:
-            if self._launch is not None:
-                self._base_url = await self._launch.start()
-            await self._session.connect()
-        except BaseException:
-            if self._launch is not None:
-                await asyncio.shield(self._launch.stop())
-            raise
+        began = self._begin()
+        async with self._server():
+            await self._session.connect(began)
         return self
+
+    def _begin(self) -> int:
+        """Say when a call begins; refuse one that is awaited after its `async with` has ended."""
+        if background.running_loop() is not (self._home or background.background_loop()):
+            raise SessionLost(f"{CLOSED}; {RESET_HINT}")
+        return self._session.closes
+
+    @contextlib.asynccontextmanager
+    async def _server(self) -> AsyncIterator[None]:
+        """Have the provider's server running. Where this call has started it, and what follows
+        fails, it is stopped: nobody else may know of it.
+        """
+        started = False
+        if self._launch is not None:
+            started = await self._launch.start()
+            self._base_url = self._launch.base_url
+        try:
+            yield
+        except BaseException as error:
+            if self._launch is None:
+                raise
+            try:
+                if isinstance(error, ConnectError):
+                    self._launch.explain(error)
+            finally:
+                if started:
+                    await asyncio.shield(self._launch.stop())
+            raise
 
     async def _reset_async(self, **kwargs: Any) -> StepResult[ObsT]:
         return await self._transition(Request("reset", kwargs))
@@ -342,21 +380,36 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return self._parse_state(reply.state)
 
     async def _request(self, request: Request, timeout_s: float | None = None) -> Any:
+        began = self._begin()
         if self._launch is not None and not self._launch.is_running:
             await self._connect_async()
-        return await self._session.request(request, timeout_s)
+        try:
+            return await self._session.request(request, timeout_s, began)
+        except ConnectError as error:
+            if self._launch is not None:
+                self._launch.explain(error)
+            raise
+
+    async def _disconnect_async(self) -> None:
+        await self._session.close()
 
     async def _close_async(self) -> None:
+        closing = [self._session.close()]
+        while self._siblings:
+            closing.append(self._siblings.pop()._close_async())
         try:
-            while self._siblings:
-                await self._siblings.pop()._close_async()
-            await self._session.close()
+            for outcome in await asyncio.gather(*closing, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
         finally:
             if self._launch is not None:
                 await asyncio.shield(self._launch.stop())
 
     async def _new_session_async(self) -> Self:
-        await self._connect_async()
+        async with self._server():
+            return await self._sibling()._connect_async()
+
+    def _sibling(self) -> Self:
         offered = {
             "connect_timeout_s": self._websocket.connect_timeout_s,
             "message_timeout_s": self._message_timeout,
@@ -371,25 +424,45 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         sibling._session.has_owner = True
         sibling._home, sibling._blocks = self._home, self._blocks
         self._siblings.add(sibling)
-        await sibling._connect_async()
         return sibling
 
     # ------------------------------------------------------------------ faces
 
+    def _settle(self) -> None:
+        """Move to the shared loop where the connection's own is gone; its episode is lost."""
+        home, gone = self._home, None
+        if self._session.is_inherited:
+            gone = "this process was forked, and the connection is its parent's"
+        elif home is not None and not home.is_running():
+            gone = "the event loop that the client lived on has stopped"
+        if gone is None:
+            return
+        left, self._session = self._session, self._session.for_another_loop(gone)
+        self._home = None
+        if home is not None and not left.is_inherited and background.running_loop() is None:
+            goodbye = left.close()  # on its own loop, which this thread can run for so long
+            try:
+                home.run_until_complete(goodbye)
+            except RuntimeError:  # it is closed, or another thread runs it just now
+                goodbye.close()
+
     def _step_answer(self, coroutine: Coroutine[Any, Any, StepResult[ObsT]]) -> PendingStep[ObsT]:
+        self._settle()
         answer = launch(coroutine, self._home, block=self._blocks)
-        if isinstance(answer, StepResult):  # no loop runs: the result reads like a pending one
-            return cast("PendingStep[ObsT]", answer)
-        return PendingStep(answer)
+        # Where no loop runs the result is already there, and reads like a pending one.
+        known: Any = answer
+        return PendingStep(known) if _is_source(known) else known
 
     def _answer(
         self, kind: Callable[[Any], PendingT], coroutine: Coroutine[Any, Any, Any]
     ) -> PendingT:
+        self._settle()
         answer = launch(coroutine, self._home, block=self._blocks)
         # Where no loop runs the answer is already there, and reads like a pending one.
         return kind(answer) if _is_source(answer) else cast(PendingT, answer)
 
     async def __aenter__(self) -> Self:
+        self._settle()
         if self._session.is_connected:  # on the shared loop; there it stays
             await self.connect()
             return self
@@ -426,23 +499,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         finally:
             self._blocks = False
 
-    # `client = await EchoEnv.from_docker_image(...)` and `asyncio.run(...)` of the same: the
-    # latter takes only what has a coroutine's methods.
+    # `client = await EchoEnv.from_docker_image(...)`, and `asyncio.run(...)` of the same.
 
     def __await__(self) -> Generator[Any, None, Self]:
-        return self._answer(Pending, self._connect_async()).__await__()
-
-    def send(self, value: Any) -> Any:
-        """Run the client as a coroutine that connects; see `asyncio.run`."""
-        if not hasattr(self, "_bootstrap"):
-            self._bootstrap = self.__await__()
-        return self._bootstrap.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        """Cancel the client run as a coroutine."""
-        if not hasattr(self, "_bootstrap"):
-            self._bootstrap = self.__await__()
-        return self._bootstrap.throw(*error)
+        return self._answer(PendingClient, self._connect_async()).__await__()
 
 
 def _opener(client: EnvClient[Any, Any, Any]) -> Callable[[], Transport]:

@@ -10,6 +10,7 @@ must it be awaited, since there the connection lives on the caller's own loop.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,7 +25,17 @@ else:
     asyncio = lazy_module("asyncio")
     futures = lazy_module("concurrent.futures")
 
-__all__ = ["Pending", "PendingState", "PendingStep", "launch", "resolve"]
+__all__ = [
+    "Pending",
+    "PendingClient",
+    "PendingState",
+    "PendingStep",
+    "Runnable",
+    "launch",
+    "resolve",
+]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 ObsT = TypeVar("ObsT")
@@ -34,18 +45,78 @@ if TYPE_CHECKING:
     Source = Coroutine[Any, Any, T] | futures.Future[T]
 
 
-class Pending(Generic[T]):
-    """An answer on its way. Await it, or read an attribute of the answer."""
+# What asyncio looks for when it describes a task: no attributes of an answer.
+_OF_COROUTINES = frozenset(
+    f"{kind}_{what}" for kind in ("cr", "gi", "ag") for what in ("code", "running", "frame")
+)
+
+
+class Runnable:
+    """What `asyncio.run` and `create_task` take for a coroutine: its methods, by `__await__`."""
+
+    if TYPE_CHECKING:
+
+        def __await__(self) -> Generator[Any, None, Any]: ...
+
+    def send(self, value: Any) -> Any:
+        """Go on until it waits, or ends; called by event loops."""
+        return self._drive("send", value)
+
+    def throw(self, *error: Any) -> Any:
+        """Go on with an error; called by event loops."""
+        return self._drive("throw", *error)
+
+    def close(self) -> Any:
+        """Give up a coroutine that was never run."""
+
+    def _drive(self, how: str, *arguments: Any) -> Any:
+        own = vars(self)
+        if "_run" not in own:
+            own["_run"] = self.__await__()
+        try:
+            return getattr(own["_run"], how)(*arguments)
+        except BaseException:  # it has ended, well or badly; the next run is a new one
+            own.pop("_run", None)
+            raise
+
+
+class _OnItsWay(Runnable, Generic[T]):
+    """An answer that a future or a coroutine, its source, will give."""
+
+    if TYPE_CHECKING:
+        _source: Source[T]
 
     def __init__(self, source: Source[T]) -> None:
-        self._source = source
+        vars(self).update(_source=source, _is_awaited=False)
 
     def __await__(self) -> Generator[Any, None, T]:
+        vars(self)["_is_awaited"] = True
         return _await(self._source)
 
     def result(self) -> T:
         """Wait for the answer, blocking."""
+        vars(self)["_is_awaited"] = True
         return _wait(self._source)
+
+    def close(self) -> Any:
+        """Give up a call that was never awaited; one that is under way goes on."""
+        if not isinstance(self._source, futures.Future):
+            self._source.close()
+
+    def __del__(self) -> None:
+        own = vars(self)
+        if not own.get("_is_awaited", True) and isinstance(own["_source"], futures.Future):
+            own["_source"].add_done_callback(_report)
+
+
+def _report(future: futures.Future[Any]) -> None:
+    """Say what went wrong in a call that nobody asks about any more, as asyncio does."""
+    if not future.cancelled() and (error := future.exception()) is not None:
+        logger.error("the error of a client's call was never retrieved", exc_info=error)
+
+
+class Pending(_OnItsWay[T]):
+    """An answer on its way. Await it, or read an attribute of the answer."""
 
     def __repr__(self) -> str:
         if isinstance(self._source, futures.Future):
@@ -55,9 +126,19 @@ class Pending(Generic[T]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            if name.startswith("__"):
+            if name.startswith("__") or name in _OF_COROUTINES:
                 raise AttributeError(name)
             return getattr(self.result(), name)
+
+
+class PendingClient(Pending[T]):
+    """A client on its way. Closing it closes the client, once that is there."""
+
+    def close(self) -> Any:
+        """Close the client; or give up a call that was never awaited."""
+        if isinstance(self._source, futures.Future):
+            return self.result().close()  # type: ignore[attr-defined]
+        return super().close()
 
 
 class PendingState(Pending[StateT]):
@@ -79,18 +160,8 @@ class PendingState(Pending[StateT]):
 _FIELDS = frozenset({"observation", "reward", "done", "metadata", "truncated", "info"})
 
 
-class PendingStep(StepResult[ObsT]):
+class PendingStep(_OnItsWay[StepResult[ObsT]], StepResult[ObsT]):
     """A `StepResult` on its way. It is one, as soon as any field is read."""
-
-    def __init__(self, source: Source[StepResult[ObsT]]) -> None:
-        vars(self)["_source"] = source
-
-    def __await__(self) -> Generator[Any, None, StepResult[ObsT]]:
-        return _await(vars(self)["_source"])
-
-    def result(self) -> StepResult[ObsT]:
-        """Wait for the answer, blocking."""
-        return _wait(vars(self)["_source"])
 
     # The dataclass's defaults are class attributes, so __getattr__ would never be asked.
     def __getattribute__(self, name: str) -> Any:
@@ -143,11 +214,11 @@ def launch(
     Args:
         coroutine: The call.
         home: The loop that the client's connection belongs to; None for the shared one.
-        block: Wait, even where a loop runs on this thread.
+        block: Wait, even where another loop runs on this thread.
     """
     here = background.running_loop()
     home = home or background.background_loop()
-    if here is home and not block:
+    if here is home:  # waiting would be for ever; `PendingStep.result` says so
         return coroutine
     if here is None or block:
         return background.run(coroutine, home)
@@ -156,8 +227,12 @@ def launch(
 
 def resolve(answer: Any) -> Any:
     """Wait for an answer of any kind: pending, a coroutine, or already there."""
-    if isinstance(answer, Pending | PendingStep):
-        return answer.result()
+    if isinstance(answer, _OnItsWay):
+        try:
+            return answer.result()
+        except RuntimeError:
+            _OnItsWay.close(answer)  # if it was a coroutine, which cannot be waited for
+            raise
     if inspect.iscoroutine(answer):
         return background.run(answer)
     return answer

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from openenv.client.transports.base import Transport
+from openenv.errors import ConnectError, ProviderExited
 from openenv.providers.base import ContainerProvider, Provider, RuntimeProvider
 
 __all__ = ["Launch", "image_launch", "local_transport", "space_launch"]
@@ -37,37 +39,63 @@ class Launch:
         self._start = start or _plain_start(provider, base_url)
         self.ready_timeout_s: float | None = None
         self._turn = threading.Lock()
+        self._process = os.getpid()
 
     @property
     def is_running(self) -> bool:
         """The server has been started and not stopped."""
         return self._base_url is not None
 
-    async def start(self) -> str:
-        """Start the server, wait until it answers, and return its base URL.
+    @property
+    def base_url(self) -> str | None:
+        """Where the server is; None while there is none."""
+        return self._base_url
+
+    async def start(self) -> bool:
+        """Have the server running and answering; say whether this very call has started it.
+
+        Cancelled, it still waits for the server, to stop it again: a thread cannot be cancelled.
 
         Raises:
             ProviderError: It did not start; nothing is left behind.
         """
         if self._base_url is not None:
-            return self._base_url
-        return await asyncio.to_thread(self._start_now)
+            return False
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start_now))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait([starting])
+            if starting.exception() is None and starting.result():
+                await asyncio.shield(self.stop())
+            raise
 
-    def _start_now(self) -> str:
+    def _start_now(self) -> bool:
         with self._turn:
-            if self._base_url is None:
+            started = self._base_url is None
+            if started:
                 try:
                     url = self._start()
                     limit = () if self.ready_timeout_s is None else (self.ready_timeout_s,)
-                    if isinstance(self._provider, ContainerProvider):
-                        self._provider.wait_for_ready(url, *limit)
+                    if _runs_images(self._provider):
+                        cast(ContainerProvider, self._provider).wait_for_ready(url, *limit)
                     else:
-                        self._provider.wait_for_ready(*limit)
+                        cast(RuntimeProvider, self._provider).wait_for_ready(*limit)
                 except BaseException:
                     _stop(self._provider)
                     raise
-                self._base_url = url
-            return self._base_url
+                self._base_url, self._process = url, os.getpid()
+            return started
+
+    def explain(self, error: ConnectError) -> None:
+        """Raise a better error where no server answers because its process has ended."""
+        # Only the providers of this machine know; the others' contract has no call for it.
+        server = getattr(self._provider, "_server", None)
+        try:
+            if self.is_running and server is not None and not server.is_stopped:
+                server.check_running()
+        except ProviderExited as exited:
+            raise ConnectError(f"{error}: {exited}") from exited
 
     async def stop(self) -> None:
         """Stop the server. Safe to repeat; a stop that failed is tried again."""
@@ -76,7 +104,8 @@ class Launch:
     def _stop_now(self) -> None:
         with self._turn:
             if self._base_url is not None:
-                _stop(self._provider)
+                if self._process == os.getpid():  # in a forked child, it is the parent's
+                    _stop(self._provider)
                 self._base_url = None
 
 
@@ -105,19 +134,25 @@ def _stop(provider: Provider) -> None:
         provider.stop()
     else:
         provider.stop_container()
-        provider.close()
+        if hasattr(provider, "close"):
+            provider.close()
+
+
+def _runs_images(provider: Provider) -> bool:
+    """Whether it starts containers; one may do so without being a `ContainerProvider`."""
+    return hasattr(provider, "start_container")
 
 
 def image_launch(image: str, provider: Provider | None, options: dict[str, Any]) -> Launch:
     """Plan to run `image`; without a provider, the installed package of its name."""
     if provider is None:
         return _process_launch(image, options)
-    if not isinstance(provider, ContainerProvider):
+    if not _runs_images(provider):
         raise TypeError(
             f"{type(provider).__name__} runs no images; use with_provider(provider) for what it "
             "was made to run"
         )
-    container = provider
+    container = cast(ContainerProvider, provider)
     return Launch(container, start=lambda: container.start_container(image, **options))
 
 
@@ -177,8 +212,15 @@ def local_transport(
         declared[1] or observation_cls,
         state_cls=declared[2] or state_cls,
     )
-    manager = SessionManager(spec)
-    return lambda: MemoryTransport(manager)
+    manager, process = SessionManager(spec), os.getpid()
+
+    def open_transport() -> Transport:
+        nonlocal manager, process
+        if process != os.getpid():  # a forked child has neither the sessions nor their threads
+            manager, process = SessionManager(spec), os.getpid()
+        return MemoryTransport(manager)
+
+    return open_transport
 
 
 def _is_asgi(candidate: Any) -> bool:

@@ -6,6 +6,14 @@ a new connection. When an answer did not come in time, or the caller stopped wai
 connection stays and the late answer is dropped; but whether the step was carried out is not
 known, so `step` likewise waits for a `reset`.
 
+Version 0 matches answers to requests by their order alone, so a frame that nobody asked for would
+shift every later answer by one. What has come before a request is sent is therefore read first,
+and such a frame ends the connection with a `ProtocolError`. One that is still on its way while
+the request is sent cannot be told from the answer.
+
+A connection belongs to the process that made it. A forked child has a copy of the socket, but
+writes nothing to it and says no goodbye: for it, the episode is lost.
+
 A session that is dropped without `close` closes its connection when it is collected, with a
 `ResourceWarning`: otherwise it would keep its slot on the server as long as this process lives.
 """
@@ -13,6 +21,7 @@ A session that is dropped without `close` closes its connection when it is colle
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 import weakref
@@ -35,6 +44,8 @@ __all__ = ["ClientSession"]
 T = TypeVar("T")
 
 RESET_HINT = "call reset() to begin a new episode"
+CLOSED = "the client was closed"
+CLOSE_LIMIT_S = 5.0
 
 
 class ClientSession:
@@ -47,6 +58,7 @@ class ClientSession:
 
     Attributes:
         has_owner: Somebody else will close it at the latest, so dropping it is no mistake.
+        closes: How often it has been closed. A call that began before a close ends with it.
     """
 
     def __init__(
@@ -57,6 +69,8 @@ class ClientSession:
         lost: str | None = None,
     ) -> None:
         self.has_owner = False
+        self.closes = 0
+        self._process = os.getpid()
         self._open_transport = open_transport
         self._timeout_s = timeout_s
         self._transport: Transport | None = None
@@ -66,28 +80,52 @@ class ClientSession:
         self._lost = lost
         self._unanswered: str | None = None
 
-    def for_another_loop(self) -> ClientSession:
-        """The same session, closed, for use on another event loop."""
-        other = ClientSession(self._open_transport, self._timeout_s, lost=self._lost)
+    def for_another_loop(self, because: str | None = None) -> ClientSession:
+        """The same session, without its connection, for use on another event loop.
+
+        Args:
+            because: What became of the connection, where this one was not closed.
+        """
+        if self._abandonment is not None:
+            self._abandonment.detach()
+        lost = because if because and self.is_connected else self._lost
+        other = ClientSession(self._open_transport, self._timeout_s, lost=lost)
         other.has_owner = self.has_owner
         return other
+
+    @property
+    def is_inherited(self) -> bool:
+        """It was made in another process, of which this one is a fork."""
+        return self._process != os.getpid()
 
     @property
     def is_connected(self) -> bool:
         """A connection is open, as far as is known."""
         return self._transport is not None
 
-    async def connect(self) -> None:
+    async def connect(self, began: int | None = None) -> None:
         """Open the connection, if there is none.
+
+        Args:
+            began: What `closes` was when the call began; by default it begins now.
 
         Raises:
             ConnectError: No server answers.
+            SessionLost: The session was closed meanwhile.
         """
+        began = self.closes if began is None else began
         async with self._turn:
-            await self._connected()
+            await self._connected(began)
 
-    async def request(self, request: Request, timeout_s: float | None = None) -> Reply:
+    async def request(
+        self, request: Request, timeout_s: float | None = None, began: int | None = None
+    ) -> Reply:
         """Send a request and wait for its answer.
+
+        Args:
+            request: What to send.
+            timeout_s: Seconds to wait; by default those of the session.
+            began: What `closes` was when the call began; by default it begins now.
 
         Raises:
             ServerError: The server answered with an error.
@@ -95,16 +133,17 @@ class ClientSession:
             ResponseTimeout: No answer came in time.
             ConnectError: There was no connection, and none could be made.
         """
+        began = self.closes if began is None else began
         async with self._turn:
             self._check(request)
             was_connected = self.is_connected
             try:
-                reply = await self._exchange(request, timeout_s)
+                reply = await self._exchange(request, timeout_s, began)
             except SessionLost:
                 # An idle connection may have died long ago. A reset loses nothing by it.
-                if request.type != "reset" or not was_connected:
+                if request.type != "reset" or not was_connected or began != self.closes:
                     raise
-                reply = await self._exchange(request, timeout_s)
+                reply = await self._exchange(request, timeout_s, began)
         if isinstance(reply, ErrorReply):
             raise server_error(reply.data)
         if request.type == "reset":
@@ -122,17 +161,18 @@ class ClientSession:
                 f"the state of the episode is unknown; {RESET_HINT}"
             )
 
-    async def _exchange(self, request: Request, timeout_s: float | None) -> Reply:
-        transport = await self._connected()
-        ticket, frame = self._connection.request(request)
+    def _check_not_closed(self, began: int) -> None:
+        if began != self.closes:
+            raise SessionLost(f"{CLOSED}; {RESET_HINT}")
+
+    async def _exchange(self, request: Request, timeout_s: float | None, began: int) -> Reply:
+        transport = await self._connected(began)
         limit = self._timeout_s if timeout_s is None else timeout_s
-        answered = False
         try:
-            reply = await _within(limit, self._send_and_receive(transport, ticket, frame))
-            answered = True
+            reply = await _within(limit, self._send_and_receive(transport, request))
         except TransportClosed as error:
-            answered = True  # by the loss; `_lost` says the rest
-            self._drop(f"the connection to the server was lost ({error})")
+            if self._transport is transport:  # otherwise it was closed here, and `_lost` says so
+                self._drop(f"the connection to the server was lost ({error})")
             raise SessionLost(f"{self._lost}; {RESET_HINT}") from error
         except asyncio.TimeoutError as error:
             raise ResponseTimeout(
@@ -142,9 +182,6 @@ class ClientSession:
         except ProtocolError:
             await self._close_transport("the server broke the protocol")
             raise
-        finally:
-            if not answered and request.type in ("step", "reset"):
-                self._unanswered = request.type
         if isinstance(reply, ErrorReply) and reply.is_fatal:
             refused = reply.data.get("code") != ErrorCode.SESSION_ERROR.value
             # A refusal ends nothing: the next call asks again.
@@ -152,24 +189,48 @@ class ClientSession:
             await self._close_transport(ended)
         return reply
 
-    async def _send_and_receive(self, transport: Transport, ticket: int, frame: str) -> Reply:
+    async def _send_and_receive(self, transport: Transport, request: Request) -> Reply:
+        last_words = await self._read_ahead(transport)
+        if last_words is not None:
+            return last_words
+        # The ticket is taken here: before 3.11, a limit of 0 s ends this before it begins.
+        ticket, frame = self._connection.request(request)
+        earlier = self._unanswered
+        if request.type in ("step", "reset"):
+            self._unanswered = request.type
         with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
             await transport.send(frame)
         while True:
             owner, reply = self._connection.receive(await transport.receive())
-            is_fatal = isinstance(reply, ErrorReply) and reply.is_fatal
-            if owner == ticket or is_fatal:
+            if owner == ticket or _is_fatal(reply):
+                self._unanswered = earlier
                 return reply
 
-    async def _connected(self) -> Transport:
+    async def _read_ahead(self, transport: Transport) -> Reply | None:
+        """Drop late answers; return a fatal error. Any other frame would shift the answers."""
+        while transport.has_frame():
+            owner, reply = self._connection.receive(await transport.receive())
+            if _is_fatal(reply):
+                return reply
+            if owner is None:
+                raise ProtocolError(f"the server sent a frame that nobody asked for: {reply}")
+        return None
+
+    async def _connected(self, began: int) -> Transport:
         if self._transport is None:
+            self._check_not_closed(began)
             transport = self._open_transport()
             await transport.connect()
+            try:
+                self._check_not_closed(began)
+            except SessionLost:
+                await _part(transport)
+                raise
             self._transport = transport
             self._connection = ClientConnection()
             loop = asyncio.get_running_loop()
             self._abandonment = weakref.finalize(
-                self, _abandon, transport, loop, warn=not self.has_owner
+                self, _abandon, transport, loop, os.getpid(), warn=not self.has_owner
             )
             self._abandonment.atexit = False
         return self._transport
@@ -185,24 +246,51 @@ class ClientSession:
     async def _close_transport(self, reason: str | None) -> None:
         transport = self._drop(reason)
         if transport is not None:
-            await transport.close()
+            await _part(transport)
 
     async def close(self) -> None:
-        """Say goodbye and close the connection. Safe to repeat."""
-        transport = self._transport
-        if transport is None:
+        """Say goodbye and close the connection, in 5 s at most. Safe to repeat.
+
+        Calls that are under way end with `SessionLost`.
+        """
+        self.closes += 1
+        if self._transport is None:
             return
-        with contextlib.suppress(TransportClosed, ProtocolError):
-            _, frame = self._connection.request(Request("close"))
-            await transport.send(frame)
-        await self._close_transport("the client was closed")
+        connection, transport = self._connection, self._drop(CLOSED)
+        assert transport is not None
+        _, frame = connection.request(Request("close"))
+        await _part(transport, frame)
+
+
+async def _part(transport: Transport, frame: str | None = None) -> None:
+    """Close a connection, with a last frame; one that takes longer than 5 s is cut."""
+
+    async def goodbye() -> None:
+        if frame is not None:
+            with contextlib.suppress(TransportClosed):
+                await transport.send(frame)
+        await transport.close()
+
+    try:
+        with contextlib.suppress(TransportClosed, asyncio.TimeoutError):
+            await _within(CLOSE_LIMIT_S, goodbye())
+    finally:
+        transport.abort()
+
+
+def _is_fatal(reply: Reply) -> bool:
+    return isinstance(reply, ErrorReply) and reply.is_fatal
 
 
 _closing: set[asyncio.Task[None]] = set()
 
 
-def _abandon(transport: Transport, loop: asyncio.AbstractEventLoop, *, warn: bool) -> None:
+def _abandon(
+    transport: Transport, loop: asyncio.AbstractEventLoop, process: int, *, warn: bool
+) -> None:
     """Close the connection of a session that nobody holds any more, from whichever thread."""
+    if process != os.getpid():
+        return  # it is the parent's
     if loop.is_running():
         with contextlib.suppress(RuntimeError):  # it ended just now
             loop.call_soon_threadsafe(_close_in_background, transport)
@@ -218,8 +306,8 @@ def _close_in_background(transport: Transport) -> None:
 
 
 async def _close_quietly(transport: Transport) -> None:
-    with contextlib.suppress(TransportClosed, OSError):
-        await transport.close()
+    with contextlib.suppress(OSError):
+        await _part(transport)
 
 
 async def _within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:

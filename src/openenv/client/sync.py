@@ -69,8 +69,11 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         return SyncEnvClient(resolve(self._async.new_session()))
 
     def __getattr__(self, name: str) -> Any:
+        # Copying and pickling ask an object that has no `_async` yet.
+        if name == "_async" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(name)
         attribute = getattr(self._async, name)
-        if not callable(attribute):
+        if not callable(attribute) or isinstance(attribute, type):
             return attribute
 
         @functools.wraps(attribute)

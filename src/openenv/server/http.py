@@ -3,8 +3,8 @@
 `POST /reset` opens a session and returns its id as a header and as a cookie; a request that
 carries either acts on that session, so an episode can be played with ``curl -c jar -b jar``.
 A request that carries neither acts on an environment of its own, which is closed with the
-response: `/step` then steps one that was never reset, and `/state` reads a fresh one. Callers
-of old rely on that.
+response: `/step` then steps one that was never reset, and `/state` reads a fresh one. So does
+`/reset` while no slot is free; its response then names no session. Callers of old rely on that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json, to_json
 from starlette.requests import ClientDisconnect
 
-from openenv.errors import InvalidMessageError, OpenEnvError, SessionNotFoundError, outward, words
+from openenv.errors import (
+    InvalidMessageError,
+    OpenEnvError,
+    SessionCapacityError,
+    SessionNotFoundError,
+    outward,
+    words,
+)
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.http import (
     SESSION_COOKIE,
@@ -126,14 +133,9 @@ def control_routes(manager: SessionManager) -> APIRouter:
         """Begin an episode. The response names the session to step: a header and a cookie."""
         arguments = body.model_dump(exclude_unset=True)
         try:
-            session, is_new = await _session_to_reset(manager, request)
-            try:
+            async with _session_to_reset(manager, request) as session:
                 transition = await session.handle(Reset(arguments))
                 return _named(_transition_response(transition), session, request)
-            except Exception:
-                if is_new:
-                    await manager.close(session.id)
-                raise
         except Exception as error:
             return error_response(error)
 
@@ -182,25 +184,53 @@ def _session_id(request: Request) -> tuple[str | None, bool]:
     return (by_header, True) if by_header else (request.cookies.get(SESSION_COOKIE), False)
 
 
-async def _session_to_reset(manager: SessionManager, request: Request) -> tuple[Session, bool]:
+@contextlib.asynccontextmanager
+async def _session_to_reset(manager: SessionManager, request: Request) -> AsyncIterator[Session]:
     session_id, by_header = _session_id(request)
     if session_id is not None:
         try:
-            return manager.get(session_id), False
+            session = manager.get(session_id, confirm=by_header)
         except SessionNotFoundError:
             if by_header:
                 raise  # a cookie may be left from another server or an ended session
-    return await manager.create(provisional=True), True
+        else:
+            yield session
+            return
+    async with _new_session(manager, is_named=session_id is not None) as session:
+        yield session
+
+
+@contextlib.asynccontextmanager
+async def _new_session(manager: SessionManager, *, is_named: bool) -> AsyncIterator[Session]:
+    """Open a session to reset; it stays, unless that fails.
+
+    Where no slot is free it is a throwaway, as of old; but a caller who named a session means to
+    play on, and is refused.
+    """
+    try:
+        session = await manager.create(provisional=True)
+    except SessionCapacityError:
+        if is_named:
+            raise
+        async with manager.throwaway() as session:
+            yield session
+        return
+    try:
+        yield session
+    except Exception:
+        await manager.close(session.id)
+        raise
 
 
 @contextlib.asynccontextmanager
 async def _session(manager: SessionManager, request: Request) -> AsyncIterator[Session]:
-    session_id, _ = _session_id(request)
+    session_id, by_header = _session_id(request)
     if session_id is None:
         async with manager.throwaway() as session:
             yield session
     else:
-        yield manager.get(session_id)
+        # A cookie may be sent back by a program that knows nothing of sessions, nor ends one.
+        yield manager.get(session_id, confirm=by_header)
 
 
 def _named(response: Response, session: Session, request: Request) -> Response:

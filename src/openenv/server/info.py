@@ -20,7 +20,10 @@ def info_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/health", tags=["Health"], response_model=HealthResponse)
     async def health(response: Response) -> HealthResponse:
-        """Say how the server is: `degraded` when the last environment could not be made."""
+        """Say how the server is: `degraded` when the last environment could not be made.
+
+        It makes none to find out: that may take what the first session needs.
+        """
         if manager.closing:
             response.status_code = 503
             return HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")

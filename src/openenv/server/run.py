@@ -26,6 +26,10 @@ __all__ = ["bind", "serve", "serve_from_command_line", "target_app"]
 
 # The largest frame either side takes; the client's default is the same.
 MAX_MESSAGE_BYTES = 100 * 2**20
+# A client answers pings from its event loop, which a trainer may block for minutes (an optimizer
+# step). One that crashed is noticed at once all the same: its system closes the connection.
+PING_INTERVAL_S = 20
+PING_TIMEOUT_S = 600
 SHUTDOWN_GRACE_S = 10
 LISTEN_BACKLOG = 4096
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -72,6 +76,8 @@ def serve(
         "log_level": log_level(),
         "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_per_message_deflate": False,
+        "ws_ping_interval": PING_INTERVAL_S,
+        "ws_ping_timeout": PING_TIMEOUT_S,
         "backlog": LISTEN_BACKLOG,
         "timeout_graceful_shutdown": SHUTDOWN_GRACE_S,
     }

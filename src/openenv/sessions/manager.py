@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 DEFAULT_MAX_SESSIONS = 64
 DEFAULT_IDLE_TIMEOUT_S = 900.0
 CLOSE_GRACE_S = 10.0
+# How long a caller waits for a slot that is about to come free. Shorter than the 5 s after which
+# HTTP clients commonly give up, so that they still read the refusal.
+CLOSING_WAIT_S = 2.0
 SHUTTING_DOWN = "the server is shutting down"
 
 
@@ -108,6 +111,7 @@ class SessionManager:
         self._sessions: dict[str, Session] = {}
         self._provisional: dict[str, None] = {}
         self._cleanups: set[asyncio.Task[Any]] = set()
+        self._waiting: list[asyncio.Future[None]] = []
         self._reaper: asyncio.Task[None] | None = None
         self._one_thread: WorkerThread | None = None
         if config is not None and config.max_concurrent_envs > 1:
@@ -170,8 +174,12 @@ class SessionManager:
         session = self._sessions.get(session_id)
         return None if session is None else session.info()
 
-    def get(self, session_id: str) -> Session:
+    def get(self, session_id: str, *, confirm: bool = True) -> Session:
         """Find an open session.
+
+        Args:
+            session_id: Its id.
+            confirm: Whoever asks means to come back: a provisional session is so no longer.
 
         Raises:
             SessionNotFoundError: There is none of this id, or it is closing.
@@ -179,13 +187,17 @@ class SessionManager:
         session = self._sessions.get(session_id)
         if session is None or session.phase is not SessionPhase.OPEN:
             raise SessionNotFoundError(session_id)
-        self._provisional.pop(session_id, None)
+        if confirm:
+            self._provisional.pop(session_id, None)
         return session
 
     # ------------------------------------------------------------------ creating and closing
 
     async def create(self, *, provisional: bool = False, throwaway: bool = False) -> Session:
         """Open a session. Others are not held up while its environment is constructed.
+
+        Where all slots are taken but one is closing, it waits `CLOSING_WAIT_S` for that. Where
+        neither the class nor a number is known yet, it waits until the first session is open.
 
         Args:
             provisional: While it is idle it may be closed to make room for another, until
@@ -218,20 +230,48 @@ class SessionManager:
         if session.phase is not SessionPhase.OPEN:  # closed while it opened
             raise SessionCreationError(SHUTTING_DOWN)
         self.last_factory_error = None
+        self._tell()
         if provisional:
             self._provisional[session.id] = None
         self._start_reaper()
         return session
 
     async def _make_room(self) -> None:
-        while self.active_sessions >= self.max_sessions:
+        """Wait for a slot where one comes free by itself; a server that is full refuses at once."""
+        deadline = time.monotonic() + CLOSING_WAIT_S
+        while self.active_sessions >= self.max_sessions and not self.closing:
             idle = (i for i in self._provisional if not self._sessions[i].is_busy)
             oldest = next(idle, None)
-            if oldest is None:
-                break
-            await self.close(oldest)
-        if self.active_sessions >= self.max_sessions:
-            raise SessionCapacityError(self.active_sessions, self.max_sessions)
+            if oldest is not None:
+                await self.close(oldest)
+            elif self.config is None and self.spec.environment_class is None:
+                await self._change(None)  # the first session, still opening, tells how many may be
+            elif self._is_emptying and (remaining := deadline - time.monotonic()) > 0:
+                await self._change(remaining)
+            else:
+                raise SessionCapacityError(self.active_sessions, self.max_sessions)
+
+    @property
+    def _is_emptying(self) -> bool:
+        return any(
+            session.phase in (SessionPhase.CLOSING, SessionPhase.CLOSED)
+            for session in self._sessions.values()
+            if not session.is_throwaway
+        )
+
+    async def _change(self, timeout_s: float | None) -> None:
+        """Wait until a session has opened or gone."""
+        changed = asyncio.get_running_loop().create_future()
+        self._waiting.append(changed)
+        try:
+            await asyncio.wait([changed], timeout=timeout_s)
+        finally:
+            self._waiting.remove(changed)
+
+    def _tell(self) -> None:
+        for changed in self._waiting:
+            if not changed.done():
+                changed.set_result(None)
 
     @contextlib.asynccontextmanager
     async def throwaway(self) -> AsyncIterator[Session]:
@@ -261,6 +301,7 @@ class SessionManager:
     def _forget(self, session: Session) -> None:
         self._sessions.pop(session.id, None)
         self._provisional.pop(session.id, None)
+        self._tell()
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._cleanups.add(task)
@@ -273,6 +314,7 @@ class SessionManager:
         application may be started and stopped several times.
         """
         self.closing = True
+        self._tell()
         if self._reaper is not None:
             self._reaper.cancel()
             self._reaper = None

@@ -64,22 +64,28 @@ async def serve(
     """Serve one client until it leaves.
 
     It gets a session of its own, which is closed when it leaves; or, with `session_id`, joins
-    one that exists, which stays. An environment that takes more than `LINGER_S` seconds to close
-    is left to the manager: a web server that shuts down waits for every client that is served.
+    one that exists, which stays. Whoever says goodbye is answered, by the closing of the channel,
+    once the environment is closed; one that takes more than `LINGER_S` seconds to close is left
+    to the manager, since a web server that shuts down waits for every client that is served.
     """
     connection = ServerConnection()
     frames: asyncio.Queue[str | bytes] = asyncio.Queue(QUEUED_FRAMES)
-    serving = asyncio.create_task(_serve(channel, manager, connection, frames, session_id))
-    listening = asyncio.create_task(_listen(channel, frames))
-    try:
-        await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        connection.drop()
-        for task in (serving, listening):
-            task.cancel()
-        for task in (serving, listening):
-            with contextlib.suppress(asyncio.CancelledError, ChannelClosed):
-                await task
+    async with contextlib.AsyncExitStack() as leaving:
+        talking = asyncio.create_task(
+            _talk(channel, manager, connection, frames, session_id, leaving)
+        )
+        listening = asyncio.create_task(_listen(channel, frames))
+        try:
+            await asyncio.wait({talking, listening}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            connection.drop()
+            for task in (talking, listening):
+                task.cancel()
+            for task in (talking, listening):
+                with contextlib.suppress(asyncio.CancelledError, ChannelClosed):
+                    await task
+    with contextlib.suppress(ChannelClosed):
+        await channel.close(NORMAL_CLOSURE)
 
 
 async def _listen(channel: Channel, frames: asyncio.Queue[str | bytes]) -> None:
@@ -87,29 +93,30 @@ async def _listen(channel: Channel, frames: asyncio.Queue[str | bytes]) -> None:
         await frames.put(await channel.receive())
 
 
-async def _serve(
+async def _talk(
     channel: Channel,
     manager: SessionManager,
     connection: ServerConnection,
     frames: asyncio.Queue[str | bytes],
     session_id: str | None,
+    leaving: contextlib.AsyncExitStack,
 ) -> None:
     try:
         session = _join(manager, session_id) if session_id else await manager.create()
     except OpenEnvError as error:
         await channel.send(connection.refuse(error))
-        await channel.close(NORMAL_CLOSURE)
         return
     session.attachments += 1
-    try:
-        connection.accept()
-        await _converse(channel, session, connection, frames)
-        await channel.close(NORMAL_CLOSURE)
-    finally:
-        session.attachments -= 1
-        if not session_id:
-            closing = asyncio.ensure_future(manager.close(session.id))
-            await asyncio.wait({closing}, timeout=LINGER_S)
+    leaving.push_async_callback(_leave, manager, session, stays=session_id is not None)
+    connection.accept()
+    await _converse(channel, session, connection, frames)
+
+
+async def _leave(manager: SessionManager, session: Session, *, stays: bool) -> None:
+    session.attachments -= 1
+    if not stays:
+        closing = asyncio.ensure_future(manager.close(session.id))
+        await asyncio.wait({closing}, timeout=LINGER_S)
 
 
 def _join(manager: SessionManager, session_id: str) -> Session:

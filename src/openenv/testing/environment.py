@@ -131,11 +131,28 @@ class _Subject:
 
     async def play(self, session: Session, **arguments: Any) -> list[Transition]:
         """Play an episode to its end, or `max_steps` steps of it."""
-        act = self.policy()
-        episode = [await self.reset(session, **arguments)]
-        while not episode[-1].done and len(episode) <= self.max_steps:
-            episode.append(await session.handle(Step(act(episode[-1].observation))))
+        (episode,) = await self.play_together([session], **arguments)
         return episode
+
+    async def play_together(
+        self, sessions: Sequence[Session], **arguments: Any
+    ) -> list[list[Transition]]:
+        """Play an episode in each session, side by side: none is ever a step ahead."""
+        acts = [self.policy() for _ in sessions]
+        first = await asyncio.gather(*(self.reset(session, **arguments) for session in sessions))
+        episodes = [[transition] for transition in first]
+
+        def go_on() -> list[int]:
+            return [
+                i for i, e in enumerate(episodes) if not e[-1].done and len(e) <= self.max_steps
+            ]
+
+        while playing := go_on():
+            actions = [acts[i](episodes[i][-1].observation) for i in playing]
+            steps = [sessions[i].handle(Step(a)) for i, a in zip(playing, actions, strict=True)]
+            for i, transition in zip(playing, await asyncio.gather(*steps), strict=True):
+                episodes[i].append(transition)
+        return episodes
 
     async def step_count(self, session: Session) -> Any:
         return (await self.state(session)).get("step_count")
@@ -360,7 +377,7 @@ async def _instances_are_apart(subject: _Subject, session: Session) -> None:
     alone = _trace(await subject.play(session, **seed))
     others = [await subject.open() for _ in range(3)]
     try:
-        together = await asyncio.gather(*(subject.play(other, **seed) for other in others))
+        together = await subject.play_together(others, **seed)
     finally:
         for other in others:
             await other.close()

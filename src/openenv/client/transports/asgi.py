@@ -88,8 +88,14 @@ class ASGITransport:
         frame: str | bytes = message["bytes"] if text is None else text
         return frame
 
+    def has_frame(self) -> bool:
+        return not self._from_app.empty()
+
     async def close(self) -> None:
         if self._running is not None:
             self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1000})
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(self._running)
+
+    def abort(self) -> None:
+        self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})

@@ -42,6 +42,14 @@ class Transport(Protocol):
         """
         ...
 
+    def has_frame(self) -> bool:
+        """Say whether `receive` has something to read, and would not wait."""
+        ...
+
     async def close(self) -> None:
-        """Close the connection. Safe to repeat."""
+        """Close the connection, and wait until it is closed. Safe to repeat."""
+        ...
+
+    def abort(self) -> None:
+        """Cut the connection, if it is still there, without waiting for anybody."""
         ...

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from openenv.client.transports.base import TransportClosed
 from openenv.sessions.manager import SessionManager
@@ -38,6 +39,9 @@ class _Pipe(Generic[T]):
             self._items.put_nowait(None)
         return item
 
+    def has_item(self) -> bool:
+        return not self._items.empty()
+
 
 class _ServerEnd:
     """What the pump sees."""
@@ -60,7 +64,16 @@ class _ServerEnd:
 
 
 class MemoryTransport:
-    """A connection to a `SessionManager` in this process."""
+    """A connection to a `SessionManager` in this process.
+
+    The manager belongs to its connections: the last one that ends closes it, and with it the
+    thread that its environments may share. A later one opens it again.
+    """
+
+    _users: ClassVar[WeakKeyDictionary[SessionManager, int]] = WeakKeyDictionary()
+    _endings: ClassVar[WeakKeyDictionary[SessionManager, asyncio.Future[None]]] = (
+        WeakKeyDictionary()
+    )
 
     def __init__(self, manager: SessionManager) -> None:
         self._manager = manager
@@ -72,9 +85,23 @@ class MemoryTransport:
         return "an environment in this process"
 
     async def connect(self) -> None:
-        end = _ServerEnd(self._to_server, self._to_client)
-        self._serving = asyncio.create_task(serve(end, self._manager))
+        ending = self._endings.pop(self._manager, None)
+        if ending is not None and ending.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([ending])
+        self._users[self._manager] = self._users.get(self._manager, 0) + 1
+        self._serving = asyncio.create_task(self._serve())
         self._serving.add_done_callback(lambda _: self._to_client.end())
+
+    async def _serve(self) -> None:
+        try:
+            await serve(_ServerEnd(self._to_server, self._to_client), self._manager)
+        finally:
+            self._users[self._manager] -= 1
+            if self._users[self._manager] == 0:
+                self._endings[self._manager] = ending = asyncio.ensure_future(
+                    self._manager.aclose()
+                )
+                await asyncio.shield(ending)
 
     async def send(self, frame: str) -> None:
         if self._serving is None or self._serving.done() or not self._to_server.put(frame):
@@ -86,8 +113,14 @@ class MemoryTransport:
             raise TransportClosed("the session is closed", 1000)
         return frame
 
+    def has_frame(self) -> bool:
+        return self._to_client.has_item()
+
     async def close(self) -> None:
         self._to_server.end()
         if self._serving is not None:
             with contextlib.suppress(ChannelClosed):
                 await asyncio.shield(self._serving)
+
+    def abort(self) -> None:
+        self._to_server.end()

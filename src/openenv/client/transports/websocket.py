@@ -20,18 +20,21 @@ else:
 
 __all__ = ["WebSocketOptions", "WebSocketTransport", "websocket_url"]
 
+_SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _LOOPBACK = ("localhost", "127.", "::1")
 
 
 def websocket_url(base_url: str) -> str:
-    """Turn a base URL (``http``, ``https``, ``ws``, ``wss`` or no scheme) into that of `/ws`."""
+    """Turn a base URL (``http``, ``https``, ``ws``, ``wss`` or no scheme) into that of `/ws`.
+
+    Raises:
+        ValueError: It has another scheme.
+    """
     url = base_url.rstrip("/")
-    for scheme, replacement in (("http://", "ws://"), ("https://", "wss://")):
-        if url.lower().startswith(scheme):
-            url = replacement + url[len(scheme) :]
-    if not url.lower().startswith(("ws://", "wss://")):
-        url = f"ws://{url}"
-    return f"{url}/ws"
+    scheme, rest = url.split("://", 1) if "://" in url else ("ws", url)
+    if scheme.lower() not in _SCHEMES:
+        raise ValueError(f"{base_url!r}: the scheme must be one of {', '.join(_SCHEMES)}, or none")
+    return f"{_SCHEMES[scheme.lower()]}://{rest}/ws"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class WebSocketTransport:
 
     async def connect(self) -> None:
         from websockets.asyncio.client import connect
-        from websockets.exceptions import InvalidHandshake, InvalidURI
+        from websockets.exceptions import WebSocketException
 
         options = self._options
         arguments: dict[str, Any] = {
@@ -72,12 +75,18 @@ class WebSocketTransport:
             "additional_headers": dict(options.headers),
             "compression": None,
         }
-        host = urlsplit(self._url).hostname or ""
-        if host.startswith(_LOOPBACK):
-            arguments["proxy"] = None
         try:
+            host = urlsplit(self._url).hostname or ""
+            if host.startswith(_LOOPBACK):
+                arguments["proxy"] = None
             self._socket = await connect(self._url, **arguments)
-        except (OSError, InvalidHandshake, InvalidURI, asyncio.TimeoutError) as error:
+        except (
+            OSError,
+            WebSocketException,
+            asyncio.TimeoutError,
+            ValueError,  # of a port or a host that cannot be
+            ImportError,  # of what a SOCKS proxy needs
+        ) as error:
             raise ConnectError(f"Failed to connect to {self._url}: {_words(error)}") from error
 
     async def send(self, frame: str) -> None:
@@ -96,9 +105,17 @@ class WebSocketTransport:
         except ConnectionClosed as error:
             raise _closed(error) from error
 
+    def has_frame(self) -> bool:
+        # The library has no call for it; `recv` would wait.
+        return self._socket is not None and len(self._socket.recv_messages.frames) > 0
+
     async def close(self) -> None:
         if self._socket is not None:
             await self._socket.close()
+
+    def abort(self) -> None:
+        if self._socket is not None:
+            self._socket.transport.abort()
 
     def _open_socket(self) -> ClientConnection:
         if self._socket is None:
