@@ -190,17 +190,20 @@ async def test_an_error_of_the_environment_is_no_reason_to_stop_its_server(url: 
 @pytest.mark.anyio
 async def test_a_server_that_has_died_says_how() -> None:
     class Dying(Serving):
-        _server = ServerProcess(["sh", "-c", "echo no memory; exit 3"])
+        server = ServerProcess(["sh", "-c", "echo no memory; exit 3"])
+
+        def check_running(self) -> None:
+            self.server.check_running()
 
         def stop(self) -> None:
-            self._server.stop()
+            self.server.stop()
 
     client = CounterEnv.with_provider(Dying("http://127.0.0.1:9"))
-    await asyncio.to_thread(Dying._server._process.wait)
+    await asyncio.to_thread(Dying.server._process.wait)
     with pytest.raises(ConnectError, match=r"exit code 3(.|\n)*no memory") as caught:
         await client.reset()
     assert isinstance(caught.value.__cause__, ProviderExited)
-    assert Dying._server.is_stopped
+    assert Dying.server.is_stopped
     await client.close()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from compat.peer_environment import Do, Progress, Seen
 
 from openenv import (
     CapacityError,
@@ -18,7 +19,6 @@ from openenv import (
     ValidationFailed,
 )
 from openenv.errors import FactoryFailed
-from openenv.types import Action, Observation, State
 
 # The first test may have to install the public package.
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(900)]
@@ -78,20 +78,6 @@ def test_an_illegal_action_is_an_error_that_names_it(played: Any) -> None:
 
 
 # ------------------------------------------------------------------ our clients, the public server
-
-
-class Do(Action):
-    what: str = "count"
-    n: int = 0
-
-
-class Seen(Observation):
-    text: str = ""
-    data: Any = None
-
-
-class Progress(State):
-    board: list[int] = []  # noqa: RUF012 - Pydantic copies it
 
 
 class ToyEnv(EnvClient[Do, Seen, Progress]):

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -97,17 +97,27 @@ async def test_a_slot_is_freed_once_however_often_a_session_is_closed(
     assert await text_after_reset(second) == "ready"
 
 
-async def test_the_slot_stays_taken_until_the_environment_is_closed(
-    manage: Manage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions_manager, "CLOSING_WAIT_S", 0.05)
+Lingering = tuple[SessionManager, threading.Event]
+
+
+@pytest.fixture
+def lingering(manage: Manage) -> Iterator[Lingering]:
+    """One slot, and environments that close when the event is set."""
     may_close = threading.Event()
 
-    class Lingering(Lonely):
+    class Stays(Lonely):
         def close(self) -> None:
             may_close.wait(HANGS_S)
 
-    manager = manage(Lingering)
+    yield manage(Stays), may_close
+    may_close.set()
+
+
+async def test_the_slot_stays_taken_until_the_environment_is_closed(
+    lingering: Lingering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions_manager, "CLOSING_WAIT_S", 0.05)
+    manager, may_close = lingering
     session = await manager.create()
     closing = asyncio.create_task(manager.close(session.id))
     await eventually(lambda: session.phase is SessionPhase.CLOSING)
@@ -118,14 +128,20 @@ async def test_the_slot_stays_taken_until_the_environment_is_closed(
     await manager.create()
 
 
-async def test_who_comes_while_a_session_closes_waits_for_its_slot(manage: Manage) -> None:
-    may_close = threading.Event()
+async def test_a_guest_that_does_not_leave_holds_up_nobody_for_long(
+    lingering: Lingering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions_manager, "CLOSING_WAIT_S", 0.05)
+    manager, may_close = lingering
+    await manager.create(provisional=True)
+    with pytest.raises(SessionCapacityError):
+        await asyncio.wait_for(manager.create(), 1)
+    may_close.set()
+    assert await text_after_reset(await manager.create()) == "ready"
 
-    class Lingering(Lonely):
-        def close(self) -> None:
-            may_close.wait(HANGS_S)
 
-    manager = manage(Lingering)
+async def test_who_comes_while_a_session_closes_waits_for_its_slot(lingering: Lingering) -> None:
+    manager, may_close = lingering
     session = await manager.create()
     closing = asyncio.create_task(manager.close(session.id))
     await eventually(lambda: session.phase is SessionPhase.CLOSING)
@@ -140,14 +156,8 @@ async def test_who_comes_while_a_session_closes_waits_for_its_slot(manage: Manag
         await asyncio.wait_for(manager.create(), 0.5)
 
 
-async def test_who_waits_for_a_slot_leaves_when_the_server_ends(manage: Manage) -> None:
-    may_close = threading.Event()
-
-    class Lingering(Lonely):
-        def close(self) -> None:
-            may_close.wait(HANGS_S)
-
-    manager = manage(Lingering)
+async def test_who_waits_for_a_slot_leaves_when_the_server_ends(lingering: Lingering) -> None:
+    manager, may_close = lingering
     session = await manager.create()
     closing = asyncio.create_task(manager.close(session.id))
     await eventually(lambda: session.phase is SessionPhase.CLOSING)

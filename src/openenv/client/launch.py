@@ -7,11 +7,13 @@ import inspect
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
+
+from typing_extensions import TypeIs
 
 from openenv.client.transports.base import Transport
 from openenv.errors import ConnectError, ProviderExited
-from openenv.providers.base import ContainerProvider, Provider, RuntimeProvider
+from openenv.providers.base import ContainerProvider, Provider
 
 __all__ = ["Launch", "image_launch", "local_transport", "space_launch"]
 
@@ -78,9 +80,9 @@ class Launch:
                     url = self._start()
                     limit = () if self.ready_timeout_s is None else (self.ready_timeout_s,)
                     if _runs_images(self._provider):
-                        cast(ContainerProvider, self._provider).wait_for_ready(url, *limit)
+                        self._provider.wait_for_ready(url, *limit)
                     else:
-                        cast(RuntimeProvider, self._provider).wait_for_ready(*limit)
+                        self._provider.wait_for_ready(*limit)
                 except BaseException:
                     _stop(self._provider)
                     raise
@@ -89,11 +91,10 @@ class Launch:
 
     def explain(self, error: ConnectError) -> None:
         """Raise a better error where no server answers because its process has ended."""
-        # Only the providers of this machine know; the others' contract has no call for it.
-        server = getattr(self._provider, "_server", None)
+        check = getattr(self._provider, "check_running", None)  # it may only look like a provider
         try:
-            if self.is_running and server is not None and not server.is_stopped:
-                server.check_running()
+            if self.is_running and check is not None:
+                check()
         except ProviderExited as exited:
             raise ConnectError(f"{error}: {exited}") from exited
 
@@ -110,7 +111,7 @@ class Launch:
 
 
 def _plain_start(provider: Provider, base_url: str | None) -> Callable[[], str]:
-    if isinstance(provider, RuntimeProvider):
+    if not _runs_images(provider):
         return provider.start
     needs_image = _required(provider.start_container)
     if base_url is None and needs_image:
@@ -130,15 +131,15 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 
 def _stop(provider: Provider) -> None:
-    if isinstance(provider, RuntimeProvider):
+    if not _runs_images(provider):
         provider.stop()
-    else:
-        provider.stop_container()
-        if hasattr(provider, "close"):
-            provider.close()
+        return
+    provider.stop_container()
+    if hasattr(provider, "close"):
+        provider.close()
 
 
-def _runs_images(provider: Provider) -> bool:
+def _runs_images(provider: Provider) -> TypeIs[ContainerProvider]:
     """Whether it starts containers; one may do so without being a `ContainerProvider`."""
     return hasattr(provider, "start_container")
 
@@ -152,7 +153,7 @@ def image_launch(image: str, provider: Provider | None, options: dict[str, Any])
             f"{type(provider).__name__} runs no images; use with_provider(provider) for what it "
             "was made to run"
         )
-    container = cast(ContainerProvider, provider)
+    container = provider
     return Launch(container, start=lambda: container.start_container(image, **options))
 
 
@@ -174,7 +175,7 @@ def space_launch(
 
         source = f"git+https://huggingface.co/spaces/{repo_id}"
         provider = UVProvider(project_path=options.pop("project_path", source), **options)
-    if not isinstance(provider, RuntimeProvider):
+    if _runs_images(provider):
         raise TypeError(f"{type(provider).__name__} runs images; pass use_docker=True")
     runtime = provider
     return Launch(runtime, start=lambda: runtime.start(**start_options))

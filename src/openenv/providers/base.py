@@ -54,6 +54,13 @@ class ContainerProvider(ABC):
     def close(self) -> None:  # noqa: B027 - most providers hold nothing
         """Release what the provider itself holds. Safe to repeat."""
 
+    def check_running(self) -> None:  # noqa: B027 - most providers cannot know
+        """Raise what ended the server, where that is known; do nothing otherwise.
+
+        Raises:
+            ProviderExited: It has ended by itself.
+        """
+
     def __enter__(self) -> Self:
         return self
 
@@ -96,6 +103,13 @@ class RuntimeProvider(ABC):
         Raises:
             ProviderExited: Its process ended.
             ProviderTimeout: It did not answer within `timeout_s` seconds.
+        """
+
+    def check_running(self) -> None:  # noqa: B027 - most providers cannot know
+        """Raise what ended the server, where that is known; do nothing otherwise.
+
+        Raises:
+            ProviderExited: It has ended by itself.
         """
 
     def __enter__(self) -> Self:

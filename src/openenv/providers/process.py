@@ -332,6 +332,10 @@ class HostProvider(RuntimeProvider):
         limit = self.ready_timeout_s if timeout_s is None else timeout_s
         self._server.wait_until_healthy(self.base_url, limit)
 
+    def check_running(self) -> None:
+        if self._server is not None and not self._server.is_stopped:
+            self._server.check_running()
+
     def logs(self, lines: int | None = None) -> str:
         """What the server has printed; also after it has stopped."""
         return "" if self._server is None else self._server.logs(lines)

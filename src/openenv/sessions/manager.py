@@ -240,14 +240,16 @@ class SessionManager:
         """Wait for a slot where one comes free by itself; a server that is full refuses at once."""
         deadline = time.monotonic() + CLOSING_WAIT_S
         while self.active_sessions >= self.max_sessions and not self.closing:
-            idle = (i for i in self._provisional if not self._sessions[i].is_busy)
-            oldest = next(idle, None)
-            if oldest is not None:
-                await self.close(oldest)
-            elif self.config is None and self.spec.environment_class is None:
+            idle = (s for s in map(self._sessions.get, self._provisional) if s and not s.is_busy)
+            if self.config is None and self.spec.environment_class is None:
                 await self._change(None)  # the first session, still opening, tells how many may be
-            elif self._is_emptying and (remaining := deadline - time.monotonic()) > 0:
+            elif self._is_emptying:
+                if (remaining := deadline - time.monotonic()) <= 0:
+                    raise SessionCapacityError(self.active_sessions, self.max_sessions)
                 await self._change(remaining)
+            elif (oldest := next(idle, None)) is not None:
+                self._end(oldest)
+                await asyncio.sleep(0)  # now it is closing
             else:
                 raise SessionCapacityError(self.active_sessions, self.max_sessions)
 
@@ -287,10 +289,13 @@ class SessionManager:
         session = self._sessions.get(session_id)
         if session is None:
             return
-        self._provisional.pop(session_id, None)
+        await asyncio.shield(self._end(session))
+
+    def _end(self, session: Session) -> asyncio.Task[None]:
+        self._provisional.pop(session.id, None)
         cleanup = asyncio.create_task(self._close(session))
         self._keep(cleanup)
-        await asyncio.shield(cleanup)
+        return cleanup
 
     async def _close(self, session: Session) -> None:
         try:
