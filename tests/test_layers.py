@@ -82,10 +82,11 @@ HOMES = {
     "fastapi": {"openenv.server"},
     "matplotlib": {"openenv.cli.blackjack"},
     "openspiel_env": {"openenv.cli"},
+    "picows": {"openenv.server.socket"},
     "rich": {"openenv.cli"},
     "starlette": {"openenv.server"},
     "typer": {"openenv.cli"},
-    "uvicorn": {"openenv.server.run"},
+    "uvicorn": {"openenv.server.run", "openenv.server.socket"},
     "websockets": {"openenv.client.transports.websocket", "openenv.server.run"},
     "yaml": {"openenv.manifest"},
 }

@@ -27,6 +27,7 @@ __all__ = [
     "State",
     "StepResult",
     "declares_truncated",
+    "is_observation",
 ]
 
 Scalar = int | float | bool
@@ -92,6 +93,12 @@ class Observation(BaseModel):
     def terminated(self) -> bool:
         """The episode ended by itself: `done` and not `truncated` (Gymnasium's meaning)."""
         return self.done and not (self.truncated and not declares_truncated(type(self)))
+
+
+@once_per_class
+def is_observation(cls: type) -> bool:
+    """Whether a class is an `Observation` (asked once a class: `isinstance` is slow for models)."""
+    return issubclass(cls, Observation)
 
 
 @once_per_class

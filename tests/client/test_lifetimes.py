@@ -220,8 +220,8 @@ class Stuck:
         if self.fails:
             raise ConnectError("it fails")
 
-    async def send(self, frame: str) -> None:
-        if "close" in frame:
+    async def send(self, frame: bytes) -> None:
+        if b"close" in frame:
             await asyncio.sleep(60)
 
     def has_frame(self) -> bool:

@@ -27,7 +27,7 @@ def test_nothing_follows_close() -> None:
 
 def test_a_refused_connection_is_closed() -> None:
     connection = ServerConnection()
-    assert "CAPACITY_REACHED" in connection.refuse(SessionCapacityError(1, 1))
+    assert b"CAPACITY_REACHED" in connection.refuse(SessionCapacityError(1, 1))
     with pytest.raises(ProtocolError):
         connection.accept()
 

@@ -34,8 +34,8 @@ from openenv import CapacityError, SessionLost, create_app
 from openenv.errors import FactoryFailed
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server import run
+from openenv.sessions import conversation
 from openenv.sessions import manager as sessions_manager
-from openenv.sessions import pump
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.session import Step
 from openenv.sessions.spec import EnvironmentSpec
@@ -413,7 +413,7 @@ def test_a_close_that_raises_is_logged_and_frees_the_slot(
 def test_a_close_that_hangs_holds_up_nobody_else(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pump, "LINGER_S", 0.05)
+    monkeypatch.setattr(conversation, "LINGER_S", 0.05)
     monkeypatch.setattr(sessions_manager, "CLOSING_WAIT_S", 0.05)
     closed = hanging(monkeypatch, "closes")
     monkeypatch.setattr(Single, "SUPPORTS_CONCURRENT_SESSIONS", True)

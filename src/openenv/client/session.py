@@ -262,7 +262,7 @@ class ClientSession:
         await _part(transport, frame)
 
 
-async def _part(transport: Transport, frame: str | None = None) -> None:
+async def _part(transport: Transport, frame: bytes | None = None) -> None:
     """Close a connection, with a last frame; one that takes longer than 5 s is cut."""
 
     async def goodbye() -> None:

@@ -36,7 +36,7 @@ from openenv.protocol.messages import (
     StateReply,
     Transition,
 )
-from openenv.types import Observation, declares_truncated
+from openenv.types import Observation, declares_truncated, is_observation
 
 __all__ = ["JSONCodec", "error_list", "left_out", "observation_payload"]
 
@@ -55,13 +55,24 @@ class JSONCodec:
             InvalidMessageError: It is malformed in any other way (an array, a binary frame,
                 a missing or an extra key).
         """
-        from openenv.protocol.frames import REQUESTS  # which a client need not load
-
         if not isinstance(frame, str):
             raise InvalidMessageError(
                 [_problem("string_type", "Frames are JSON text, not binary", "<binary>")]
             )
-        message = _parse(frame)
+        try:
+            message = from_json(frame)
+        except ValueError:
+            message = _parse(frame)
+        if type(message) is dict and len(message) == 2:
+            kind, data = message.get("type"), message.get("data")
+            if type(data) is dict and kind in _WITH_DATA:
+                return Request(kind, data)
+        return self._validated(message)
+
+    def _validated(self, message: Any) -> Request:
+        """Read a message by its model, which says what is wrong with it."""
+        from openenv.protocol.frames import REQUESTS  # which a client need not load
+
         if type(message) is not dict:
             raise InvalidMessageError([_problem("model_type", "A frame is a JSON object", message)])
         kind = message.get("type", "")
@@ -74,43 +85,40 @@ class JSONCodec:
             raise InvalidMessageError(error_list(error)) from None
         return Request(cast(Any, kind), getattr(fields, "data", None) or {})
 
-    def encode_reply(self, reply: Transition | StateReply | MCPReply) -> str:
+    def encode_reply(self, reply: Transition | StateReply | MCPReply) -> bytes:
         """Write the answer to a request.
 
         Raises:
             EncodingError: A value in it cannot be written as JSON.
         """
         if isinstance(reply, Transition):
-            body, kind = observation_payload(reply), "observation"
-        elif isinstance(reply, StateReply):
-            body, kind = _to_json(reply.state, "state"), "state"
-        else:
-            body, kind = _to_json(reply.response, "response"), "mcp"
-        return f'{{"type":"{kind}","data":{body.decode()}}}'
+            return b'{"type":"observation","data":%b}' % observation_payload(reply)
+        if isinstance(reply, StateReply):
+            return b'{"type":"state","data":%b}' % _to_json(reply.state, "state")
+        return b'{"type":"mcp","data":%b}' % _to_json(reply.response, "response")
 
-    def encode_error(self, error: BaseException) -> str:
+    def encode_error(self, error: BaseException) -> bytes:
         """Write an error frame; the table in `openenv.errors` decides its code."""
         data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
         if isinstance(error, OpenEnvError):
             data |= error.details()
         frame = {"type": "error", "data": data}
-        body = to_json(frame, serialize_unknown=True, inf_nan_mode="null")
-        return body.decode()
+        return to_json(frame, serialize_unknown=True, inf_nan_mode="null")
 
     # -------------------------------------------------------------- client side
 
-    def encode_request(self, request: Request) -> str:
+    def encode_request(self, request: Request) -> bytes:
         """Write one request.
 
         Raises:
             EncodingError: A value in it cannot be written as JSON.
         """
         if request.type in ("state", "close"):
-            return f'{{"type":"{request.type}"}}'
+            return b'{"type":"%b"}' % request.type.encode()
         # NaN and infinity are no JSON, but servers of version 0 take them, and null would be
         # another value.
         body = _to_json(request.data, f"{request.type} arguments", keep_nan=True)
-        return f'{{"type":"{request.type}","data":{body.decode()}}}'
+        return b'{"type":"%b","data":%b}' % (request.type.encode(), body)
 
     def decode_reply(self, frame: str | bytes) -> Reply:
         """Read one answer.
@@ -130,6 +138,8 @@ class JSONCodec:
         return make(data)
 
 
+_WITH_DATA = ("step", "reset", "mcp")
+
 _REPLIES: dict[str, type[ObservationReply | StateReply | MCPReply | ErrorReply]] = {
     "observation": ObservationReply,
     "state": StateReply,
@@ -147,22 +157,18 @@ def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") 
     ``metadata``, which is sent both beside the observation and in it.
     """
     observation, metadata = transition.observation, transition.metadata
-    extras = _extras(transition)
-    if extras:
+    if transition.truncated or transition.info or transition.ignored:
+        extras = _extras(transition)
         metadata = {**metadata, **extras}
         if isinstance(observation, Observation):
             nested = {**observation.metadata, **extras}
             observation = observation.model_copy(update={"metadata": nested})
-    parts = [
-        b'{"observation":',
+    return b'{"observation":%b,"reward":%b,"done":%b%b}' % (
         _observation_json(observation),
-        b',"reward":',
-        _to_json(transition.reward, "reward"),
-        b',"done":true' if transition.done else b',"done":false',
-    ]
-    parts += [b',"metadata":', _to_json(metadata, "metadata")] if metadata else [empty_metadata]
-    parts.append(b"}")
-    return b"".join(parts)
+        b"null" if transition.reward is None else _to_json(transition.reward, "reward"),
+        b"true" if transition.done else b"false",
+        b',"metadata":' + _to_json(metadata, "metadata") if metadata else empty_metadata,
+    )
 
 
 def _extras(transition: Transition) -> dict[str, Any]:
@@ -177,11 +183,12 @@ def _extras(transition: Transition) -> dict[str, Any]:
 
 
 def _observation_json(observation: Any) -> bytes:
-    if not isinstance(observation, Observation):
-        return _to_json(observation, "observation")
     cls = type(observation)
+    if not is_observation(cls):
+        return _to_json(observation, "observation")
     try:
-        return cls.__pydantic_serializer__.to_json(observation, exclude=left_out(cls))
+        written: bytes = cls.__pydantic_serializer__.to_json(observation, exclude=left_out(cls))
+        return written
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise EncodingError(_culprit(observation, error)) from error
 

@@ -12,11 +12,8 @@ from openenv.errors import OpenEnvError, ProtocolError
 from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.messages import (
     ErrorReply,
-    MCPReply,
     Reply,
     Request,
-    StateReply,
-    Transition,
 )
 
 __all__ = ["ClientConnection", "Phase", "ServerConnection"]
@@ -73,10 +70,15 @@ def _next(rules: dict[tuple[Phase, Event], Phase], phase: Phase, event: Event) -
 
 
 class ServerConnection:
-    """The server's end of one connection that carries one session."""
+    """The server's end of one connection that carries one session.
+
+    Attributes:
+        encode: Writes the frame that answers a request.
+    """
 
     def __init__(self, codec: JSONCodec | None = None) -> None:
         self.codec = codec or JSONCodec()
+        self.encode = self.codec.encode_reply
         self.phase = Phase.OPENING
 
     def accept(self) -> None:
@@ -89,21 +91,23 @@ class ServerConnection:
         Raises:
             OpenEnvError: The frame is no request; answer it with `error` and go on.
         """
-        self.phase = _next(SERVER_RULES, self.phase, Event.REQUEST)
+        if self.phase is not Phase.OPEN:  # where it is, the rules allow it
+            self.phase = _next(SERVER_RULES, self.phase, Event.REQUEST)
         request = self.codec.decode_request(frame)
         if request.type == "close":
             self.phase = _next(SERVER_RULES, self.phase, Event.CLOSE)
         return request
 
-    def reply(self, request: Request, reply: Transition | StateReply | MCPReply) -> str:
-        """Write the frame that answers `request`."""
-        return self.codec.encode_reply(reply)
+    @property
+    def is_closed(self) -> bool:
+        """Nothing is to be sent any more."""
+        return self.phase is Phase.CLOSED
 
-    def error(self, request: Request | None, error: BaseException) -> str:
+    def error(self, request: Request | None, error: BaseException) -> bytes:
         """Write the frame that says why `request` (or a frame that was none) failed."""
         return self.codec.encode_error(error)
 
-    def refuse(self, error: OpenEnvError) -> str:
+    def refuse(self, error: OpenEnvError) -> bytes:
         """Write the frame after which the connection closes."""
         self.phase = _next(SERVER_RULES, self.phase, Event.REFUSE)
         return self.codec.encode_error(error)
@@ -122,7 +126,7 @@ class ClientConnection:
         self._waiting: deque[int] = deque()
         self._last = 0
 
-    def request(self, request: Request) -> tuple[int, str]:
+    def request(self, request: Request) -> tuple[int, bytes]:
         """Write `request`; the returned ticket is what its answer will carry."""
         event = Event.CLOSE if request.type == "close" else Event.REQUEST
         frame = self.codec.encode_request(request)

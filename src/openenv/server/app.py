@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
-from openenv.server.websocket import websocket_routes
+from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
 from openenv.sessions.session import SessionInfo
 from openenv.sessions.spec import EnvironmentSpec
@@ -122,11 +122,12 @@ class HTTPEnvServer:
         Raises:
             ValueError: `mode` is neither simulation nor production.
         """
+        app.router.routes.append(websocket_route(self.manager))
         # Not `include_router`, which since FastAPI 0.165 hides the routes from `app.routes`.
         if parse_mode(mode) is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
-        app.router.routes.extend(websocket_routes(self.manager).routes)
+        app.add_middleware(AdoptsUvicorn)
         _close_at_shutdown(app, self.manager)
 
 

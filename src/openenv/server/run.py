@@ -20,6 +20,7 @@ import uvicorn
 import uvicorn.config
 
 from openenv.server.loading import TargetError, load_target
+from openenv.server.socket import SocketProtocol
 from openenv.settings import log_level
 
 __all__ = ["bind", "serve", "serve_from_command_line", "target_app"]
@@ -74,6 +75,7 @@ def serve(
         "port": port,
         "log_config": _log_config(),
         "log_level": log_level(),
+        "ws": SocketProtocol,
         "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_per_message_deflate": False,
         "ws_ping_interval": PING_INTERVAL_S,

@@ -1,50 +1,140 @@
-"""`/ws`: an ASGI WebSocket as a channel for the pump."""
+"""`/ws`: an ASGI WebSocket as the channel of a conversation.
+
+Where the web server offers its socket (see `openenv.server.socket`), the conversation takes it
+over, and no frame passes through ASGI. Any other server is served by ASGI messages.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, WebSocket
-from starlette.websockets import WebSocketDisconnect
+import asyncio
+import contextlib
+from typing import Any
+from urllib.parse import parse_qs
 
+from starlette.routing import WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from openenv.sessions.conversation import Conversation
 from openenv.sessions.manager import SessionManager
-from openenv.sessions.pump import ChannelClosed, serve
 
-__all__ = ["websocket_routes"]
+__all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "websocket_route"]
+
+# Under this name a server offers its socket, in the extensions of the ASGI scope.
+SOCKET_EXTENSION = "openenv.socket"
+UNSENT_FRAMES = 64
 
 
 class WebSocketChannel:
-    """Frames over an accepted ASGI WebSocket."""
+    """Frames over an accepted ASGI WebSocket, which a writer task sends."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
+        self._unsent: asyncio.Queue[bytes | int] = asyncio.Queue()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._is_sent = asyncio.Event()
+        self._is_sent.set()
 
-    async def receive(self) -> str | bytes:
-        message = await self._websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            raise ChannelClosed
-        text: str | None = message.get("text")
-        frame: str | bytes = message["bytes"] if text is None else text
-        return frame
+    def send(self, frame: bytes) -> None:
+        self._unsent.put_nowait(frame)
+        if self._unsent.qsize() >= UNSENT_FRAMES:
+            self._is_sent.clear()
 
-    async def send(self, frame: str) -> None:
-        try:
-            await self._websocket.send({"type": "websocket.send", "text": frame})
-        except (WebSocketDisconnect, RuntimeError, OSError) as error:
-            raise ChannelClosed from error
+    def close(self, code: int) -> None:
+        self._unsent.put_nowait(code)
 
-    async def close(self, code: int) -> None:
-        try:
-            await self._websocket.close(code)
-        except (WebSocketDisconnect, RuntimeError, OSError) as error:
-            raise ChannelClosed from error
+    def pause(self) -> None:
+        self._may_read.clear()
+
+    def resume(self) -> None:
+        self._may_read.set()
+
+    async def read(self, conversation: Conversation) -> None:
+        """Hand every frame to `conversation`, as fast as it serves them and the client reads."""
+        while True:
+            await self._may_read.wait()
+            await self._is_sent.wait()
+            message = await self._websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text: str | None = message.get("text")
+            conversation.receive(message["bytes"] if text is None else text)
+
+    async def write(self) -> None:
+        """Send what is to be sent, until it is closed."""
+        while True:
+            frame = await self._unsent.get()
+            if isinstance(frame, int):
+                await self._websocket.close(frame)
+                return
+            await self._websocket.send_text(frame.decode())
+            if self._unsent.empty():
+                self._is_sent.set()
 
 
-def websocket_routes(manager: SessionManager) -> APIRouter:
+async def _serve(websocket: WebSocket, manager: SessionManager, session_id: str | None) -> None:
+    await websocket.accept()
+    channel = WebSocketChannel(websocket)
+    conversation = Conversation(manager, channel, session_id)
+    tasks = [
+        asyncio.ensure_future(channel.read(conversation)),
+        asyncio.ensure_future(channel.write()),
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        conversation.lose()
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(
+                asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError
+            ):
+                await task
+    await conversation.ended
+
+
+class _Endpoint:
+    """An ASGI application of one WebSocket path."""
+
+    def __init__(self, manager: SessionManager) -> None:
+        self._manager = manager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session_id = _query(scope, "session_id")
+        take_over = scope.get("extensions", {}).get(SOCKET_EXTENSION)
+        if take_over is None:
+            await _serve(WebSocket(scope, receive, send), self._manager, session_id)
+        else:
+            take_over(lambda channel: Conversation(self._manager, channel, session_id))
+
+
+def _query(scope: Scope, name: str) -> str | None:
+    values = parse_qs(scope["query_string"].decode("latin-1")).get(name)
+    return values[-1] if values else None
+
+
+def websocket_route(manager: SessionManager) -> WebSocketRoute:
     """Build the route of `/ws`."""
-    router = APIRouter()
+    endpoint: Any = _Endpoint(manager)
+    return WebSocketRoute("/ws", endpoint)
 
-    @router.websocket("/ws")
-    async def ws(websocket: WebSocket, session_id: str | None = None) -> None:
-        await websocket.accept()
-        await serve(WebSocketChannel(websocket), manager, session_id=session_id)
 
-    return router
+class AdoptsUvicorn:
+    """ASGI middleware: when uvicorn starts the application, have it offer its sockets.
+
+    ``uvicorn module:app`` is how most servers are started, so it must be no slower than ours.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            config: Any = getattr(getattr(receive, "__self__", None), "config", None)
+            if hasattr(config, "ws_protocol_class"):
+                from openenv.server.socket import use_at
+
+                use_at(config)
+        await self._app(scope, receive, send)

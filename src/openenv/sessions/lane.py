@@ -1,196 +1,260 @@
 """Where an environment's code runs.
 
-`ThreadLane`: a synchronous environment sees one and the same thread from its constructor to
-`close`. `LoopLane`: an asynchronous one is awaited on the event loop, and what it does
-synchronously (construction, and a `close` or `reset` that is no coroutine) runs on a helper
-thread, so that nothing slow ever runs on the loop.
+- `LoopLane`: an asynchronous environment is awaited on the event loop. What it does synchronously
+  (construction, and a `close` or `reset` that is no coroutine) runs on a thread, so that nothing
+  slow ever runs on the loop.
+- `InlineLane`: one that declares ``NEVER_BLOCKS`` is called on the event loop.
+- `PoolLane`: one that declares ``SUPPORTS_ANY_THREAD`` is called by whichever thread is free; a
+  step that takes long holds up nobody.
+- `ThreadLane`: any other synchronous environment sees one and the same thread from its constructor
+  to `close`. It is a thread of its own, unless the steps of its class have been measured to be
+  quick: then few threads are shared by all that come later. See `Tempo`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import queue
-import sys
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import Any
 
-__all__ = ["Lane", "LoopLane", "ThreadLane", "WorkerThread"]
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.sessions.threads import Call, Courier, Pool, WorkerThread
+
+__all__ = ["InlineLane", "Lane", "Lanes", "LoopLane", "PoolLane", "Tempo", "ThreadLane"]
 
 logger = logging.getLogger(__name__)
 
-
-class WorkerThread:
-    """A daemon thread that runs calls one after the other and answers on an event loop.
-
-    It is a daemon so that user code that hangs cannot keep the process from ending.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """Run ``function(*arguments)`` on the thread; the future belongs to the running loop."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def call() -> None:
-            result, error = _outcome(function, arguments)
-            try:
-                loop.call_soon_threadsafe(_settle, future, result, error)
-            except RuntimeError:  # the loop has closed: nobody is waiting any more
-                logger.debug("a call finished after its event loop had closed")
-
-        self._calls.put(call)
-        return future
-
-    def stop(self) -> None:
-        """End the thread once it has run what was submitted; does not wait."""
-        self._calls.put(None)
-
-    def _serve(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
-            del call  # keep nothing of the last call alive while waiting for the next
-
-
-def _outcome(
-    function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> tuple[Any, BaseException | None]:
-    try:
-        return function(*arguments), None
-    except BaseException as error:
-        return None, contain(error)
-
-
-def contain(error: BaseException) -> Exception:
-    """Make what user code raised safe to pass on: it must not end the server.
-
-    `SystemExit` and the like would end the event loop, and `StopIteration` cannot be set on a
-    future.
-    """
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    contained = RuntimeError(f"the environment raised {type(error).__name__}: {error}")
-    contained.__cause__ = error
-    return contained
-
-
-async def _contained(awaitable: Awaitable[Any]) -> Any:
-    """Await user code on the event loop, which nothing that it raises may end."""
-    task = asyncio.current_task()
-    assert task is not None
-    try:
-        return await awaitable
-    except Exception:
-        raise
-    except BaseException as error:
-        if _comes_from_outside(error, task):
-            raise
-        raise contain(error) from error
-
-
-def _comes_from_outside(error: BaseException, task: asyncio.Task[Any]) -> bool:
-    """Say whether the task was cancelled, or its coroutine thrown away while it waited."""
-    if isinstance(error, GeneratorExit):
-        return asyncio.current_task(task.get_loop()) is not task
-    if isinstance(error, asyncio.CancelledError):
-        # Before 3.11 an environment's own CancelledError cannot be told from a real one.
-        return sys.version_info < (3, 11) or task.cancelling() > 0
-    return False
-
-
-async def _called(function: Callable[[], Any]) -> Any:
-    result = function()
-    return await result if inspect.isawaitable(result) else result
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+SHARED_THREADS = 4
+# Threads that sessions get for themselves while nothing is known of their class's tempo.
+MAX_OWN_THREADS = 2048
+CROWD_THREADS = 256  # what all further sessions share
 
 
 class Lane(ABC):
-    """Runs the synchronous parts of one environment, one call at a time, in order."""
+    """Makes the calls of one environment. Its session submits one at a time."""
 
     @abstractmethod
-    async def run(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-        """Call `function` where this environment lives and return what it returns.
+    def submit(self, call: Call) -> None:
+        """Make `call` where the environment lives, and tell its caller on the event loop."""
 
-        An awaitable result is awaited on the event loop. When the caller is cancelled, a call
-        that has begun on a thread goes on, and the next call waits for it.
-        """
 
-    @abstractmethod
-    async def peek(self, function: Callable[[], Any]) -> Any:
-        """Call something that is quick and changes nothing, such as reading `state`."""
+class InlineLane(Lane):
+    """Calls are made on the event loop."""
 
-    @abstractmethod
-    def release(self) -> None:
-        """Give back what the lane holds; it runs nothing afterwards."""
+    def submit(self, call: Call) -> None:
+        call.make()
+        call.tell()
+
+
+class PoolLane(Lane):
+    """Calls are made on any thread."""
+
+    def __init__(self, pool: Pool, courier: Courier) -> None:
+        self._pool = pool
+        self._courier = courier
+
+    def submit(self, call: Call) -> None:
+        self._pool.submit(call, self._courier)
+
+
+class LoopLane(PoolLane):
+    """Coroutines begin on the event loop, everything else is called on a thread."""
+
+    def submit(self, call: Call) -> None:
+        if call.is_light:
+            call.make()
+            call.tell()
+        else:
+            super().submit(call)
 
 
 class ThreadLane(Lane):
-    """All calls run on one thread.
+    """All calls are made on one thread.
 
     Attributes:
         worker: The thread.
-        shared: Other lanes use it too, so it outlives this one.
+        is_shared: Other lanes use it too, so it outlives this one.
     """
 
-    def __init__(self, worker: WorkerThread, *, shared: bool = False) -> None:
+    def __init__(self, worker: WorkerThread, courier: Courier, *, is_shared: bool = False) -> None:
         self.worker = worker
-        self.shared = shared
+        self.is_shared = is_shared
+        self._courier = courier
 
-    async def run(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-        result = await self.worker.submit(_bind(function, keywords), *arguments)
-        return await _contained(result) if inspect.isawaitable(result) else result
-
-    async def peek(self, function: Callable[[], Any]) -> Any:
-        return await self.run(function)
-
-    def release(self) -> None:
-        if not self.shared:
-            self.worker.stop()
+    def submit(self, call: Call) -> None:
+        self.worker.submit(call, self._courier)
 
 
-class LoopLane(Lane):
-    """Coroutines run on the loop, everything else on a helper thread."""
+class Tempo:
+    """Whether the calls of a class are quick, as far as they were measured.
+
+    They are once 200 of them in a row took less than 50 ms, and again after 10,000 in a row since
+    one took longer.
+    """
+
+    QUICK_S = 0.050
+    EVIDENCE = 200
+    EVIDENCE_AFTER_A_SLOW_ONE = 10_000
 
     def __init__(self) -> None:
-        self._running: asyncio.Future[Any] | None = None
+        self._needed = self.EVIDENCE
 
-    async def run(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-        await self._idle()
-        if inspect.iscoroutinefunction(function):
-            return await _contained(function(*arguments, **keywords))
-        worker = WorkerThread("openenv-helper")
-        self._running = worker.submit(_bind(function, keywords), *arguments)
-        worker.stop()
-        result = await asyncio.shield(self._running)
-        return await _contained(result) if inspect.isawaitable(result) else result
+    @property
+    def is_quick(self) -> bool:
+        """Enough evidence is there."""
+        return self._needed == 0
 
-    async def peek(self, function: Callable[[], Any]) -> Any:
-        return await _contained(_called(function))
+    @property
+    def is_wanted(self) -> bool:
+        """It needs to know of every call, not of slow ones only."""
+        return self._needed > 0
 
-    def release(self) -> None:
-        self._running = None
+    def note(self, seconds: float) -> bool:
+        """Take a call into account; say whether it is the one that turned the verdict."""
+        if seconds > self.QUICK_S:
+            turned = self._needed == 0
+            self._needed = self.EVIDENCE_AFTER_A_SLOW_ONE
+            return turned
+        if self._needed > 0:
+            self._needed -= 1
+        return False
 
-    async def _idle(self) -> None:
-        if self._running is not None and not self._running.done():
-            await asyncio.wait([self._running])
+
+class Lanes:
+    """Finds the lane of each session of one manager, and owns the threads that they share.
+
+    Args:
+        spec: What the sessions run.
+    """
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.spec = spec
+        self.tempo = Tempo()
+        self._couriers: dict[asyncio.AbstractEventLoop, Courier] = {}
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._pool = Pool("openenv-pool")
+        self._quick = _Ring("openenv-shared", SHARED_THREADS)
+        self._crowd = _Ring("openenv-crowd", CROWD_THREADS)
+        self._one_thread: WorkerThread | None = None
+        self._own = 0
+
+    def stop(self) -> None:
+        """End the shared threads; they start anew if another session comes."""
+        self._pool.stop()
+        for ring in (self._quick, self._crowd):
+            ring.stop()
+        if self._one_thread is not None:
+            self._one_thread.stop()
+        self._couriers.clear()
+        self._start_anew()
+
+    def for_new(self) -> Lane:
+        """The lane on which a session makes its environment."""
+        courier, spec = self._courier(), self.spec
+        if spec.plan is not None and spec.plan.is_async:
+            return LoopLane(self._pool, courier)
+        if spec.never_blocks:
+            return InlineLane()
+        if spec.supports_any_thread:
+            return PoolLane(self._pool, courier)
+        if spec.needs_one_thread and self._one_thread is not None:
+            return ThreadLane(self._one_thread, courier, is_shared=True)
+        if spec.plan is not None and self.tempo.is_quick and not spec.needs_one_thread:
+            return ThreadLane(self._quick.next(), courier, is_shared=True)
+        return self._own_thread(courier)
+
+    def _own_thread(self, courier: Courier) -> Lane:
+        if self._own < MAX_OWN_THREADS:
+            try:
+                worker = WorkerThread(f"openenv-{self._own}")
+            except RuntimeError:  # the system allows no more
+                if not self._own:
+                    raise
+            else:
+                self._own += 1
+                return ThreadLane(worker, courier)
+        if not self._crowd:
+            logger.warning(
+                "%d sessions have a thread of their own; all further ones share %d threads, and "
+                "may have to wait for each other. If the calls of an environment may come from "
+                "any thread, declare SUPPORTS_ANY_THREAD = True",
+                self._own,
+                CROWD_THREADS,
+            )
+        return ThreadLane(self._crowd.next(), courier, is_shared=True)
+
+    def for_life(self, lane: Lane) -> Lane:
+        """The lane of a session whose environment was made on `lane`, now that its class is known
+        (a factory function does not say what it makes).
+        """
+        if not isinstance(lane, ThreadLane):
+            return lane
+        if self.spec.needs_one_thread and self._one_thread is None:
+            self._one_thread, lane.is_shared = lane.worker, True
+            self._own -= 1
+        if (self.spec.plan is not None and self.spec.plan.is_async) or self.spec.never_blocks:
+            self.release(lane)
+            return self.for_new()
+        return lane
+
+    def release(self, lane: Lane) -> None:
+        """Take back a lane that no session uses any more."""
+        if isinstance(lane, ThreadLane) and not lane.is_shared:
+            self._own -= 1
+            lane.worker.stop()
+
+    def note(self, lane: Lane, seconds: float, *, is_construction: bool = False) -> None:
+        """Take the length of a call into account.
+
+        That of a construction counts only where others had to wait for it: the first one may
+        import half the world.
+        """
+        is_shared = isinstance(lane, ThreadLane) and lane.is_shared
+        if is_construction and not is_shared:
+            return
+        if self.tempo.note(seconds) and is_shared:
+            cls = self.spec.environment_class
+            logger.warning(
+                "a call of %s took %.0f ms on a thread that it shares with others, since all "
+                "had been quick so far; from now on each new session gets a thread of its own. If "
+                "its calls may come from any thread, declare SUPPORTS_ANY_THREAD = True on it: "
+                "then nobody waits for a slow one",
+                cls.__name__ if cls is not None else self.spec.name,
+                seconds * 1000,
+            )
+
+    def _courier(self) -> Courier:
+        loop = asyncio.get_running_loop()
+        courier = self._couriers.get(loop)
+        if courier is None:
+            courier = self._couriers[loop] = Courier(loop)
+        return courier
 
 
-def _bind(function: Callable[..., Any], keywords: dict[str, Any]) -> Callable[..., Any]:
-    if not keywords:
-        return function
-    return lambda *arguments: function(*arguments, **keywords)
+class _Ring:
+    """A number of threads that take turns in taking up sessions."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self._name, self._size = name, size
+        self._workers: list[WorkerThread] = []
+        self._turn = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._workers)
+
+    def next(self) -> WorkerThread:
+        if len(self._workers) < self._size:
+            try:
+                self._workers.append(WorkerThread(f"{self._name}-{len(self._workers)}"))
+            except RuntimeError:  # the system allows no more
+                if not self._workers:
+                    raise
+        self._turn += 1
+        return self._workers[self._turn % len(self._workers)]
+
+    def stop(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        self._workers.clear()

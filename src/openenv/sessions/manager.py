@@ -19,7 +19,7 @@ from openenv.errors import (
     SessionCreationError,
     SessionNotFoundError,
 )
-from openenv.sessions.lane import WorkerThread
+from openenv.sessions.lane import Lanes
 from openenv.sessions.session import Session, SessionInfo, SessionPhase
 from openenv.sessions.spec import EnvironmentSpec
 
@@ -113,7 +113,7 @@ class SessionManager:
         self._cleanups: set[asyncio.Task[Any]] = set()
         self._waiting: list[asyncio.Future[None]] = []
         self._reaper: asyncio.Task[None] | None = None
-        self._one_thread: WorkerThread | None = None
+        self._lanes = Lanes(spec)
         if config is not None and config.max_concurrent_envs > 1:
             self._check_concurrency(config.max_concurrent_envs)
 
@@ -129,7 +129,7 @@ class SessionManager:
         failure: list[Exception] = []
 
         async def probe() -> None:
-            session = Session(self.spec, shared_worker=self._shared_worker)
+            session = Session(self.spec)
             try:
                 await session.open()
                 await session.close()
@@ -213,14 +213,12 @@ class SessionManager:
             await self._make_room()
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
-        session = Session(self.spec, shared_worker=self._shared_worker, is_throwaway=throwaway)
+        session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway)
         self._sessions[session.id] = session
-        opening = asyncio.create_task(session.open())
         try:
-            await asyncio.shield(opening)
+            await session.open()
         except asyncio.CancelledError:
-            opening.add_done_callback(_notice)  # nobody else learns what it raises
-            self._keep(asyncio.create_task(self._close(session)))
+            self.keep(asyncio.create_task(self._close(session)))
             raise
         except Exception as error:
             self._forget(session)
@@ -294,7 +292,7 @@ class SessionManager:
     def _end(self, session: Session) -> asyncio.Task[None]:
         self._provisional.pop(session.id, None)
         cleanup = asyncio.create_task(self._close(session))
-        self._keep(cleanup)
+        self.keep(cleanup)
         return cleanup
 
     async def _close(self, session: Session) -> None:
@@ -308,7 +306,8 @@ class SessionManager:
         self._provisional.pop(session.id, None)
         self._tell()
 
-    def _keep(self, task: asyncio.Task[Any]) -> None:
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold a task until it ends; shutting down waits for it."""
         self._cleanups.add(task)
         task.add_done_callback(self._cleanups.discard)
 
@@ -324,7 +323,7 @@ class SessionManager:
             self._reaper.cancel()
             self._reaper = None
         for session in list(self._sessions.values()):
-            self._keep(asyncio.create_task(self._close(session)))
+            self.keep(asyncio.create_task(self._close(session)))
         if self._cleanups:
             _, late = await asyncio.wait(set(self._cleanups), timeout=grace_s)
             for task in late:
@@ -336,9 +335,7 @@ class SessionManager:
                 grace_s,
                 ", ".join(self._sessions),
             )
-        if self._one_thread is not None:
-            self._one_thread.stop()
-            self._one_thread = None
+        self._lanes.stop()
         self.closing = False
 
     # ------------------------------------------------------------------ idling
@@ -353,7 +350,7 @@ class SessionManager:
     async def _reap_forever(self, timeout_s: float) -> None:
         while self._sessions:
             await asyncio.sleep(min(timeout_s / 4, 60.0))
-            self._keep(asyncio.create_task(self.reap(timeout_s)))
+            self.keep(asyncio.create_task(self.reap(timeout_s)))
 
     async def reap(self, timeout_s: float) -> list[str]:
         """Close sessions without a socket that idled longer than `timeout_s`; return their ids.
@@ -373,13 +370,3 @@ class SessionManager:
             logger.info("closing session %s: idle for over %g s", session.id, timeout_s)
         await asyncio.gather(*(self.close(session.id) for session in idle))
         return [session.id for session in idle]
-
-    def _shared_worker(self, offered: WorkerThread | None) -> WorkerThread:
-        if self._one_thread is None:
-            self._one_thread = offered or WorkerThread("openenv-shared")
-        return self._one_thread
-
-
-def _notice(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -1,7 +1,7 @@
 """One session: one environment, one caller of it, and everything that is done around a call.
 
-`Session` is the only code that calls an environment's `reset`, `step`, `state` and `close`.
-Every transport ends in `Session.handle`.
+Every transport ends in `Session.submit`, or in `Session.handle`, which awaits it. The environment
+itself is called by the session's `Host`, on the session's lane.
 """
 
 from __future__ import annotations
@@ -10,53 +10,42 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Coroutine
 from enum import Enum, auto
+from types import CoroutineType
 from typing import Any
 
 from pydantic import BaseModel
 
-from openenv.errors import EnvironmentFactoryError, OpenEnvError, SessionClosedError
-from openenv.protocol.messages import StateReply, Transition
-from openenv.sessions.lane import Lane, LoopLane, ThreadLane, WorkerThread
-from openenv.sessions.spec import CallPlan, EnvironmentSpec, Method, factory_name, normalise
+from openenv.errors import (
+    EnvironmentFactoryError,
+    InvalidActionError,
+    InvalidArgumentError,
+    OpenEnvError,
+    SessionClosedError,
+)
+from openenv.sessions.host import Call, Close, Command, Encode, GetState, Host, Reset, Step
+from openenv.sessions.lane import Lane, Lanes, Tempo, ThreadLane
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.sessions.threads import contain
 from openenv.types import EnvironmentMetadata
 
-__all__ = ["Call", "GetState", "Reset", "Session", "SessionInfo", "Step"]
+__all__ = [
+    "Call",
+    "Command",
+    "GetState",
+    "Reset",
+    "Session",
+    "SessionInfo",
+    "SessionPhase",
+    "Step",
+    "Work",
+]
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class Reset:
-    """Begin an episode with these arguments."""
-
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Step:
-    """Carry out an action (still data, or already a model) with these further arguments."""
-
-    action: Any
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class GetState:
-    """Read the state."""
-
-
-@dataclass(slots=True)
-class Call:
-    """Call any other public method of the environment, such as `get_metadata`."""
-
-    method: str
-    arguments: tuple[Any, ...] = ()
-
-
-Command = Reset | Step | GetState | Call
+Done = Callable[[Any, BaseException | None], None]
 
 
 class SessionPhase(Enum):
@@ -78,22 +67,115 @@ class SessionInfo(BaseModel):
     environment_type: str
 
 
+class Work:
+    """A command for a session, until it is answered.
+
+    Args:
+        session: Who is to do it.
+        command: What to do.
+        done: Called on the event loop with the reply and the error, one of them None; it may be
+            called before `Session.serve` returns.
+        encode: Turns the reply into what `done` gets, where the environment lives.
+        strict: Refuse an argument that the environment does not take. Otherwise it is left out,
+            and named in the transition's `ignored`.
+
+    It is made where the environment lives (`make`) and answered on the event loop (`tell`).
+    """
+
+    __slots__ = (
+        "command",
+        "done",
+        "encode",
+        "error",
+        "is_cancelled",
+        "is_light",
+        "result",
+        "seconds",
+        "session",
+        "strict",
+        "task",
+    )
+
+    def __init__(
+        self, session: Session, command: Command, done: Done, encode: Encode | None, strict: bool
+    ) -> None:
+        self.session = session
+        self.command = command
+        self.done = done
+        self.encode = encode
+        self.strict = strict
+        self.is_light = self.is_cancelled = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.seconds = 0.0
+        self.task: asyncio.Task[Any] | None = None
+
+    def make(self) -> None:
+        host = self.session._host
+        assert host is not None
+        began = time.perf_counter()
+        try:
+            self.result = host.context.run(host.serve, self.command, self.encode, self.strict)
+        except BaseException as error:
+            self.error = contain(error)
+        self.seconds = time.perf_counter() - began
+
+    def tell(self) -> None:
+        self.session._made(self)
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more. A coroutine is cancelled; a call on a thread goes on."""
+        self.is_cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+class _Construction:
+    """The making of an environment."""
+
+    is_light = False
+
+    def __init__(self, host: Host, lane: Lane, made: Callable[[_Construction], None]) -> None:
+        self.host = host
+        self.lane = lane
+        self.coroutine: Coroutine[Any, Any, None] | None = None
+        self.error: BaseException | None = None
+        self.seconds = 0.0
+        self._made = made
+
+    def make(self) -> None:
+        began = time.perf_counter()
+        try:
+            self.coroutine = self.host.construct()
+        except EnvironmentFactoryError as error:
+            self.error = error
+        self.seconds = time.perf_counter() - began
+
+    def tell(self) -> None:
+        if self.coroutine is None:
+            self._made(self)
+        else:
+            task = self.host.begin(asyncio.get_running_loop(), self.coroutine)
+            task.add_done_callback(self._awaited)
+
+    def _awaited(self, task: asyncio.Task[None]) -> None:
+        self.error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._made(self)
+
+
 class Session:
     """An environment instance with an identity, an order of calls and a place to run.
 
+    It is used from one event loop.
+
     Args:
         spec: What to make and how to call it.
-        shared_worker: Gives the thread that all instances share, where the class asks for one.
-            It may be offered one, which it takes if there is none yet.
+        lanes: Finds the place; by default the session has threads of its own.
         is_throwaway: It serves one request and takes no slot.
     """
 
     def __init__(
-        self,
-        spec: EnvironmentSpec,
-        *,
-        shared_worker: Callable[[WorkerThread | None], WorkerThread] | None = None,
-        is_throwaway: bool = False,
+        self, spec: EnvironmentSpec, *, lanes: Lanes | None = None, is_throwaway: bool = False
     ) -> None:
         self.id = str(uuid.uuid4())
         self.is_throwaway = is_throwaway
@@ -103,14 +185,16 @@ class Session:
         self._born = self.last_activity = time.monotonic()
         self.step_count = 0
         self.attachments = 0
-        self.close_error: Exception | None = None
-        self._shared_worker = shared_worker
-        self._environment: Any = None
-        self._plan: CallPlan | None = None
+        self.close_error: BaseException | None = None
+        self._lanes = lanes or Lanes(spec)
+        self._owns_lanes = lanes is None
         self._lane: Lane | None = None
-        self._turn = asyncio.Lock()
-        self._closing: asyncio.Task[None] | None = None
-        self._busy = 0
+        self._host: Host | None = None
+        self._tempo: Tempo | None = None
+        self._running: Work | None = None
+        self._waiting: deque[Work] | None = None  # an empty one takes more than all the rest
+        self._opening: asyncio.Future[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
 
     # ------------------------------------------------------------------ life
 
@@ -121,82 +205,90 @@ class Session:
             EnvironmentFactoryError: The factory raised; the cause is chained.
             SessionClosedError: The session was closed before its turn came.
         """
-        async with self._turn:
-            if self.phase is not SessionPhase.OPENING:
-                raise SessionClosedError(self.id)
-            await self._construct()
-            self.last_activity = time.monotonic()  # it may have taken longer than one may idle
-            if self.phase is SessionPhase.OPENING:
-                self.phase = SessionPhase.OPEN
+        await asyncio.shield(self.start())
 
-    async def _construct(self) -> None:
-        lane = self._choose_lane()
-        try:
-            self._environment = await lane.run(self.spec.factory)
-            self._plan = self.spec.adopt(self._environment)
-        except BaseException as error:
-            lane.release()
-            if not isinstance(error, Exception):
-                raise
-            name = factory_name(self.spec.factory)
-            logger.error("environment factory %r failed", name, exc_info=error)
-            raise EnvironmentFactoryError(name) from error
-        self._lane = self._reconsidered(lane, self._plan)
+    def start(self) -> asyncio.Future[None]:
+        """Begin to construct the environment; the future has what `open` raises."""
+        loop = asyncio.get_running_loop()
+        self._opening = loop.create_future()
+        self._opening.add_done_callback(_notice)
+        if self.phase is SessionPhase.OPENING:
+            lane = self._lanes.for_new()
+            lane.submit(_Construction(Host(self.spec), lane, self._constructed))
+        else:
+            self._opening.set_exception(SessionClosedError(self.id))
+        return self._opening
 
-    def _choose_lane(self) -> Lane:
-        plan = self.spec.plan
-        if plan is not None and plan.is_async:
-            return LoopLane()
-        if self.spec.needs_one_thread and self._shared_worker is not None:
-            return ThreadLane(self._shared_worker(None), shared=True)
-        return ThreadLane(WorkerThread(f"openenv-{self.id[:8]}"))
-
-    def _reconsidered(self, lane: Lane, plan: CallPlan) -> Lane:
-        """Find the lane again, now that the class is known: the factory may not have said it."""
-        if not isinstance(lane, ThreadLane):
-            return lane
-        if plan.is_async:
-            lane.release()
-            return LoopLane()
-        if self.spec.needs_one_thread and self._shared_worker is not None:
-            lane.shared = self._shared_worker(lane.worker) is lane.worker
-        return lane
+    def _constructed(self, made: _Construction) -> None:
+        assert self._opening is not None
+        lane = made.lane
+        if made.error is None:
+            self._lane, self._host = self._lanes.for_life(lane), made.host
+            self._tempo = self._lanes.tempo if isinstance(self._lane, ThreadLane) else None
+            self._lanes.note(lane, made.seconds, is_construction=True)
+        else:
+            self._lanes.release(lane)
+            logger.error("%s", made.error, exc_info=made.error.__cause__)
+        self.last_activity = time.monotonic()  # it may have taken longer than one may idle
+        if self.phase is SessionPhase.OPENING and made.error is None:
+            self.phase = SessionPhase.OPEN
+        _settle(self._opening, None, made.error)
+        if self.phase is SessionPhase.CLOSING:
+            self._end()
+        elif self._waiting:
+            self._next()
 
     async def close(self) -> None:
         """Close the environment, after the call that is running. Safe to repeat.
 
         An exception from the environment's `close` is logged: there is nobody to handle it.
         """
-        if self._closing is None:
-            self.phase = SessionPhase.CLOSING
-            self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)
+        await asyncio.shield(self.stop())
 
-    async def _close(self) -> None:
-        async with self._turn:
-            if self._environment is not None and self._plan is not None and self._lane is not None:
-                try:
-                    close = getattr(self._environment, self._plan.close.name, None)
-                    if close is not None:
-                        await self._lane.run(close)
-                except Exception as error:
-                    self.close_error = error
-                    logger.exception("close() of session %s failed", self.id)
-                finally:
-                    self._environment = None
-                    self._lane.release()
-            self.phase = SessionPhase.CLOSED
+    def stop(self) -> asyncio.Future[None]:
+        """Begin to close; the future is done once the environment is closed."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_future()
+            is_opening = self._opening is not None and not self._opening.done()
+            self.phase = SessionPhase.CLOSING
+            waiting, self._waiting = self._waiting or (), None
+            for work in waiting:
+                work.done(None, SessionClosedError(self.id))
+            if self._running is None and not is_opening:
+                self._end()
+        return self._closing
+
+    def _end(self) -> None:
+        if self._host is None:
+            self._ended(None, None)
+        else:
+            self._start(Work(self, Close(), self._ended, None, False))
+
+    def _ended(self, _: Any, error: BaseException | None) -> None:
+        self.close_error = error
+        if error is not None:
+            logger.error("close() of session %s failed", self.id, exc_info=error)
+        if self._lane is not None:
+            self._lanes.release(self._lane)
+        self._lane = self._host = None
+        if self._owns_lanes:
+            self._lanes.stop()
+        self.phase = SessionPhase.CLOSED
+        assert self._closing is not None
+        _settle(self._closing, None, None)
 
     # ------------------------------------------------------------------ use
 
     @property
     def is_busy(self) -> bool:
         """A call is running or waiting."""
-        return self._busy > 0
+        return self._running is not None or bool(self._waiting)
 
     def info(self) -> SessionInfo:
         """Describe the session to an operator."""
         cls = self.spec.environment_class
+        if self.is_busy:
+            self.last_activity = time.monotonic()
         return SessionInfo(
             session_id=self.id,
             created_at=self.created_at,
@@ -224,83 +316,102 @@ class Session:
             InvalidReturnError: The environment returned no observation.
             Exception: Whatever the environment raised.
         """
-        self._busy += 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        work = self.submit(command, lambda *outcome: _settle(answer, *outcome), strict=strict)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+
+    def submit(
+        self, command: Command, done: Done, *, encode: Encode | None = None, strict: bool = False
+    ) -> Work:
+        """Serve one command, as `handle` does, and call `done` when it is answered; see `Work`."""
+        work = Work(self, command, done, encode, strict)
+        self.serve(work)
+        return work
+
+    def serve(self, work: Work) -> None:
+        """Do `work` when its turn comes."""
+        if self._running is None and self.phase is SessionPhase.OPEN:
+            self._start(work)
+        elif self.phase is SessionPhase.OPEN or self.phase is SessionPhase.OPENING:
+            if self._waiting is None:
+                self._waiting = deque()
+            self._waiting.append(work)
+        else:
+            work.done(None, SessionClosedError(self.id))
+
+    def _start(self, work: Work) -> None:
+        assert self._host is not None and self._lane is not None
+        self._running = work
+        work.is_light = self._host.is_light(work.command)
+        self._lane.submit(work)
+
+    def _made(self, work: Work) -> None:
+        """Go on with work that was made; called on the event loop."""
+        if type(work.result) is CoroutineType:
+            self._await(work, work.result)
+            return
+        tempo = self._tempo
+        if tempo is not None and (tempo.is_wanted or work.seconds > tempo.QUICK_S):
+            assert self._lane is not None
+            self._lanes.note(self._lane, work.seconds)
+        self._answer(work)
+
+    def _await(self, work: Work, coroutine: Coroutine[Any, Any, Any]) -> None:
+        assert self._host is not None
+        work.task = task = self._host.begin(asyncio.get_running_loop(), coroutine)
+        if work.is_cancelled:
+            task.cancel()
+        if task.done():
+            self._awaited(work, task)
+        else:
+            task.add_done_callback(lambda task: self._awaited(work, task))
+
+    def _awaited(self, work: Work, task: asyncio.Task[Any]) -> None:
+        work.result = None
+        if task.cancelled():
+            work.error = asyncio.CancelledError()
+        else:
+            work.error = task.exception()
+            if work.error is None:
+                work.result = task.result()
+        self._answer(work)
+
+    def _answer(self, work: Work) -> None:
+        error, command = work.error, work.command
+        if error is not None:
+            self._log(work)
+        if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
+            if type(command) is Step:
+                self.step_count += 1
+            elif type(command) is Reset:
+                self.step_count = 0
+        self._running = None
         self.last_activity = time.monotonic()
-        try:
-            async with self._turn:
-                return await self._serve(command, strict)
-        finally:
-            self._busy -= 1
-            self.last_activity = time.monotonic()
+        if self.phase is SessionPhase.CLOSING and not isinstance(command, Close):
+            self._end()
+        elif self._waiting:
+            self._next()
+        work.done(work.result, error)
 
-    async def _serve(self, command: Command, strict: bool) -> Any:
-        if self.phase is not SessionPhase.OPEN:
-            raise SessionClosedError(self.id)
-        try:
-            if isinstance(command, Step):
-                return await self._step(command, strict)
-            if isinstance(command, Reset):
-                return await self._reset(command, strict)
-            if isinstance(command, GetState):
-                return StateReply(await self._read_state())
-            return await self._call(command)
-        except OpenEnvError:
-            raise
-        except Exception as error:
-            logger.warning(
-                "session %s: %s failed", self.id, type(command).__name__.lower(), exc_info=error
-            )
-            raise
+    def _log(self, work: Work) -> None:
+        if work.is_cancelled or isinstance(work.error, OpenEnvError):
+            return
+        if not isinstance(work.command, Close):  # whose error is logged where it ends
+            name = type(work.command).__name__.lower()
+            logger.warning("session %s: %s failed", self.id, name, exc_info=work.error)
 
-    async def _reset(self, command: Reset, strict: bool) -> Transition:
-        plan, lane = self._ready()
-        passed, ignored = plan.reset.split(command.arguments, strict=strict)
-        self._report(plan.reset, ignored)
-        self.step_count = 0
-        value = await lane.run(getattr(self._environment, plan.reset.name), **passed)
-        return normalise(value, plan.reset.name, ignored)
-
-    async def _step(self, command: Step, strict: bool) -> Transition:
-        plan, lane = self._ready()
-        action = self.spec.decode_action(command.action)
-        passed, ignored = plan.step.split(command.arguments, strict=strict)
-        self._report(plan.step, ignored)
-        self.step_count += 1
-        value = await lane.run(getattr(self._environment, plan.step.name), action, **passed)
-        return normalise(value, plan.step.name, ignored)
-
-    async def _read_state(self) -> Any:
-        _, lane = self._ready()
-        return await lane.peek(self._state_now)
-
-    def _state_now(self) -> Any:
-        state = getattr(self._environment, "state")  # noqa: B009 - a duck-typed environment
-        if callable(state) and not isinstance(state, BaseModel):
-            state = state()
-        return state
-
-    async def _call(self, command: Call) -> Any:
-        _, lane = self._ready()
-        method = getattr(self._environment, command.method, None)
-        if method is None:
-            raise NotImplementedError(command.method)
-        return await lane.run(method, *command.arguments)
-
-    def _ready(self) -> tuple[CallPlan, Lane]:
-        assert self._plan is not None and self._lane is not None
-        return self._plan, self._lane
-
-    def _report(self, method: Method, ignored: tuple[str, ...]) -> None:
-        cls = type(self._environment)
-        for name in (name[:100] for name in ignored):
-            if (cls, method.name, name) not in _REPORTED and len(_REPORTED) < MAX_REPORTED:
-                _REPORTED.add((cls, method.name, name))
-                logger.warning(
-                    "%s.%s does not take %r; it was passed and ignored (said once a class)",
-                    cls.__name__,
-                    method.name,
-                    name,
-                )
+    def _next(self) -> None:
+        """Start what has waited longest; not from here, where inline calls would pile up."""
+        while self._waiting:
+            work = self._waiting.popleft()
+            if not work.is_cancelled:
+                self._running = work
+                asyncio.get_running_loop().call_soon(self._start, work)
+                return
 
     async def metadata(self) -> EnvironmentMetadata:
         """Ask the environment to describe itself."""
@@ -308,5 +419,18 @@ class Session:
         return EnvironmentMetadata.model_validate(described, from_attributes=True)
 
 
-MAX_REPORTED = 1000  # the names come from callers, who may make up any number of them
-_REPORTED: set[tuple[type, str, str]] = set()
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, asyncio.CancelledError):
+        future.cancel()
+    else:
+        future.set_exception(error)
+
+
+def _notice(future: asyncio.Future[Any]) -> None:
+    """Whoever opened the session may have left; then nobody else asks what became of it."""
+    if not future.cancelled():
+        future.exception()

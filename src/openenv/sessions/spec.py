@@ -22,10 +22,17 @@ from openenv.errors import (
     InvalidArgumentError,
     InvalidReturnError,
 )
-from openenv.mcp.types import chosen_action
+from openenv.mcp.types import TOOL_ACTIONS, chosen_action
 from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
-from openenv.types import Action, Observation, State, StepResult, declares_truncated
+from openenv.types import (
+    Action,
+    Observation,
+    State,
+    StepResult,
+    declares_truncated,
+    is_observation,
+)
 
 __all__ = ["CallPlan", "EnvironmentSpec", "Method", "normalise"]
 
@@ -130,11 +137,14 @@ def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transit
     Raises:
         InvalidReturnError: It is neither an Observation nor a StepResult.
     """
-    if isinstance(value, Observation):
-        reward = None if value.reward is None else _number(value.reward)
+    if is_observation(type(value)):
+        reward = value.reward
+        if reward is not None and type(reward) is not float:
+            reward = _number(reward)
         truncated = value.truncated and not declares_truncated(type(value))
-        done = value.done or truncated
-        return Transition(value, reward, done, truncated, value.metadata, ignored=ignored)
+        return Transition(
+            value, reward, value.done or truncated, truncated, value.metadata, None, ignored
+        )
     if isinstance(value, StepResult):
         return _from_result(value, ignored)
     hint = "" if value is not None else f" (is a `return` missing at the end of {method}?)"
@@ -189,6 +199,8 @@ class EnvironmentSpec:
     name: str = ""
     environment_class: type | None = field(default=None, init=False)
     _actions: TypeAdapter[Any] = field(init=False, repr=False)
+    _validate_action: Callable[[Any], Any] = field(init=False, repr=False)
+    _chooses_action: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not callable(self.factory):
@@ -199,6 +211,8 @@ class EnvironmentSpec:
         self.name = self.name or factory_name(self.factory)
         self.environment_class = class_made_by(self.factory)
         self._actions = TypeAdapter(self.action_cls)
+        self._validate_action = self._actions.validator.validate_python
+        self._chooses_action = self.action_cls in (Action, *TOOL_ACTIONS.values())
 
     @classmethod
     def of(
@@ -254,6 +268,16 @@ class EnvironmentSpec:
         return bool(getattr(self.environment_class, "SUPPORTS_CONCURRENT_SESSIONS", False))
 
     @property
+    def never_blocks(self) -> bool:
+        """Its calls may be made on the event loop."""
+        return bool(getattr(self.environment_class, "NEVER_BLOCKS", False))
+
+    @property
+    def supports_any_thread(self) -> bool:
+        """The calls of one instance may come from any thread."""
+        return bool(getattr(self.environment_class, "SUPPORTS_ANY_THREAD", False))
+
+    @property
     def needs_one_thread(self) -> bool:
         """All instances must share one thread."""
         return bool(getattr(self.environment_class, "REQUIRES_SINGLE_THREAD_EXECUTOR", False))
@@ -264,13 +288,15 @@ class EnvironmentSpec:
         Raises:
             InvalidActionError: The action model refuses them; `errors` says why.
         """
-        if isinstance(data, Action):
-            return data
         try:
+            if type(data) is dict and not self._chooses_action:
+                return self._validate_action(data)
+            if isinstance(data, Action):
+                return data
             chosen = chosen_action(self.action_cls, data)
             if chosen is not self.action_cls:
                 return chosen.model_validate(data)
-            return self._actions.validate_python(data)
+            return self._validate_action(data)
         except ValidationError as error:
             raise InvalidActionError(error_list(error)) from None
 

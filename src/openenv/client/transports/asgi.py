@@ -73,10 +73,10 @@ class ASGITransport:
             "extensions": {},
         }
 
-    async def send(self, frame: str) -> None:
+    async def send(self, frame: bytes) -> None:
         if self._running is None or self._running.done():
             raise TransportClosed("the application has ended the connection")
-        self._to_app.put_nowait({"type": "websocket.receive", "text": frame})
+        self._to_app.put_nowait({"type": "websocket.receive", "text": frame.decode()})
 
     async def receive(self) -> str | bytes:
         message = await self._from_app.get()

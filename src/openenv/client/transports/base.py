@@ -26,7 +26,7 @@ class Transport(Protocol):
         """
         ...
 
-    async def send(self, frame: str) -> None:
+    async def send(self, frame: bytes) -> None:
         """Send one frame.
 
         Raises:

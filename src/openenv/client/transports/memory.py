@@ -3,71 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from openenv.client.transports.base import TransportClosed
+from openenv.sessions.conversation import Conversation
 from openenv.sessions.manager import SessionManager
-from openenv.sessions.pump import ChannelClosed, serve
 
 __all__ = ["MemoryTransport"]
-
-T = TypeVar("T")
-
-
-class _Pipe(Generic[T]):
-    """A one-way stream that ends."""
-
-    def __init__(self) -> None:
-        self._items: asyncio.Queue[T | None] = asyncio.Queue()
-        self._ended = False
-
-    def put(self, item: T) -> bool:
-        if not self._ended:
-            self._items.put_nowait(item)
-        return not self._ended
-
-    def end(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._items.put_nowait(None)
-
-    async def get(self) -> T | None:
-        item = await self._items.get()
-        if item is None:
-            self._items.put_nowait(None)
-        return item
-
-    def has_item(self) -> bool:
-        return not self._items.empty()
-
-
-class _ServerEnd:
-    """What the pump sees."""
-
-    def __init__(self, inbound: _Pipe[str], outbound: _Pipe[str]) -> None:
-        self._inbound, self._outbound = inbound, outbound
-
-    async def receive(self) -> str | bytes:
-        frame = await self._inbound.get()
-        if frame is None:
-            raise ChannelClosed
-        return frame
-
-    async def send(self, frame: str) -> None:
-        if not self._outbound.put(frame):
-            raise ChannelClosed
-
-    async def close(self, code: int) -> None:
-        self._outbound.end()
 
 
 class MemoryTransport:
     """A connection to a `SessionManager` in this process.
 
     The manager belongs to its connections: the last one that ends closes it, and with it the
-    thread that its environments may share. A later one opens it again.
+    threads that its environments may share. A later one opens it again.
     """
 
     _users: ClassVar[WeakKeyDictionary[SessionManager, int]] = WeakKeyDictionary()
@@ -77,9 +27,11 @@ class MemoryTransport:
 
     def __init__(self, manager: SessionManager) -> None:
         self._manager = manager
-        self._to_server: _Pipe[str] = _Pipe()
-        self._to_client: _Pipe[str] = _Pipe()
-        self._serving: asyncio.Task[None] | None = None
+        self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._conversation: Conversation | None = None
+        self._may_send = asyncio.Event()
+        self._may_send.set()
+        self._is_closed = False
 
     def __str__(self) -> str:
         return "an environment in this process"
@@ -89,38 +41,66 @@ class MemoryTransport:
         if ending is not None and ending.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([ending])
         self._users[self._manager] = self._users.get(self._manager, 0) + 1
-        self._serving = asyncio.create_task(self._serve())
-        self._serving.add_done_callback(lambda _: self._to_client.end())
+        self._conversation = Conversation(self._manager, _ServerEnd(self))
+        self._conversation.ended.add_done_callback(lambda _: self._end())
 
-    async def _serve(self) -> None:
-        try:
-            await serve(_ServerEnd(self._to_server, self._to_client), self._manager)
-        finally:
-            self._users[self._manager] -= 1
-            if self._users[self._manager] == 0:
-                self._endings[self._manager] = ending = asyncio.ensure_future(
-                    self._manager.aclose()
-                )
-                await asyncio.shield(ending)
+    def _end(self) -> None:
+        self._shut()
+        self._users[self._manager] -= 1
+        if self._users[self._manager] == 0:
+            self._endings[self._manager] = asyncio.ensure_future(self._manager.aclose())
 
-    async def send(self, frame: str) -> None:
-        if self._serving is None or self._serving.done() or not self._to_server.put(frame):
+    def _shut(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._frames.put_nowait(None)
+            self._may_send.set()
+
+    async def send(self, frame: bytes) -> None:
+        await self._may_send.wait()
+        if self._conversation is None or self._is_closed:
             raise TransportClosed("the session is closed")
+        self._conversation.receive(frame.decode())
 
     async def receive(self) -> str | bytes:
-        frame = await self._to_client.get()
+        frame = await self._frames.get()
         if frame is None:
+            self._frames.put_nowait(None)
             raise TransportClosed("the session is closed", 1000)
         return frame
 
     def has_frame(self) -> bool:
-        return self._to_client.has_item()
+        return not self._frames.empty()
 
     async def close(self) -> None:
-        self._to_server.end()
-        if self._serving is not None:
-            with contextlib.suppress(ChannelClosed):
-                await asyncio.shield(self._serving)
+        self._shut()
+        if self._conversation is not None:
+            self._conversation.lose()
+            await asyncio.wait([self._conversation.ended])
+            if (ending := self._endings.get(self._manager)) is not None:
+                await asyncio.shield(ending)
 
     def abort(self) -> None:
-        self._to_server.end()
+        self._shut()
+        if self._conversation is not None:
+            self._conversation.lose()
+
+
+class _ServerEnd:
+    """What the conversation sees."""
+
+    def __init__(self, client: MemoryTransport) -> None:
+        self._client = client
+
+    def send(self, frame: bytes) -> None:
+        if not self._client._is_closed:
+            self._client._frames.put_nowait(frame)
+
+    def close(self, code: int) -> None:
+        self._client._shut()
+
+    def pause(self) -> None:
+        self._client._may_send.clear()
+
+    def resume(self) -> None:
+        self._client._may_send.set()

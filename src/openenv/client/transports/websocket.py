@@ -89,11 +89,11 @@ class WebSocketTransport:
         ) as error:
             raise ConnectError(f"Failed to connect to {self._url}: {_words(error)}") from error
 
-    async def send(self, frame: str) -> None:
+    async def send(self, frame: bytes) -> None:
         from websockets.exceptions import ConnectionClosed
 
         try:
-            await self._open_socket().send(frame)
+            await self._open_socket().send(frame, text=True)
         except ConnectionClosed as error:
             raise _closed(error) from error
 

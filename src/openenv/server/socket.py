@@ -1,0 +1,330 @@
+"""WebSockets at the socket: a connection that an application of ours accepts leaves ASGI.
+
+uvicorn hands the upgrade of a connection to a protocol class. Ours is uvicorn's own, which runs
+the application as ever, with its middleware and routes; but it offers the application, as an
+extension of the ASGI scope, to take the socket over. The endpoint of `/ws` does: from then on
+`picows` (a WebSocket implementation in Cython) parses frames and hands them straight to the
+conversation. An ASGI message costs more than a quick step.
+
+The class is chosen by `openenv.server.run`, or by the application itself when a plain
+``uvicorn module:app`` starts it. Under any other server frames go through ASGI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from picows import WSAutoPingStrategy, WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from picows.common import WSProtocolError
+from picows.picows import WSProtocol  # type: ignore[attr-defined]
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from openenv.server.websocket import SOCKET_EXTENSION
+from openenv.sessions.conversation import Conversation
+
+__all__ = ["SocketProtocol", "use_at"]
+
+READ_BUFFER_BYTES = 4096  # at first; it grows with the frames
+CLOSE_TIMEOUT_S = 10.0
+
+logger = logging.getLogger(__name__)
+# An adapter, since picows makes a logger of its own for every connection out of a plain one.
+_picows_logger = logging.LoggerAdapter(logging.getLogger("openenv.server.picows"), {})
+logging.getLogger("openenv.server.picows").setLevel(logging.WARNING)
+
+MakeConversation = Callable[["SocketChannel"], Conversation]
+
+
+class SocketChannel(WSListener):
+    """A connection: picows tells it of frames, and the conversation sends by it."""
+
+    def __init__(
+        self,
+        make_conversation: MakeConversation,
+        connections: set[Any],
+        keepalive: Keepalive,
+        max_bytes: int,
+    ) -> None:
+        self._make_conversation = make_conversation
+        self._connections = connections
+        self._keepalive = keepalive
+        self._max_bytes = max_bytes
+        self._transport: WSTransport | None = None
+        self._conversation: Conversation | None = None
+        self._fragments: list[bytes] | None = None
+        self._fragments_type = WSMsgType.TEXT
+        self._is_paused = self._is_clogged = False
+        self.is_alive = True  # since it was last looked after
+        self.silent_since: float | None = None
+
+    # ------------------------------------------------------------------ what picows calls
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+        self._connections.add(self)
+        self._keepalive.channels.add(self)
+        self._conversation = self._make_conversation(self)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        self.is_alive = True
+        kind = frame.msg_type
+        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+            raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "reserved bits are set")
+        if not frame.fin or kind == WSMsgType.CONTINUATION:
+            self._fragment(frame)
+        elif kind == WSMsgType.TEXT or kind == WSMsgType.BINARY:
+            if self._fragments is not None:
+                raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "a message within a message")
+            self._deliver(kind, frame)
+        elif kind == WSMsgType.CLOSE:
+            self._close_came(transport, frame)
+
+    def _deliver(self, kind: WSMsgType, frame: WSFrame) -> None:
+        assert self._conversation is not None
+        if kind == WSMsgType.BINARY:
+            self._conversation.receive(frame.get_payload_as_bytes())
+            return
+        try:
+            text = frame.get_payload_as_utf8_text()
+        except UnicodeDecodeError:
+            raise _not_text() from None
+        self._conversation.receive(text)
+
+    def _fragment(self, frame: WSFrame) -> None:
+        assert self._conversation is not None
+        is_first = frame.msg_type != WSMsgType.CONTINUATION
+        if is_first is (self._fragments is not None):
+            raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "fragments are out of order")
+        if self._fragments is None:
+            self._fragments, self._fragments_type = [], frame.msg_type
+        self._fragments.append(frame.get_payload_as_bytes())
+        if sum(map(len, self._fragments)) > self._max_bytes:
+            raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {self._max_bytes} bytes")
+        if frame.fin:
+            whole, self._fragments = b"".join(self._fragments), None
+            if self._fragments_type == WSMsgType.BINARY:
+                self._conversation.receive(whole)
+                return
+            try:
+                text = whole.decode()
+            except UnicodeDecodeError:
+                raise _not_text() from None
+            self._conversation.receive(text)
+
+    def _close_came(self, transport: WSTransport, frame: WSFrame) -> None:
+        if not transport.is_close_frame_sent:
+            code = frame.get_close_code()
+            transport.send_close(WSCloseCode.OK if code == WSCloseCode.NO_INFO else code)
+        transport.disconnect()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._keepalive.channels.discard(self)
+        self._connections.discard(self)
+        if self._conversation is not None:
+            self._conversation.lose()
+
+    def pause_writing(self) -> None:
+        """The client does not read: listen to it again when it has."""
+        self._is_clogged = True
+        self._listen_or_not()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._is_clogged = False
+        self._listen_or_not()
+
+    # ------------------------------------------------------------------ what a conversation calls
+
+    def send(self, frame: bytes) -> None:
+        assert self._transport is not None
+        self._transport.send(WSMsgType.TEXT, frame)
+
+    def close(self, code: int) -> None:
+        transport = self._transport
+        assert transport is not None
+        if transport.is_close_frame_sent or transport.is_disconnected:
+            return
+        transport.send_close(WSCloseCode(code))
+        asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, transport.disconnect)
+
+    def pause(self) -> None:
+        self._is_paused = True
+        self._listen_or_not()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self._listen_or_not()
+
+    def _listen_or_not(self) -> None:
+        assert self._transport is not None
+        socket = self._transport.underlying_transport
+        if socket.is_closing():
+            return
+        if self._is_paused or self._is_clogged:
+            socket.pause_reading()
+        else:
+            socket.resume_reading()
+
+    # ------------------------------------------------------------------ what the server calls
+
+    def ping(self) -> None:
+        """Ask whether the client is there."""
+        assert self._transport is not None
+        self._transport.send_ping()
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        assert self._transport is not None
+        self._transport.disconnect(graceful=False)
+
+    def shutdown(self) -> None:
+        """The server stops; called by uvicorn."""
+        assert self._transport is not None
+        if self._conversation is not None:
+            self._conversation.lose()
+        if not self._transport.is_close_frame_sent:
+            self._transport.send_close(WSCloseCode.SERVICE_RESTART)
+        self._transport.disconnect()
+
+
+def _not_text() -> WSProtocolError:
+    return WSProtocolError(WSCloseCode.INVALID_TEXT, "this is no UTF-8")
+
+
+class Keepalive:
+    """Pings the clients of one server that have been silent, and cuts those that stay so.
+
+    Args:
+        loop: The server's event loop.
+        interval_s: How long a client may be silent before it is pinged; None pings nobody.
+        timeout_s: How long one that is pinged may stay silent; None is for ever.
+    """
+
+    CHANNELS_A_TICK = 256
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, interval_s: float | None, timeout_s: float | None
+    ) -> None:
+        self.channels: set[SocketChannel] = set()
+        self._loop = loop
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        if interval_s:
+            loop.call_later(interval_s, self._round)
+
+    def _round(self) -> None:
+        assert self._interval_s is not None
+        self._go_on(list(self.channels))
+        self._loop.call_later(self._interval_s, self._round)
+
+    def _go_on(self, channels: list[SocketChannel]) -> None:
+        now = self._loop.time()
+        for channel in channels[: self.CHANNELS_A_TICK]:
+            if channel in self.channels:
+                self._look_after(channel, now)
+        if rest := channels[self.CHANNELS_A_TICK :]:
+            self._loop.call_soon(self._go_on, rest)
+
+    def _look_after(self, channel: SocketChannel, now: float) -> None:
+        if channel.is_alive:
+            channel.is_alive, channel.silent_since = False, None
+            return
+        if channel.silent_since is None:
+            channel.silent_since = now
+        elif self._timeout_s is not None and now - channel.silent_since > self._timeout_s:
+            channel.abort()
+            return
+        channel.ping()
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, whose socket the application may take over."""
+
+    def data_received(self, data: bytes) -> None:
+        if not self.handshake_initiated:
+            self._head = data  # uvicorn passes the request on as a whole
+        super().data_received(data)
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            extensions: dict[str, Any] = self.scope["extensions"]
+            extensions[SOCKET_EXTENSION] = self.take_over
+
+    def take_over(self, make_conversation: MakeConversation) -> None:
+        """Go on with picows; the application has nothing more to do with this connection."""
+        transport = self.transport
+        channel = SocketChannel(
+            make_conversation,
+            self.connections,
+            _keepalive_of(self.config, self.loop),
+            self.config.ws_max_size,
+        )
+        protocol = _picows_protocol(channel, self.config.ws_max_size)
+        self.connections.discard(self)
+        self.handshake_complete = True
+        self.transport = _Gone()  # type: ignore[assignment]
+        transport.pause_reading()  # uvloop looks at the kind of protocol when it starts to read
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        _feed(protocol, self._head)
+        if not transport.is_closing():
+            transport.resume_reading()
+
+
+class _Gone:
+    """What uvicorn's protocol has in place of the socket that was taken from it."""
+
+    def close(self) -> None:
+        pass
+
+
+def _picows_protocol(channel: SocketChannel, max_bytes: int) -> Any:
+    return WSProtocol(
+        None,  # host and path: a client's
+        None,
+        False,
+        lambda request: channel,
+        _picows_logger,
+        True,
+        None,  # handshake timeout: it has come already
+        False,  # pings: by Keepalive, without a task for every connection
+        20,
+        20,
+        WSAutoPingStrategy.PING_WHEN_IDLE,
+        True,
+        max_bytes,
+        None,
+        READ_BUFFER_BYTES,
+    )
+
+
+def _feed(protocol: Any, data: bytes) -> None:
+    while data:
+        buffer = protocol.get_buffer(-1)
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        protocol.buffer_updated(taken)
+        data = data[taken:]
+
+
+_keepalives: WeakKeyDictionary[Any, Keepalive] = WeakKeyDictionary()
+
+
+def _keepalive_of(config: Any, loop: asyncio.AbstractEventLoop) -> Keepalive:
+    keepalive = _keepalives.get(config)
+    if keepalive is None:
+        keepalive = _keepalives[config] = Keepalive(
+            loop, config.ws_ping_interval, config.ws_ping_timeout
+        )
+    return keepalive
+
+
+def use_at(config: Any) -> None:
+    """Have a uvicorn server use `SocketProtocol`, unless another class was chosen for it."""
+    if config.ws_protocol_class is WebSocketsSansIOProtocol:
+        config.ws_protocol_class = SocketProtocol

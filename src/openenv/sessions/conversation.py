@@ -1,0 +1,247 @@
+"""One client's connection to one session: frames in, `Session.submit`, frames out, in order.
+
+A conversation is driven by calls, not by tasks of its own, so that a step costs no more than
+what it does and a waiting client costs next to nothing. Whatever carries frames (a WebSocket, or
+memory) is its `Channel`. It listens while a request is served, so that a caller who goes away is
+noticed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from openenv.errors import OpenEnvError, ProtocolError, SessionCreationError
+from openenv.mcp.types import JsonRpcErrorCode, JsonRpcRequest, JsonRpcResponse
+from openenv.protocol.codecs import error_list
+from openenv.protocol.connection import ServerConnection
+from openenv.protocol.messages import MCPReply, Request
+from openenv.sessions.host import Command, GetState, Reset, Step
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.session import Session, Work
+
+__all__ = ["Channel", "Conversation"]
+
+logger = logging.getLogger(__name__)
+
+NORMAL_CLOSURE = 1000  # RFC 6455, section 7.4.1
+INTERNAL_ERROR = 1011
+QUEUED_FRAMES = 64
+LINGER_S = 5.0
+
+
+class Channel(Protocol):
+    """Carries frames to one client. What is called after the client has gone does nothing."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, or keep it until it can be sent."""
+        ...
+
+    def close(self, code: int) -> None:
+        """Close from this side, with a code of RFC 6455, once all frames are sent."""
+        ...
+
+    def pause(self) -> None:
+        """Stop listening: more has come than can be served."""
+        ...
+
+    def resume(self) -> None:
+        """Listen again."""
+        ...
+
+
+class Conversation:
+    """Serves one client until it leaves.
+
+    It gets a session of its own, which is closed when it leaves; or, with `session_id`, joins one
+    that exists, which stays. Whoever says goodbye is answered, by the closing of the channel, once
+    the environment is closed; one that takes more than `LINGER_S` seconds to close is left to the
+    manager, since a web server that shuts down waits for every client that is served.
+
+    Attributes:
+        ended: Done when the client is gone and its session closed, or left to the manager.
+    """
+
+    def __init__(
+        self, manager: SessionManager, channel: Channel, session_id: str | None = None
+    ) -> None:
+        self._manager = manager
+        self._channel = channel
+        self._session_id = session_id
+        self._connection = ServerConnection()
+        self._session: Session | None = None
+        self._work: Work | None = None
+        self._frames: deque[str | bytes] | None = None
+        self._is_paused = self._is_over = self._is_serving = False
+        self.ended = asyncio.get_running_loop().create_future()
+        self._opening: asyncio.Task[None] | None = asyncio.ensure_future(self._open())
+
+    # ------------------------------------------------------------------ coming and going
+
+    async def _open(self) -> None:
+        try:
+            session = await self._joined()
+        except asyncio.CancelledError:  # it left before it was in
+            self._end()
+            return
+        except OpenEnvError as error:
+            self._channel.send(self._connection.refuse(error))
+            self._finish(NORMAL_CLOSURE)
+            return
+        except Exception:
+            logger.exception("no session could be opened")
+            self._finish(INTERNAL_ERROR)
+            return
+        finally:
+            self._opening = None
+        self._session = session
+        session.attachments += 1
+        self._connection.accept()
+        self._serve_waiting()
+
+    async def _joined(self) -> Session:
+        if self._session_id is None:
+            return await self._manager.create()
+        session = self._manager.get(self._session_id)
+        if session.attachments:
+            raise SessionCreationError(f"session {self._session_id} already has a socket attached")
+        return session
+
+    def lose(self) -> None:
+        """Note that the client is gone. What it had asked for is not begun any more."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._connection.drop()
+        self._frames = None
+        if self._work is not None:
+            self._work.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+        elif self._session is not None:
+            self._manager.keep(asyncio.ensure_future(self._leave()))
+        else:
+            self._end()
+
+    def _finish(self, code: int) -> None:
+        """End it from this side."""
+        self._is_over = True
+        self._channel.close(code)
+        self._end()
+
+    async def _part(self) -> None:
+        """Answer a goodbye."""
+        await self._leave()
+        self._channel.close(NORMAL_CLOSURE)
+
+    async def _leave(self) -> None:
+        session = self._session
+        assert session is not None
+        session.attachments -= 1
+        if self._session_id is None:
+            closing = asyncio.ensure_future(self._manager.close(session.id))
+            await asyncio.wait({closing}, timeout=LINGER_S)
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    # ------------------------------------------------------------------ talking
+
+    def receive(self, frame: str | bytes) -> None:
+        """Take the client's next frame."""
+        if self._is_over:
+            return
+        if self._session is not None and self._work is None and not self._frames:
+            self._serve(frame)
+            return
+        if self._frames is None:
+            self._frames = deque()
+        self._frames.append(frame)
+        if len(self._frames) >= QUEUED_FRAMES and not self._is_paused:
+            self._is_paused = True
+            self._channel.pause()
+
+    def _serve_waiting(self) -> None:
+        if self._is_serving:  # an answer that came at once: the loop below goes on
+            return
+        self._is_serving = True
+        while self._frames and self._work is None and not self._is_over:
+            frame = self._frames.popleft()
+            if self._is_paused and len(self._frames) < QUEUED_FRAMES // 2:
+                self._is_paused = False
+                self._channel.resume()
+            self._serve(frame)
+        self._is_serving = False
+
+    def _serve(self, frame: str | bytes) -> None:
+        connection = self._connection
+        try:
+            request = connection.receive(frame)
+        except ProtocolError:
+            raise
+        except OpenEnvError as error:
+            self._channel.send(connection.error(None, error))
+            return
+        assert self._session is not None
+        if request.type == "close":
+            self._is_over = True
+            self._manager.keep(asyncio.ensure_future(self._part()))
+        elif request.type == "mcp":
+            self._answer_json_rpc(request)
+        else:
+            work = Work(
+                self._session, command_of(request), self._answered, connection.encode, False
+            )
+            self._work = work
+            self._session.serve(work)
+
+    def _answer_json_rpc(self, request: Request) -> None:
+        assert self._session is not None
+        try:
+            frame = self._connection.encode(MCPReply(answer_json_rpc(self._session, request.data)))
+        except Exception as error:
+            frame = self._connection.error(request, error)
+        self._channel.send(frame)
+
+    def _answered(self, frame: Any, error: BaseException | None) -> None:
+        self._work = None
+        if self._connection.is_closed:
+            return
+        self._channel.send(frame if error is None else self._connection.error(None, error))
+        if self._frames:
+            self._serve_waiting()
+
+
+def command_of(request: Request) -> Command:
+    """The command that a request asks for."""
+    if request.type == "step":
+        return Step(request.data)
+    if request.type == "reset":
+        return Reset(request.data)
+    return GetState()
+
+
+def answer_json_rpc(session: Session, data: dict[str, object]) -> JsonRpcResponse:
+    """Answer a JSON-RPC request to a session's tools. No environment has tools of that kind yet:
+    they are actions, and go through `step`.
+    """
+
+    try:
+        request = JsonRpcRequest.model_validate(data)
+    except ValidationError as error:
+        return JsonRpcResponse.error_response(
+            JsonRpcErrorCode.INVALID_REQUEST, f"Invalid request: {error_list(error)}"
+        )
+    if request.method == "openenv/session/create":
+        return JsonRpcResponse.success({"session_id": session.id}, request.id)
+    if request.method in ("tools/list", "tools/call"):
+        code, message = JsonRpcErrorCode.INTERNAL_ERROR, "Environment does not support MCP"
+    else:
+        code, message = JsonRpcErrorCode.METHOD_NOT_FOUND, f"Method not found: {request.method}"
+    return JsonRpcResponse.error_response(code, message, request_id=request.id)

@@ -1,0 +1,251 @@
+"""One environment instance, and the only code that calls it.
+
+A host lives where its environment lives: in this process, on the thread that its lane chooses, or
+in a worker process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from openenv._generics import once_per_class
+from openenv.errors import EnvironmentFactoryError
+from openenv.protocol.messages import StateReply
+from openenv.sessions.spec import CallPlan, EnvironmentSpec, Method, factory_name, normalise
+from openenv.sessions.threads import contain
+
+__all__ = ["Call", "Close", "Command", "GetState", "Host", "Reset", "Step"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Reset:
+    """Begin an episode with these arguments."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Step:
+    """Carry out an action (still data, or already a model) with these further arguments."""
+
+    action: Any
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class GetState:
+    """Read the state."""
+
+
+@dataclass(slots=True)
+class Call:
+    """Call any other public method of the environment, such as `get_metadata`."""
+
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True)
+class Close:
+    """Close the environment."""
+
+
+Command = Reset | Step | GetState | Call | Close
+Encode = Callable[[Any], Any]
+
+
+class Host:
+    """Makes one environment and serves commands to it, one at a time.
+
+    Context variables that the environment sets are its own, also where it shares its thread.
+    """
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.spec = spec
+        self.plan: CallPlan | None = None
+        self._environment: Any = None
+        self.context = contextvars.copy_context()
+
+    def construct(self) -> Coroutine[Any, Any, None] | None:
+        """Make the environment, or return a coroutine that will (where the factory is one).
+
+        Raises:
+            EnvironmentFactoryError: The factory raised; the cause is chained.
+        """
+        try:
+            made = self.context.run(self.spec.factory)
+            if is_awaitable(type(made)):
+                return self._construct_later(made)
+            self._adopt(made)
+        except BaseException as error:
+            raise EnvironmentFactoryError(factory_name(self.spec.factory)) from contain(error)
+        return None
+
+    async def _construct_later(self, awaitable: Awaitable[Any]) -> None:
+        try:
+            self._adopt(await _contained(awaitable))
+        except Exception as error:
+            raise EnvironmentFactoryError(factory_name(self.spec.factory)) from error
+
+    def _adopt(self, environment: Any) -> None:
+        self.plan = self.spec.adopt(environment)
+        self._environment = environment
+
+    def is_light(self, command: Command) -> bool:
+        """Say whether `command` may run on the event loop: an asynchronous environment's
+        coroutines, and its state.
+        """
+        plan = self.plan
+        if plan is None or not plan.is_async:
+            return False
+        if isinstance(command, Step):
+            return plan.step.is_async
+        if isinstance(command, Reset):
+            return plan.reset.is_async
+        if isinstance(command, Close):
+            return plan.close.is_async
+        if isinstance(command, Call):
+            return inspect.iscoroutinefunction(getattr(self._environment, command.method, None))
+        return True
+
+    def serve(self, command: Command, encode: Encode | None, strict: bool) -> Any:
+        """Carry out `command`; return the reply, encoded if asked to, or a coroutine that will.
+        It is called in the host's `context`.
+
+        Raises:
+            InvalidActionError: The action does not fit its model.
+            InvalidArgumentError: With `strict`, for an argument that is not taken.
+            InvalidReturnError: The environment returned no observation.
+            Exception: Whatever the environment raised.
+        """
+        assert self.plan is not None
+        ignored: tuple[str, ...] = ()
+        if isinstance(command, Step):
+            method = self.plan.step
+            action = self.spec.decode_action(command.action)
+            passed, ignored = self._split(method, command.arguments, strict)
+            value = getattr(self._environment, method.name)(action, **passed)
+        elif isinstance(command, Reset):
+            method = self.plan.reset
+            passed, ignored = self._split(method, command.arguments, strict)
+            value = getattr(self._environment, method.name)(**passed)
+        else:
+            value = self._other(command)
+        if is_awaitable(type(value)):
+            return self._later(value, command, ignored, encode)
+        return self._reply(value, command, ignored, encode)
+
+    def _split(
+        self, method: Method, arguments: dict[str, Any], strict: bool
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        if not arguments:
+            return arguments, ()
+        passed, ignored = method.split(arguments, strict=strict)
+        if ignored:
+            _report(type(self._environment), method, ignored)
+        return passed, ignored
+
+    def _other(self, command: GetState | Call | Close) -> Any:
+        if isinstance(command, GetState):
+            state = getattr(self._environment, "state")  # noqa: B009 - a duck-typed environment
+            return state() if callable(state) and not isinstance(state, BaseModel) else state
+        if isinstance(command, Close):
+            return self._close()
+        method = getattr(self._environment, command.method, None)
+        if method is None:
+            raise NotImplementedError(command.method)
+        return method(*command.arguments)
+
+    def _close(self) -> Any:
+        assert self.plan is not None
+        environment, self._environment = self._environment, None
+        close = getattr(environment, self.plan.close.name, None)
+        return None if close is None else close()
+
+    def _reply(
+        self, value: Any, command: Command, ignored: tuple[str, ...], encode: Encode | None
+    ) -> Any:
+        assert self.plan is not None
+        if isinstance(command, Step):
+            value = normalise(value, self.plan.step.name, ignored)
+        elif isinstance(command, Reset):
+            value = normalise(value, self.plan.reset.name, ignored)
+        elif isinstance(command, GetState):
+            value = StateReply(value)
+        return value if encode is None else encode(value)
+
+    async def _later(
+        self,
+        awaitable: Awaitable[Any],
+        command: Command,
+        ignored: tuple[str, ...],
+        encode: Encode | None,
+    ) -> Any:
+        return self._reply(await _contained(awaitable), command, ignored, encode)
+
+    def begin(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
+    ) -> asyncio.Task[Any]:
+        """Run what `serve` returned as a coroutine, in the environment's own context."""
+        if sys.version_info >= (3, 12):
+            return asyncio.Task(coroutine, loop=loop, context=self.context, eager_start=True)
+        if sys.version_info >= (3, 11):
+            return loop.create_task(coroutine, context=self.context)
+        return self.context.run(loop.create_task, coroutine)
+
+
+@once_per_class
+def is_awaitable(cls: type) -> bool:
+    """Whether instances of a class can be awaited."""
+    return hasattr(cls, "__await__")
+
+
+MAX_REPORTED = 1000  # the names come from callers, who may make up any number of them
+_REPORTED: set[tuple[type, str, str]] = set()
+
+
+def _report(cls: type, method: Method, ignored: tuple[str, ...]) -> None:
+    for name in (name[:100] for name in ignored):
+        if (cls, method.name, name) not in _REPORTED and len(_REPORTED) < MAX_REPORTED:
+            _REPORTED.add((cls, method.name, name))
+            logger.warning(
+                "%s.%s does not take %r; it was passed and ignored (said once a class)",
+                cls.__name__,
+                method.name,
+                name,
+            )
+
+
+async def _contained(awaitable: Awaitable[Any]) -> Any:
+    """Await user code on the event loop, which nothing that it raises may end."""
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        return await awaitable
+    except Exception:
+        raise
+    except BaseException as error:
+        if _comes_from_outside(error, task):
+            raise
+        raise contain(error) from error
+
+
+def _comes_from_outside(error: BaseException, task: asyncio.Task[Any]) -> bool:
+    """Say whether the task was cancelled, or its coroutine thrown away while it waited."""
+    if isinstance(error, GeneratorExit):
+        return asyncio.current_task(task.get_loop()) is not task
+    if isinstance(error, asyncio.CancelledError):
+        # Before 3.11 an environment's own CancelledError cannot be told from a real one.
+        return sys.version_info < (3, 11) or task.cancelling() > 0
+    return False

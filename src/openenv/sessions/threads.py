@@ -1,0 +1,236 @@
+"""Threads that make calls for an event loop, and answer it in batches.
+
+Handing a call to a thread and its result back costs two wake-ups, far more than a quick step. So
+calls that are submitted in one tick of the loop wake their thread once, at the end of the tick,
+and results that are ready when the loop wakes are delivered together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Call", "Courier", "Pool", "WorkerThread", "contain"]
+
+logger = logging.getLogger(__name__)
+
+# A call that holds up others for longer is left alone on its thread; they go on on another one.
+STUCK_S = 0.005
+IDLE_THREADS_KEPT = 4
+
+
+class Call(Protocol):
+    """Something to do on a thread, and to tell of on an event loop.
+
+    Attributes:
+        is_light: It is over in microseconds: a coroutine that begins, a state that is read.
+    """
+
+    is_light: bool
+
+    def make(self) -> None:
+        """Do it, on whichever thread this is. It raises nothing."""
+
+    def tell(self) -> None:
+        """Tell whoever waits for it, on the event loop."""
+
+
+def contain(error: BaseException) -> Exception:
+    """Make what user code raised safe to pass on: it must not end the server.
+
+    `SystemExit` and the like would end the event loop, and `StopIteration` cannot be set on a
+    future.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    contained = RuntimeError(f"the environment raised {type(error).__name__}: {error}")
+    contained.__cause__ = error
+    return contained
+
+
+class Courier:
+    """Carries calls from one event loop to threads, and their results back, in batches."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._to_wake: list[WorkerThread] = []
+        self._finished: deque[Call] = deque()
+        self._is_called = False
+
+    def wake_later(self, worker: WorkerThread) -> None:
+        """Wake `worker` at the end of this tick; called on the loop."""
+        if not self._to_wake:
+            self.loop.call_soon(self._wake_all)
+        self._to_wake.append(worker)
+
+    def _wake_all(self) -> None:
+        workers, self._to_wake = self._to_wake, []
+        for worker in workers:
+            worker.wake()
+
+    def bring_back(self, call: Call) -> bool:
+        """Have the loop told of a call that was made; called on any thread.
+
+        Returns:
+            Whether the loop still runs.
+        """
+        self._finished.append(call)
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self.loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # it has closed: nobody is waiting any more
+                logger.debug("a call finished after its event loop had closed")
+                self._is_called = False
+                return False
+        return True
+
+    def _deliver(self) -> None:
+        self._is_called = False  # before the first is taken: who comes now calls again
+        finished = self._finished
+        while finished:
+            call = finished.popleft()
+            try:
+                call.tell()
+            except Exception:  # one listener's mistake is not the others'
+                logger.exception("the result of a call could not be delivered")
+
+
+class WorkerThread:
+    """A daemon thread that makes calls one after the other.
+
+    It is a daemon so that user code that hangs cannot keep the process from ending.
+    """
+
+    def __init__(self, name: str, *, on_idle: Callable[[WorkerThread], None] | None = None) -> None:
+        self.busy_since: float | None = None
+        self._waiting: deque[tuple[Call, Courier]] = deque()
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._is_rung = False
+        self._on_idle = on_idle
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def load(self) -> int:
+        """Calls that wait for it."""
+        return len(self._waiting)
+
+    def submit(self, call: Call, courier: Courier) -> None:
+        """Make `call` on the thread, after those submitted before; called on the loop."""
+        self._waiting.append((call, courier))
+        if not self._is_rung:
+            self._is_rung = True
+            courier.wake_later(self)
+
+    def wake(self) -> None:
+        """Have the thread look for calls."""
+        self._is_rung = False
+        self._bell.put(True)
+
+    def stop(self) -> None:
+        """End the thread once it has made what was submitted; does not wait."""
+        self._bell.put(False)
+
+    def hand_over(self) -> deque[tuple[Call, Courier]]:
+        """Give up the calls that have not begun."""
+        left: deque[tuple[Call, Courier]] = deque()
+        while self._waiting:
+            try:
+                left.append(self._waiting.popleft())
+            except IndexError:  # the thread was quicker
+                break
+        return left
+
+    def _serve(self) -> None:
+        goes_on = True
+        while goes_on:
+            goes_on = self._bell.get()
+            self._make_all()
+            if self._on_idle is not None:
+                self._on_idle(self)
+
+    def _make_all(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            try:
+                call, courier = waiting.popleft()
+            except IndexError:  # they were handed over
+                break
+            self.busy_since = time.perf_counter()
+            call.make()
+            self.busy_since = None
+            if not courier.bring_back(call):
+                self.stop()
+
+
+class Pool:
+    """Makes calls that may be made on any thread; one that takes long holds up no other.
+
+    One thread makes the calls, since Python runs one at a time anyway. While calls wait, the
+    loop looks at it every `STUCK_S` seconds: if it still makes the same one, another thread takes
+    over the others.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._front: WorkerThread | None = None
+        self._idle: list[WorkerThread] = []
+        self._watch: asyncio.TimerHandle | None = None
+        self._started = 0
+        self._stopped = False
+
+    def submit(self, call: Call, courier: Courier) -> None:
+        """Make `call` soon; called on the loop."""
+        if self._front is None:
+            self._front = self._thread()
+        self._front.submit(call, courier)
+        if self._watch is None:
+            self._watch = courier.loop.call_later(STUCK_S, self._look, courier)
+
+    def _thread(self) -> WorkerThread:
+        if self._idle:
+            return self._idle.pop()
+        self._started += 1
+        return WorkerThread(f"{self._name}-{self._started}", on_idle=self._retire)
+
+    def _look(self, courier: Courier) -> None:
+        self._watch = None
+        front = self._front
+        if front is None:
+            return
+        since = front.busy_since
+        if since is None and not front.load:
+            return
+        if since is not None and time.perf_counter() - since > STUCK_S:
+            self._front = None
+            for call, its_courier in front.hand_over():
+                self.submit(call, its_courier)
+            front.wake()  # once more, so that it retires also if it has just ended
+        if self._watch is None:
+            self._watch = courier.loop.call_later(STUCK_S, self._look, courier)
+
+    def _retire(self, worker: WorkerThread) -> None:
+        """Keep a thread that is out of work, or let it go; called on that thread."""
+        if worker is self._front:
+            return
+        if self._stopped or len(self._idle) >= IDLE_THREADS_KEPT:
+            worker.stop()
+        elif worker not in self._idle:
+            self._idle.append(worker)
+
+    def stop(self) -> None:
+        """End the threads, each once it has made what was submitted."""
+        self._stopped = True
+        if self._watch is not None:
+            self._watch.cancel()
+        for worker in [self._front, *self._idle]:
+            if worker is not None:
+                worker.stop()
+        self._front, self._idle = None, []
