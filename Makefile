@@ -32,7 +32,9 @@ format: $(READY)
 	$(VENV)/bin/ruff format .
 
 bench: $(READY)  ## measure against the public package; writes benchmarks/RESULTS.md
-	$(PYTHON) benchmarks/import_cost.py --install
+	$(PYTHON) benchmarks/peer.py
+	-$(PYTHON) benchmarks/import_cost.py --install
+	$(PYTHON) benchmarks/run.py
 
 docs: $(READY)  ## write the reference anew and run every code block
 	$(PYTHON) scripts/reference.py

@@ -8,6 +8,7 @@ and results that are ready when the loop wakes are delivered together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -141,11 +142,9 @@ class WorkerThread:
     def hand_over(self) -> deque[tuple[Call, Courier]]:
         """Give up the calls that have not begun."""
         left: deque[tuple[Call, Courier]] = deque()
-        while self._waiting:
-            try:
+        with contextlib.suppress(IndexError):  # the thread may take some meanwhile
+            while True:
                 left.append(self._waiting.popleft())
-            except IndexError:  # the thread was quicker
-                break
         return left
 
     def _serve(self) -> None:
@@ -157,17 +156,14 @@ class WorkerThread:
                 self._on_idle(self)
 
     def _make_all(self) -> None:
-        waiting = self._waiting
-        while waiting:
-            try:
-                call, courier = waiting.popleft()
-            except IndexError:  # they were handed over
-                break
-            self.busy_since = time.perf_counter()
-            call.make()
-            self.busy_since = None
-            if not courier.bring_back(call):
-                self.stop()
+        with contextlib.suppress(IndexError):  # there are no more
+            while True:
+                call, courier = self._waiting.popleft()
+                self.busy_since = time.perf_counter()
+                call.make()
+                self.busy_since = None
+                if not courier.bring_back(call):
+                    self.stop()
 
 
 class Pool:
