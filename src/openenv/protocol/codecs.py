@@ -8,6 +8,7 @@ JSON by Pydantic's serializer, with no dictionary in between.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
@@ -38,7 +39,7 @@ from openenv.protocol.messages import (
 )
 from openenv.types import Observation, declares_truncated, is_observation
 
-__all__ = ["JSONCodec", "error_list", "left_out", "observation_payload"]
+__all__ = ["JSONCodec", "culprit", "error_list", "left_out", "observation_payload"]
 
 
 class JSONCodec:
@@ -190,7 +191,10 @@ def _observation_json(observation: Any) -> bytes:
         written: bytes = cls.__pydantic_serializer__.to_json(observation, exclude=left_out(cls))
         return written
     except (PydanticSerializationError, UnicodeEncodeError) as error:
-        raise EncodingError(_culprit(observation, error)) from error
+        write = cls.__pydantic_serializer__.to_json
+        raise EncodingError(
+            culprit(observation, lambda name: write(observation, include={name}), error)
+        ) from error
 
 
 @once_per_class
@@ -202,21 +206,24 @@ def left_out(cls: type[BaseModel]) -> set[str]:
     return {"reward", "done"} if declares_truncated(cls) else {"reward", "done", "truncated"}
 
 
-def _culprit(observation: Observation, error: Exception) -> str:
+def culprit(observation: Any, write: Callable[[str], object], error: Exception) -> str:
+    """Say which field of an observation cannot be written, trying them one by one by `write`."""
     cls = type(observation)
-    name = next((name for name in cls.model_fields if not _is_writable(observation, name)), None)
+    fields = getattr(cls, "model_fields", ())
+    name = next((name for name in fields if not _is_writable(name, write)), None)
     if name is None:
-        return f"{cls.__name__} cannot be written as JSON: {error}"
+        return f"{cls.__name__} cannot be sent: {error}"
     return (
-        f"{cls.__name__}.{name} holds {type(getattr(observation, name)).__name__}, which JSON "
-        f"cannot carry: {error}. Convert it in the environment (array.tolist(), base64, str)."
+        f"{cls.__name__}.{name} holds {type(getattr(observation, name)).__name__}, which cannot be "
+        f"sent: {error}. Convert it in the environment (array.tolist(), base64, str), or declare "
+        "the field as openenv.NDArray where it is an array."
     )
 
 
-def _is_writable(observation: Observation, name: str) -> bool:
+def _is_writable(name: str, write: Callable[[str], object]) -> bool:
     try:
-        type(observation).__pydantic_serializer__.to_json(observation, include={name})
-    except (PydanticSerializationError, UnicodeEncodeError):
+        write(name)
+    except (ValueError, TypeError):
         return False
     return True
 

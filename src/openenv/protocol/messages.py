@@ -13,6 +13,30 @@ Version 0: a frame is one JSON object in one WebSocket text message.
 Every request but ``close`` is answered by exactly one frame, in order. The ``data`` of an
 observation is ``{"observation": {...}, "reward": r, "done": d}`` and, where it is not empty,
 ``"metadata": {...}``.
+
+Version 1 is agreed in the handshake, by the WebSocket subprotocol ``openenv.v1.msgpack`` or
+``openenv.v1.json``. A frame holds one message, or an array of messages for as many steps. One
+connection carries many sessions, each under a number that the client chooses; requests of a
+session are numbered too, and their answers carry both numbers. A session is served in order;
+sessions do not wait for each other.
+
+    client                                      server
+                                                {type: hello, data: {version, sessions}}
+    {type: open, session: 3}                    {type: opened, session: 3, data: {session_id}}
+    {type: reset, session: 3, id: 1,            {type: observation, session: 3, id: 1,
+     data: {arguments}}                          data: {observation, reward, done}}
+    {type: step, session: 3, id: 2,             ...
+     data: {action}, arguments: {...}}
+    {type: state, session: 3, id: 3}            {type: state, session: 3, id: 3, data: {...}}
+    {type: mcp, session: 3, id: 4, data: ...}   {type: mcp, session: 3, id: 4, data: ...}
+    {type: close, session: 3, id: 5}            {type: closed, session: 3, id: 5}
+                                                {type: error, session: 3, id: 2,
+                                                 data: {message, code, ...}}
+
+Beside the three, the data of an observation hold ``truncated``, ``metadata``, ``info`` and
+``ignored_arguments`` where there is anything to say. In MessagePack an array is extension type 1
+(`openenv.arrays.pack_array`), an integer beyond 64 bits extension type 2 (its decimal digits), and
+bytes are bytes. In JSON an array is ``{"dtype", "shape", "data"}`` with base64 data.
 """
 
 from __future__ import annotations
@@ -41,7 +65,7 @@ INFO = "info"
 IGNORED_ARGUMENTS = "ignored_arguments"
 
 
-RequestType = Literal["reset", "step", "state", "close", "mcp"]
+RequestType = Literal["open", "reset", "step", "state", "close", "mcp"]
 
 
 @dataclass(slots=True)
@@ -51,12 +75,16 @@ class Request:
     Attributes:
         type: Which of the requests.
         data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`.
-        id: Request id; version 0 has none.
+        arguments: Further arguments of `step`; version 0 carries none.
+        id: The request's number in its session; version 0 has none.
+        session: Which of the connection's sessions it is for; version 0 has one.
     """
 
     type: RequestType
     data: dict[str, Any] = field(default_factory=dict)
-    id: int | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    id: int = 0
+    session: int = 0
 
 
 @dataclass(slots=True)

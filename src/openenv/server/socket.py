@@ -14,17 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from picows import WSAutoPingStrategy, WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from picows import (
+    WSAutoPingStrategy,
+    WSCloseCode,
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+    WSUpgradeRequest,
+    WSUpgradeResponse,
+    WSUpgradeResponseWithListener,
+)
 from picows.common import WSProtocolError
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from openenv.server.websocket import SOCKET_EXTENSION
-from openenv.sessions.conversation import Conversation
+from openenv.protocol.v1 import codec_named
+from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
 
 __all__ = ["SocketProtocol", "use_at"]
 
@@ -36,25 +45,27 @@ logger = logging.getLogger(__name__)
 _picows_logger = logging.LoggerAdapter(logging.getLogger("openenv.server.picows"), {})
 logging.getLogger("openenv.server.picows").setLevel(logging.WARNING)
 
-MakeConversation = Callable[["SocketChannel"], Conversation]
-
 
 class SocketChannel(WSListener):
     """A connection: picows tells it of frames, and the conversation sends by it."""
 
     def __init__(
         self,
-        make_conversation: MakeConversation,
+        converse: Converse,
+        subprotocol: str | None,
         connections: set[Any],
         keepalive: Keepalive,
         max_bytes: int,
     ) -> None:
-        self._make_conversation = make_conversation
+        self._converse = converse
         self._connections = connections
         self._keepalive = keepalive
         self._max_bytes = max_bytes
+        self._subprotocol = subprotocol
+        is_binary = subprotocol is not None and codec_named(subprotocol).is_binary
+        self._kind = WSMsgType.BINARY if is_binary else WSMsgType.TEXT
         self._transport: WSTransport | None = None
-        self._conversation: Conversation | None = None
+        self._conversation: AnyConversation | None = None
         self._fragments: list[bytes] | None = None
         self._fragments_type = WSMsgType.TEXT
         self._is_paused = self._is_clogged = False
@@ -63,11 +74,18 @@ class SocketChannel(WSListener):
 
     # ------------------------------------------------------------------ what picows calls
 
+    def accept(self, request: WSUpgradeRequest) -> Any:
+        """Answer the handshake."""
+        if self._subprotocol is None:
+            return self
+        agreed = {"Sec-WebSocket-Protocol": self._subprotocol}
+        return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(agreed), self)
+
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
         self._connections.add(self)
         self._keepalive.channels.add(self)
-        self._conversation = self._make_conversation(self)
+        self._conversation = self._converse(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self.is_alive = True
@@ -141,7 +159,7 @@ class SocketChannel(WSListener):
 
     def send(self, frame: bytes) -> None:
         assert self._transport is not None
-        self._transport.send(WSMsgType.TEXT, frame)
+        self._transport.send(self._kind, frame)
 
     def close(self, code: int) -> None:
         transport = self._transport
@@ -255,11 +273,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[SOCKET_EXTENSION] = self.take_over
 
-    def take_over(self, make_conversation: MakeConversation) -> None:
+    def take_over(self, converse: Converse, subprotocol: str | None) -> None:
         """Go on with picows; the application has nothing more to do with this connection."""
         transport = self.transport
         channel = SocketChannel(
-            make_conversation,
+            converse,
+            subprotocol,
             self.connections,
             _keepalive_of(self.config, self.loop),
             self.config.ws_max_size,
@@ -288,7 +307,7 @@ def _picows_protocol(channel: SocketChannel, max_bytes: int) -> Any:
         None,  # host and path: a client's
         None,
         False,
-        lambda request: channel,
+        channel.accept,
         _picows_logger,
         True,
         None,  # handshake timeout: it has come already

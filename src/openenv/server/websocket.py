@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,21 +16,27 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from openenv.sessions.conversation import Conversation
+from openenv.protocol.v1 import SUBPROTOCOLS, codec_named
+from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.multiplex import MultiplexedConversation
 
-__all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "websocket_route"]
+__all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "AnyConversation", "Converse", "websocket_route"]
 
 # Under this name a server offers its socket, in the extensions of the ASGI scope.
 SOCKET_EXTENSION = "openenv.socket"
 UNSENT_FRAMES = 64
 
+AnyConversation = Conversation | MultiplexedConversation
+Converse = Callable[[Channel], AnyConversation]
+
 
 class WebSocketChannel:
     """Frames over an accepted ASGI WebSocket, which a writer task sends."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: WebSocket, *, is_binary: bool) -> None:
         self._websocket = websocket
+        self._is_binary = is_binary
         self._unsent: asyncio.Queue[bytes | int] = asyncio.Queue()
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -50,7 +57,7 @@ class WebSocketChannel:
     def resume(self) -> None:
         self._may_read.set()
 
-    async def read(self, conversation: Conversation) -> None:
+    async def read(self, conversation: AnyConversation) -> None:
         """Hand every frame to `conversation`, as fast as it serves them and the client reads."""
         while True:
             await self._may_read.wait()
@@ -68,15 +75,19 @@ class WebSocketChannel:
             if isinstance(frame, int):
                 await self._websocket.close(frame)
                 return
-            await self._websocket.send_text(frame.decode())
+            if self._is_binary:
+                await self._websocket.send_bytes(frame)
+            else:
+                await self._websocket.send_text(frame.decode())
             if self._unsent.empty():
                 self._is_sent.set()
 
 
-async def _serve(websocket: WebSocket, manager: SessionManager, session_id: str | None) -> None:
-    await websocket.accept()
-    channel = WebSocketChannel(websocket)
-    conversation = Conversation(manager, channel, session_id)
+async def _serve(websocket: WebSocket, converse: Converse, subprotocol: str | None) -> None:
+    await websocket.accept(subprotocol)
+    is_binary = subprotocol is not None and codec_named(subprotocol).is_binary
+    channel = WebSocketChannel(websocket, is_binary=is_binary)
+    conversation = converse(channel)
     tasks = [
         asyncio.ensure_future(channel.read(conversation)),
         asyncio.ensure_future(channel.write()),
@@ -103,11 +114,24 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         session_id = _query(scope, "session_id")
+        # Whoever attaches to a session of an id speaks version 0, which has one a connection.
+        subprotocol = _chosen(scope["subprotocols"]) if session_id is None else None
+
+        def converse(channel: Channel) -> AnyConversation:
+            if subprotocol is None:
+                return Conversation(self._manager, channel, session_id)
+            return MultiplexedConversation(self._manager, channel, codec_named(subprotocol))
+
         take_over = scope.get("extensions", {}).get(SOCKET_EXTENSION)
         if take_over is None:
-            await _serve(WebSocket(scope, receive, send), self._manager, session_id)
+            await _serve(WebSocket(scope, receive, send), converse, subprotocol)
         else:
-            take_over(lambda channel: Conversation(self._manager, channel, session_id))
+            take_over(converse, subprotocol)
+
+
+def _chosen(offered: list[str]) -> str | None:
+    """The first of the client's subprotocols that is ours; None is version 0."""
+    return next((name for name in offered if name in SUBPROTOCOLS), None)
 
 
 def _query(scope: Scope, name: str) -> str | None:

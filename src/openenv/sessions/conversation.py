@@ -221,7 +221,7 @@ class Conversation:
 def command_of(request: Request) -> Command:
     """The command that a request asks for."""
     if request.type == "step":
-        return Step(request.data)
+        return Step(request.data, request.arguments)
     if request.type == "reset":
         return Reset(request.data)
     return GetState()

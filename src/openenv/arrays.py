@@ -1,0 +1,335 @@
+"""Fields that hold arrays and binary data.
+
+    class AtariObservation(Observation):
+        frame: NDArray["uint8", (210, 160, 3)]
+        screenshot: Annotated[bytes, Blob("image/png")] = b""
+
+In the environment and in the client the field is a `numpy.ndarray` (or `bytes`). Protocol version 1
+carries its bytes as they are; version 0, which is JSON, as nested lists or as base64. NumPy is
+imported when the first array is met; it is no requirement of this package.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic_core import PydanticCustomError, core_schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+__all__ = ["JSON_ONLY", "Array", "Blob", "NDArray", "pack_array", "unpack_array"]
+
+Shape = Sequence[int | None]
+
+# dtypes whose bytes mean something in another process: not objects, which are pointers.
+PLAIN_KINDS = "?bBiufcSUmMV"
+
+
+class Array:
+    """Annotates a `numpy.ndarray` field: ``Annotated[np.ndarray, Array("uint8", (64, 64))]``.
+
+    Lists (of lists) are taken as well, and cast where no value changes by it; floating point
+    values may lose precision, and null becomes NaN there.
+
+    Args:
+        dtype: What `numpy.dtype` takes; None for any that is plain data.
+        shape: The length of each axis, None for any length; None for any shape.
+        text: How JSON carries it: as nested lists of numbers, or as an object
+            ``{"dtype", "shape", "data"}`` whose data are base64. Either is understood.
+    """
+
+    def __init__(
+        self,
+        dtype: Any = None,
+        shape: Shape | None = None,
+        *,
+        text: Literal["list", "base64"] = "list",
+    ) -> None:
+        self.dtype = dtype
+        self.shape = None if shape is None else tuple(shape)
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"Array({self.dtype!r}, {self.shape!r}, text={self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Array) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((str(self.dtype), self.shape, self.text))
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        import numpy as np
+
+        dtype = None if self.dtype is None else np.dtype(self.dtype)
+        if dtype is not None and dtype.kind not in PLAIN_KINDS:
+            raise TypeError(f"an array of dtype {dtype} cannot be sent to another process")
+        return core_schema.no_info_plain_validator_function(
+            lambda value: self._checked(_as_array(value, dtype)),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                _as_lists if self.text == "list" else _as_base64, when_used="json"
+            ),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        import numpy as np
+
+        described: dict[str, Any] = {}
+        if self.dtype is not None:
+            described["dtype"] = np.dtype(self.dtype).name
+        if self.shape is not None:
+            described["shape"] = list(self.shape)
+        if self.text == "base64":
+            properties = {
+                "dtype": {"type": "string"},
+                "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+                "data": {"type": "string", "contentEncoding": "base64"},
+            }
+            required = list(properties)
+            return {"type": "object", "properties": properties, "required": required, **described}
+        return {**_nested(self.shape, _number_schema(self.dtype)), **described}
+
+    def _checked(self, array: np.ndarray) -> np.ndarray:
+        wanted = self.shape
+        if wanted is not None and not (
+            len(wanted) == array.ndim
+            and all(w is None or w == got for w, got in zip(wanted, array.shape, strict=True))
+        ):
+            raise PydanticCustomError(
+                "array_shape",
+                "Expected an array of shape {expected}, got {got}",
+                {"expected": str(wanted), "got": str(array.shape)},
+            )
+        return array
+
+
+if TYPE_CHECKING:
+    NDArray = Annotated[Any, ...]
+else:
+
+    class NDArray:
+        """A field that holds an array: ``NDArray["uint8", (210, 160, 3)]``.
+
+        The shape may be left out. It is short for ``Annotated[numpy.ndarray, Array(...)]``, which
+        static type checkers understand better.
+        """
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            import numpy as np
+
+            dtype, shape = parameters if isinstance(parameters, tuple) else (parameters, None)
+            return Annotated[np.ndarray, Array(None if dtype is Any else dtype, shape)]
+
+
+class Blob:
+    """Annotates a `bytes` field that JSON carries as base64: an image, a file.
+
+    Args:
+        media_type: What the bytes are, such as ``image/png``.
+    """
+
+    def __init__(self, media_type: str | None = None) -> None:
+        self.media_type = media_type
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            _decoded_blob,
+            core_schema.bytes_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                _as_text, when_used="json"
+            ),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        described = {"type": "string", "contentEncoding": "base64"}
+        return (
+            described
+            if self.media_type is None
+            else {**described, "contentMediaType": self.media_type}
+        )
+
+
+def _as_text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _decoded_blob(value: Any) -> Any:
+    if isinstance(value, str):
+        return _from_base64(value)
+    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+
+
+def _from_base64(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise PydanticCustomError("base64", "Expected base64: {why}", {"why": str(error)}) from None
+
+
+# ------------------------------------------------------------------ arrays from values, and back
+
+
+def _as_array(value: Any, dtype: np.dtype | None) -> np.ndarray:
+    import numpy as np
+
+    if type(value) is np.ndarray and (dtype is None or value.dtype == dtype):
+        return _plain(value)
+    if isinstance(value, Mapping):
+        value = _from_object(value)
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind == "O" and dtype is not None and dtype.kind in "fc":
+            array = np.asarray(value, dtype=dtype)  # where null is NaN
+    except (ValueError, TypeError) as error:
+        raise _no_array(str(error)) from None
+    if dtype is not None and array.dtype != dtype:
+        array = _cast(array, dtype)
+    return _plain(array)
+
+
+def _cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    import numpy as np
+
+    if array.dtype.kind == "O":
+        raise _no_array("the values have no common number type")
+    if array.size == 0 or (np.can_cast(array.dtype, dtype, "same_kind") and dtype.kind in "fc"):
+        return array.astype(dtype)
+    try:
+        with np.errstate(all="ignore"):
+            cast = array.astype(dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _no_array(str(error)) from None
+    if not np.array_equal(cast, array):
+        raise PydanticCustomError(
+            "array_dtype",
+            "Values of dtype {got} do not all fit into {expected}",
+            {"got": str(array.dtype), "expected": str(dtype)},
+        )
+    return cast
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind not in PLAIN_KINDS:
+        raise _no_array(f"dtype {array.dtype} is no plain data")
+    return array
+
+
+def _no_array(why: str) -> PydanticCustomError:
+    return PydanticCustomError("array", "Expected an array: {why}", {"why": why})
+
+
+def _from_object(value: Mapping[str, Any]) -> np.ndarray:
+    try:
+        dtype, shape, data = value["dtype"], value["shape"], value["data"]
+    except KeyError as error:
+        raise _no_array(f"an object with dtype, shape and data; {error} is missing") from None
+    return _view(_from_base64(data), dtype, shape)
+
+
+def _as_lists(array: Any) -> Any:
+    return array.tolist()
+
+
+def _as_base64(array: Any) -> dict[str, Any]:
+    data = base64.b64encode(_contiguous(array)).decode()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
+
+
+# What writes these fields into JSON and only there; a binary codec has better ways.
+JSON_ONLY: tuple[Any, ...] = (_as_lists, _as_base64, _as_text)
+
+
+def _contiguous(array: Any) -> Any:
+    import numpy as np
+
+    return np.ascontiguousarray(array).data if array.size else b""
+
+
+def _view(data: Any, dtype: Any, shape: Any) -> np.ndarray:
+    """An array over `data`, which is not copied."""
+    import numpy as np
+
+    try:
+        kind = np.dtype(dtype)
+        axes = tuple(int(n) for n in shape)
+        if kind.hasobject or min(axes, default=0) < 0:
+            raise ValueError(f"dtype {dtype!r}, shape {shape!r}")
+        wanted = math.prod(axes) * kind.itemsize
+        if wanted != len(data):
+            raise ValueError(f"shape {axes} of {kind} takes {wanted} bytes, not {len(data)}")
+        return np.frombuffer(data, kind).reshape(axes) if wanted else np.empty(axes, kind)
+    except (ValueError, TypeError) as error:
+        raise _no_array(str(error)) from None
+
+
+# ------------------------------------------------------------------ arrays as bytes
+
+
+def pack_array(array: np.ndarray) -> bytes:
+    """Write an array as bytes: its dtype (`numpy.dtype.str`), its shape, its elements in C order.
+
+    Raises:
+        ValueError: Its dtype is no plain data.
+    """
+    if array.dtype.kind not in PLAIN_KINDS or array.dtype.hasobject or array.ndim > 255:
+        raise ValueError(f"an array of dtype {array.dtype} cannot be sent to another process")
+    dtype = array.dtype.str.encode()
+    head = struct.pack(
+        f"<BB{len(dtype)}s{array.ndim}Q", array.ndim, len(dtype), dtype, *array.shape
+    )
+    return b"".join((head, _contiguous(array)))
+
+
+def unpack_array(data: memoryview) -> np.ndarray:
+    """Read what `pack_array` has written; the array is a view of `data`, not a copy.
+
+    Raises:
+        ValueError: These are no such bytes.
+    """
+    try:
+        ndim, length = data[0], data[1]
+        begin = 2 + length + 8 * ndim
+        (dtype, *shape) = struct.unpack(f"<{length}s{ndim}Q", data[2:begin])
+        return _view(data[begin:], dtype.decode("ascii"), shape)
+    except (IndexError, struct.error, UnicodeDecodeError, PydanticCustomError) as error:
+        raise ValueError(f"this is no array: {error}") from None
+
+
+def _number_schema(dtype: Any) -> dict[str, Any]:
+    import numpy as np
+
+    if dtype is None:
+        return {}
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return {"type": "boolean"}
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
+    return {"type": "number"} if kind.kind == "f" else {}
+
+
+def _nested(shape: tuple[int | None, ...] | None, item: dict[str, Any]) -> dict[str, Any]:
+    if shape is None:
+        return {"type": "array"}
+    described = item
+    for length in reversed(shape):
+        described = {"type": "array", "items": described}
+        if length is not None:
+            described |= {"minItems": length, "maxItems": length}
+    return described

@@ -1,0 +1,419 @@
+"""Version 1 of the wire: its codecs, and either side of a connection of many sessions.
+
+`openenv.protocol.messages` shows the frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec.msgpack import Ext
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from openenv._generics import once_per_class
+from openenv.arrays import JSON_ONLY, pack_array, unpack_array
+from openenv.errors import (
+    EncodingError,
+    InvalidJSONError,
+    InvalidMessageError,
+    OpenEnvError,
+    ProtocolError,
+    UnknownMessageTypeError,
+    outward,
+    words,
+)
+from openenv.protocol.codecs import culprit, left_out
+from openenv.protocol.messages import (
+    IGNORED_ARGUMENTS,
+    INFO,
+    TRUNCATED,
+    ErrorReply,
+    MCPReply,
+    ObservationReply,
+    Reply,
+    Request,
+    StateReply,
+    Transition,
+)
+from openenv.types import is_observation
+
+__all__ = ["SUBPROTOCOLS", "Codec", "JSONCodec1", "MsgpackCodec", "Multiplexer", "codec_named"]
+
+ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
+
+REQUEST_TYPES = frozenset({"open", "reset", "step", "state", "close", "mcp"})
+WITH_DATA = frozenset({"step", "mcp"})
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    """A request, as it is on the wire."""
+
+    type: str
+    session: int = 0
+    id: int = 0
+    data: dict[str, Any] | None = None
+    arguments: dict[str, Any] | None = None
+
+
+class _Answer(msgspec.Struct):
+    """What a server sends; a later version may add fields."""
+
+    type: str
+    session: int | None = None
+    id: int | None = None
+    data: Any = None
+
+
+# ------------------------------------------------------------------ values
+
+
+def _simple(value: Any) -> Any:
+    """Turn what MessagePack has no form for into something that it has."""
+    if type(value).__module__ == "numpy":
+        return Ext(ARRAY, pack_array(value)) if value.ndim else value.item()
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    return to_jsonable_python(value)
+
+
+def _simple_for_json(value: Any) -> Any:
+    if type(value).__module__ == "numpy":
+        return JSON_ONLY[1](value) if value.ndim else value.item()
+    return _simple(value)
+
+
+def _extension(code: int, data: memoryview) -> Any:
+    if code == ARRAY:
+        return unpack_array(data)
+    if code == BIG_INTEGER:
+        return int(bytes(data))
+    raise ValueError(f"unknown extension type {code}")
+
+
+def _with_big_integers(value: Any) -> Any:
+    """The same value, with integers beyond 64 bits as extensions."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return Ext(BIG_INTEGER, str(value).encode())
+    if isinstance(value, dict):
+        return {key: _with_big_integers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_with_big_integers(item) for item in value]
+    if isinstance(value, BaseModel):
+        return _with_big_integers(value.model_dump())
+    return value
+
+
+def _observation_value(observation: Any) -> Any:
+    cls = type(observation)
+    if not is_observation(cls):
+        return observation
+    return cls.__pydantic_serializer__.to_python(
+        observation, mode="json" if _is_written_for_json(cls) else "python", exclude=left_out(cls)
+    )
+
+
+@once_per_class
+def _is_written_for_json(cls: type[BaseModel]) -> bool:
+    """Whether a model says how to write one of its fields in JSON, and only there."""
+    return _has_json_only(cls.__pydantic_core_schema__)
+
+
+def _has_json_only(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        if str(schema.get("when_used", "")).startswith("json"):
+            return schema.get("function") not in JSON_ONLY
+        return any(_has_json_only(value) for value in schema.values())
+    return isinstance(schema, list | tuple) and any(map(_has_json_only, schema))
+
+
+def _transition_value(transition: Transition) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "observation": _observation_value(transition.observation),
+        "reward": transition.reward,
+        "done": transition.done,
+    }
+    if transition.truncated:
+        value[TRUNCATED] = True
+    if transition.metadata:
+        value["metadata"] = transition.metadata
+    if transition.info is not None:
+        value[INFO] = transition.info
+    if transition.ignored:
+        value[IGNORED_ARGUMENTS] = transition.ignored
+    return value
+
+
+# ------------------------------------------------------------------ codecs
+
+
+class Codec:
+    """Turns messages of version 1 into bytes and back.
+
+    Attributes:
+        name: The WebSocket subprotocol.
+        is_binary: Frames are binary messages, not text.
+    """
+
+    name: str
+    is_binary: bool
+    _requests: Any
+    _answers: Any
+
+    def _encode(self, value: Any) -> bytes:
+        raise NotImplementedError
+
+    def _map(self, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Join keys and values that are encoded already."""
+        raise NotImplementedError
+
+    def join(self, messages: Sequence[bytes]) -> bytes:
+        """Put encoded messages into one frame."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------- server side
+
+    def decode_requests(self, frame: str | bytes) -> list[Request]:
+        """Read the requests of a frame.
+
+        Raises:
+            InvalidJSONError: The frame cannot be decoded.
+            UnknownMessageTypeError: The type of one is none of this protocol's.
+            InvalidMessageError: One of them is malformed; none is to be served.
+        """
+        try:
+            found = self._requests.decode(frame)
+        except msgspec.ValidationError as error:
+            raise _invalid(str(error)) from None
+        except (ValueError, TypeError, RecursionError, msgspec.DecodeError) as error:
+            raise InvalidJSONError(f"Invalid frame: {error}") from None
+        messages = found if type(found) is list else [found]
+        return [_request(message) for message in messages]
+
+    def encode_data(self, reply: Transition | StateReply | MCPReply | Any) -> bytes:
+        """Write the ``data`` of an answer.
+
+        Raises:
+            EncodingError: A value in it cannot be carried.
+        """
+        if type(reply) is Transition:
+            try:
+                return self._encode(_transition_value(reply))
+            except EncodingError as error:
+                raise EncodingError(self._culprit(reply.observation, error)) from error
+        if type(reply) is StateReply:
+            return self._encode(reply.state)
+        if type(reply) is MCPReply:
+            return self._encode(to_jsonable_python(reply.response))
+        return self._encode(reply)
+
+    def _culprit(self, observation: Any, error: Exception) -> str:
+        def write(name: str) -> bytes:
+            return self._encode(observation.model_dump(include={name}))
+
+        return culprit(observation, write, error)
+
+    def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
+        """Write an answer whose data are encoded already."""
+        return self._map(
+            (
+                (self._TYPE, self._kinds[kind]),
+                (self._SESSION, self._encode(session)),
+                (self._ID, self._encode(number)),
+                (self._DATA, data),
+            )
+        )
+
+    def error(self, session: int | None, number: int | None, error: BaseException) -> bytes:
+        """Write an error; the table in `openenv.errors` decides its code."""
+        data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
+        if isinstance(error, OpenEnvError):
+            data |= error.details()
+        plain = to_jsonable_python(data, serialize_unknown=True)
+        return self.answer("error", session, number, self._encode(plain))
+
+    def __init__(self) -> None:
+        kinds = ("hello", "opened", "observation", "state", "mcp", "closed", "error")
+        self._kinds = {kind: self._encode(kind) for kind in kinds}
+        self._TYPE, self._SESSION, self._ID, self._DATA = map(
+            self._encode, ("type", "session", "id", "data")
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return codec_named, (self.name,)  # one each is enough, in every process
+
+    # -------------------------------------------------------------- client side
+
+    def encode_request(self, request: Request) -> bytes:
+        """Write one request.
+
+        Raises:
+            EncodingError: A value in it cannot be carried.
+        """
+        message: dict[str, Any] = {"type": request.type, "session": request.session}
+        if request.id:
+            message["id"] = request.id
+        if request.data:
+            message["data"] = request.data
+        elif request.type in WITH_DATA:
+            message["data"] = {}
+        if request.arguments:
+            message["arguments"] = request.arguments
+        return self._encode(message)
+
+    def decode_answers(self, frame: str | bytes | bytearray) -> list[_Answer]:
+        """Read the messages of a server's frame.
+
+        Raises:
+            ProtocolError: The frame is none that a server may send.
+        """
+        try:
+            found = self._answers.decode(frame)
+        except ImportError as error:
+            raise ProtocolError(f"the server sent an array; install numpy ({error})") from error
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+            raise ProtocolError(f"The server sent a frame that cannot be read: {error}") from error
+        return found if type(found) is list else [found]
+
+
+class MsgpackCodec(Codec):
+    """``openenv.v1.msgpack``: MessagePack in binary messages."""
+
+    name = "openenv.v1.msgpack"
+    is_binary = True
+
+    _encoder = msgspec.msgpack.Encoder(enc_hook=_simple)
+    _requests = msgspec.msgpack.Decoder(list[_Message] | _Message, ext_hook=_extension)
+    _answers = msgspec.msgpack.Decoder(list[_Answer] | _Answer, ext_hook=_extension)
+
+    def _encode(self, value: Any) -> bytes:
+        try:
+            return self._encoder.encode(value)
+        except OverflowError:
+            return self._encode(_with_big_integers(value))
+        except (TypeError, ValueError, PydanticSerializationError) as error:
+            raise EncodingError(f"a value cannot be sent: {error}") from error
+
+    def _map(self, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+        return bytes((0x80 | len(fields),)) + b"".join([part for pair in fields for part in pair])
+
+    def join(self, messages: Sequence[bytes]) -> bytes:
+        count = len(messages)
+        if count == 1:
+            return messages[0]
+        head = b"\xdd" + count.to_bytes(4, "big")
+        return head + b"".join(messages)
+
+
+class JSONCodec1(Codec):
+    """``openenv.v1.json``: JSON text, for those who want to read along."""
+
+    name = "openenv.v1.json"
+    is_binary = False
+
+    _encoder = msgspec.json.Encoder(enc_hook=_simple_for_json)
+    _requests = msgspec.json.Decoder(list[_Message] | _Message)
+    _answers = msgspec.json.Decoder(list[_Answer] | _Answer)
+
+    def _encode(self, value: Any) -> bytes:
+        try:
+            return self._encoder.encode(value)
+        except OverflowError:
+            return to_json(value, inf_nan_mode="null")
+        except (TypeError, ValueError, PydanticSerializationError) as error:
+            raise EncodingError(f"a value cannot be sent: {error}") from error
+
+    def _map(self, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+        return b"{" + b",".join([b"%b:%b" % pair for pair in fields]) + b"}"
+
+    def join(self, messages: Sequence[bytes]) -> bytes:
+        return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
+
+
+_CODECS: dict[str, Codec] = {codec.name: codec for codec in (MsgpackCodec(), JSONCodec1())}
+SUBPROTOCOLS = tuple(_CODECS)
+
+
+def codec_named(name: str) -> Codec:
+    """The codec of a subprotocol."""
+    return _CODECS[name]
+
+
+def _request(message: _Message) -> Request:
+    kind, data = message.type, message.data
+    if kind not in REQUEST_TYPES:
+        raise UnknownMessageTypeError(f"Unknown message type: {kind}")
+    if data is None:
+        if kind in WITH_DATA:
+            raise _invalid(f"Object missing required field `data` of {kind}")
+        data = {}
+    return Request(cast(Any, kind), data, message.arguments or {}, message.id, message.session)
+
+
+def _invalid(why: str) -> InvalidMessageError:
+    return InvalidMessageError([{"type": "message", "loc": [], "msg": why, "input": None}])
+
+
+# ------------------------------------------------------------------ the client's end
+
+
+class Multiplexer:
+    """The client's end of a connection of many sessions: numbers for sessions and requests.
+
+    Sessions are opened by their first request: nobody waits for that.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self._last: dict[int, int] = {}
+
+    def request(self, request: Request) -> list[bytes]:
+        """Write `request`, after the opening of its session where it is the first; number it."""
+        session = request.session
+        last = self._last.get(session)
+        messages = []
+        if last is None:
+            last = 0
+            messages.append(self.codec.encode_request(Request("open", session=session)))
+        request.id = last + 1
+        messages.append(self.codec.encode_request(request))
+        self._last[session] = request.id
+        return messages
+
+    def forget(self, session: int) -> None:
+        """The session is closed, or could not be opened; another may take its number."""
+        self._last.pop(session, None)
+
+    def receive(
+        self, frame: str | bytes | bytearray
+    ) -> list[tuple[int | None, int | None, Reply | None]]:
+        """Read a frame: the session, the number of the request and the answer of each message.
+
+        Where there is no answer, the session was opened or closed.
+        """
+        return [_read(answer) for answer in self.codec.decode_answers(frame)]
+
+
+_READ: dict[str, Any] = {
+    "observation": ObservationReply,
+    "state": StateReply,
+    "mcp": MCPReply,
+    "error": ErrorReply,
+    "opened": None,
+    "closed": None,
+    "hello": None,
+}
+
+
+def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | None]:
+    try:
+        make = _READ[answer.type]
+    except KeyError:
+        raise ProtocolError(f"The server sent a message of no known type: {answer.type}") from None
+    if make is None:
+        return answer.session, answer.id, None
+    if make is not StateReply and type(answer.data) is not dict:
+        raise ProtocolError(f"The server sent {answer.type} without data")
+    return answer.session, answer.id, make(answer.data)
