@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `OPENENV_MODE` | server mode, `simulation` or `production` | `simulation` |
 | `OPENENV_CLIENT_MODE` | client mode, `simulation` or `production` | `simulation` |
+| `OPENENV_PROTOCOL` | the newest protocol version that a client offers, `0` or `1` | `1` |
 | `OPENENV_TRUST_REMOTE_CODE` | `1`, `true`, `yes`: install packages from a hub unasked | off |
 | `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
 | `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
@@ -21,6 +22,7 @@ __all__ = [
     "client_mode",
     "log_level",
     "parse_mode",
+    "protocol_version",
     "server_mode",
     "trusts_remote_code",
     "web_interface_enabled",
@@ -56,6 +58,18 @@ def client_mode(mode: str | None) -> str:
     """The given mode, else that of OPENENV_CLIENT_MODE, else simulation."""
     chosen = mode or os.environ.get("OPENENV_CLIENT_MODE") or ServerMode.SIMULATION
     return parse_mode(chosen).value
+
+
+def protocol_version() -> int:
+    """The newest protocol version that a client offers.
+
+    Raises:
+        ValueError: OPENENV_PROTOCOL is neither 0 nor 1.
+    """
+    wanted = os.environ.get("OPENENV_PROTOCOL") or "1"
+    if wanted not in ("0", "1"):
+        raise ValueError(f"OPENENV_PROTOCOL is {wanted!r}; it must be 0 or 1")
+    return int(wanted)
 
 
 def trusts_remote_code() -> bool:

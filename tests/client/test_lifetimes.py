@@ -214,7 +214,7 @@ class Stuck:
     """A connection that never says goodbye, to a server that never answers."""
 
     def __init__(self, *, fails: bool = False) -> None:
-        self.fails, self.aborted = fails, False
+        self.fails, self.aborted, self.subprotocol = fails, False, None
 
     async def connect(self) -> None:
         if self.fails:

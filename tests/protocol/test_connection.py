@@ -36,12 +36,12 @@ def test_answers_belong_to_requests_in_their_order() -> None:
     client = ClientConnection()
     first, _ = client.request(Request("state"))
     second, _ = client.request(Request("state"))
-    assert client.receive(STATE) == (first, StateReply({"step_count": 1}))
-    assert client.receive(STATE) == (second, StateReply({"step_count": 1}))
+    assert client.receive(STATE) == [(first, StateReply({"step_count": 1}))]
+    assert client.receive(STATE) == [(second, StateReply({"step_count": 1}))]
 
 
 def test_an_answer_that_nobody_asked_for_belongs_to_nobody() -> None:
-    owner, _ = ClientConnection().receive(STATE)
+    [(owner, _)] = ClientConnection().receive(STATE)
     assert owner is None
 
 

@@ -68,7 +68,7 @@ def test_a_client_reads_an_answer_or_raises_a_protocol_error(frame: str | bytes)
     client = ClientConnection()
     ticket, _ = client.request(Request("state"))
     try:
-        owner, _ = client.receive(frame)
+        [(owner, _)] = client.receive(frame)
     except ProtocolError:
         return
     assert owner == ticket

@@ -90,7 +90,7 @@ def test_a_lone_surrogate_is_refused_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize(("sent", "answered"), answers())
 def test_a_recorded_answer_is_written_byte_for_byte(sent: str, answered: str) -> None:
-    _, reply = client_that_asked().receive(answered)
+    [(_, reply)] = client_that_asked().receive(answered)
     assert not isinstance(reply, ErrorReply)
     connection = server()
     connection.receive(sent)
@@ -183,7 +183,7 @@ def test_every_recorded_server_frame_is_understood_by_our_client() -> None:
     for recording in RECORDED["websocket"]:
         for event in recording["events"]:
             if "server" in event:
-                _, reply = client_that_asked().receive(event["server"])
+                [(_, reply)] = client_that_asked().receive(event["server"])
                 kinds.add(type(reply))
     assert kinds == {ObservationReply, StateReply, MCPReply, ErrorReply}
 

@@ -31,7 +31,7 @@ from openenv.client.transports.websocket import (
 )
 from openenv.errors import ConnectError, ProtocolError, SessionLost
 from openenv.protocol.messages import ObservationReply, Request, StateReply
-from openenv.settings import client_mode
+from openenv.settings import client_mode, protocol_version
 from openenv.types import StepResult
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ else:  # a sixth of what it takes to import a client, and needed by those only w
     futures = lazy_module("concurrent.futures")
 
 __all__ = ["EnvClient"]
+
+OFFERED = ("openenv.v1.msgpack",)  # the subprotocols, those of each version after those before
 
 ActT = TypeVar("ActT")
 ObsT = TypeVar("ObsT")
@@ -121,6 +123,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             websocket_ping_timeout_s,
             int(max_message_size_mb * 2**20),
             dict(headers or {}),
+            OFFERED[: protocol_version()],
         )
         self._open_transport: Callable[[], Transport] | None = None
         self._session = ClientSession(_opener(self), message_timeout_s)
@@ -163,7 +166,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         from openenv.client.launch import local_transport
 
         client = cls(base_url="local://")
-        client._open_transport = local_transport(environment, *codec.models(cls))
+        client._open_transport = local_transport(
+            environment, *codec.models(cls), client._websocket.subprotocols
+        )
         return client
 
     @classmethod
@@ -246,9 +251,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
         Args:
             action: An action of the environment's model, or a dict of its fields.
-            **kwargs: ``timeout_s`` limits the wait for this answer, in seconds. Protocol
-                version 0 carries no others; they are named in
-                ``metadata["ignored_arguments"]``, with a warning.
+            **kwargs: ``timeout_s`` limits the wait for this answer, in seconds; it and all others
+                go to the environment's `step`. What that does not take, or what protocol version 0
+                cannot carry to it, is named in ``metadata["ignored_arguments"]``, with a warning.
 
         Raises:
             ServerError: The server answered with an error; a subclass says which.
@@ -359,19 +364,20 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return await self._transition(Request("reset", kwargs))
 
     async def _step_async(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
-        timeout_s = kwargs.pop("timeout_s", None)
-        ignored = [name for name, value in kwargs.items() if value is not None]
-        request = Request("step", self._step_payload(action))
-        return await self._transition(request, timeout_s, ignored)
+        payload = self._step_payload(action)
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        return await self._transition(Request("step", payload, given), kwargs.get("timeout_s"))
 
     async def _transition(
-        self, request: Request, timeout_s: float | None = None, ignored: Sequence[str] = ()
+        self, request: Request, timeout_s: float | None = None
     ) -> StepResult[ObsT]:
         reply = await self._request(request, timeout_s)
         if not isinstance(reply, ObservationReply):
             raise ProtocolError(f"the server answered {request.type} with {type(reply).__name__}")
-        result = self._parse_result(reply.payload)
-        return codec.complete(result, reply.payload, request.type, ignored)
+        payload = reply.payload
+        if self._session.version == 0:
+            payload = codec.told_what_was_not_sent(payload, request.arguments)
+        return codec.complete(self._parse_result(payload), payload, request.type)
 
     async def _state_async(self) -> StateT:
         reply = await self._request(Request("state"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union, cast
 
@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 
     Client = type[EnvClient[Any, Any, Any]]
 
-__all__ = ["action_payload", "complete", "models", "parse_result", "parse_state"]
+# Every caller may pass this one to every environment; the client acts on it itself.
+COURTESY_ARGUMENTS = frozenset({"timeout_s"})
+
+__all__ = [
+    "action_payload",
+    "complete",
+    "models",
+    "parse_result",
+    "parse_state",
+    "told_what_was_not_sent",
+]
 
 
 @dataclass(frozen=True)
@@ -130,38 +140,40 @@ def _validated(adapter: TypeAdapter[Any], fields: dict[str, Any], cls: Client) -
         ) from error
 
 
-def complete(
-    result: StepResult[Any], payload: dict[str, Any], method: str, ignored: Sequence[str]
-) -> StepResult[Any]:
+def told_what_was_not_sent(payload: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Say in a payload of version 0, which carries no arguments of `step`, which were left out."""
+    names = [name for name in arguments if name not in COURTESY_ARGUMENTS]
+    if not names:
+        return payload
+    metadata = {**(payload.get("metadata") or {})}
+    metadata[IGNORED_ARGUMENTS] = [*metadata.get(IGNORED_ARGUMENTS, ()), *names]
+    return {**payload, "metadata": metadata}
+
+
+def complete(result: StepResult[Any], payload: dict[str, Any], method: str) -> StepResult[Any]:
     """Fill in what a `_parse_result` of old does not know: metadata, truncated, info.
 
     One that returns anything but a `StepResult`, such as the bare observation, is left to it.
     """
     metadata = payload.get("metadata")
-    if ignored:
-        metadata = {**(metadata or {})}
-        metadata[IGNORED_ARGUMENTS] = [*metadata.get(IGNORED_ARGUMENTS, ()), *ignored]
     if not metadata:
         return result
+    ignored = metadata.get(IGNORED_ARGUMENTS, ())
     if isinstance(result, StepResult):
-        _annotate(result, metadata, replace=bool(ignored))
-    for name in metadata.get(IGNORED_ARGUMENTS, ()):
+        if ignored or result.metadata is None:
+            result.metadata = metadata
+        if result.done and metadata.get(TRUNCATED) is True:  # otherwise it means something else
+            result.truncated = True
+        info = metadata.get(INFO)
+        if result.info is None and isinstance(info, dict):
+            result.info = info
+    for name in ignored:
         warnings.warn(
             f"{method} was given {name!r}, which the environment does not take; it was ignored",
             IgnoredArgumentWarning,
             stacklevel=2,
         )
     return result
-
-
-def _annotate(result: StepResult[Any], metadata: dict[str, Any], *, replace: bool) -> None:
-    if replace or result.metadata is None:
-        result.metadata = metadata
-    if result.done and metadata.get(TRUNCATED) is True:  # otherwise it means something else
-        result.truncated = True
-    info = metadata.get(INFO)
-    if result.info is None and isinstance(info, dict):
-        result.info = info
 
 
 def parse_state(payload: dict[str, Any], cls: Client) -> Any:

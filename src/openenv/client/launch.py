@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from typing_extensions import TypeIs
@@ -194,13 +194,17 @@ def hf_space_subdomain(repo_id: str) -> str:
 
 
 def local_transport(
-    environment: Any, action_cls: Any, observation_cls: Any, state_cls: Any
+    environment: Any,
+    action_cls: Any,
+    observation_cls: Any,
+    state_cls: Any,
+    subprotocols: Sequence[str] = (),
 ) -> Callable[[], Transport]:
     """Plan transports to an environment, or to an ASGI application, in this process."""
     if _is_asgi(environment):
         from openenv.client.transports.asgi import ASGITransport
 
-        return lambda: ASGITransport(environment)
+        return lambda: ASGITransport(environment, subprotocols=subprotocols)
     from openenv.client.transports.memory import MemoryTransport
     from openenv.sessions.manager import SessionManager
     from openenv.sessions.spec import EnvironmentSpec, class_made_by, models_of
@@ -219,7 +223,7 @@ def local_transport(
         nonlocal manager, process
         if process != os.getpid():  # a forked child has neither the sessions nor their threads
             manager, process = SessionManager(spec), os.getpid()
-        return MemoryTransport(manager)
+        return MemoryTransport(manager, next(iter(subprotocols), None))
 
     return open_transport
 

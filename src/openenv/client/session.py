@@ -33,6 +33,7 @@ from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import ErrorCode, ProtocolError, ResponseTimeout, SessionLost, server_error
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import ErrorReply, Reply, Request
+from openenv.protocol.v1 import ClientConnection1, client_connection
 
 if TYPE_CHECKING:
     import asyncio
@@ -75,7 +76,7 @@ class ClientSession:
         self._timeout_s = timeout_s
         self._transport: Transport | None = None
         self._abandonment: weakref.finalize[..., ClientSession] | None = None
-        self._connection = ClientConnection()
+        self._connection: ClientConnection | ClientConnection1 = ClientConnection()
         self._turn = asyncio.Lock()
         self._lost = lost
         self._unanswered: str | None = None
@@ -97,6 +98,11 @@ class ClientSession:
     def is_inherited(self) -> bool:
         """It was made in another process, of which this one is a fork."""
         return self._process != os.getpid()
+
+    @property
+    def version(self) -> int:
+        """The protocol version that is spoken."""
+        return self._connection.version
 
     @property
     def is_connected(self) -> bool:
@@ -201,19 +207,19 @@ class ClientSession:
         with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
             await transport.send(frame)
         while True:
-            owner, reply = self._connection.receive(await transport.receive())
-            if owner == ticket or _is_fatal(reply):
-                self._unanswered = earlier
-                return reply
+            for owner, reply in self._connection.receive(await transport.receive()):
+                if owner == ticket or _is_fatal(reply):
+                    self._unanswered = earlier
+                    return reply
 
     async def _read_ahead(self, transport: Transport) -> Reply | None:
         """Drop late answers; return a fatal error. Any other frame would shift the answers."""
         while transport.has_frame():
-            owner, reply = self._connection.receive(await transport.receive())
-            if _is_fatal(reply):
-                return reply
-            if owner is None:
-                raise ProtocolError(f"the server sent a frame that nobody asked for: {reply}")
+            for owner, reply in self._connection.receive(await transport.receive()):
+                if _is_fatal(reply):
+                    return reply
+                if owner is None:
+                    raise ProtocolError(f"the server sent a frame that nobody asked for: {reply}")
         return None
 
     async def _connected(self, began: int) -> Transport:
@@ -227,7 +233,7 @@ class ClientSession:
                 await _part(transport)
                 raise
             self._transport = transport
-            self._connection = ClientConnection()
+            self._connection = client_connection(transport.subprotocol)
             loop = asyncio.get_running_loop()
             self._abandonment = weakref.finalize(
                 self, _abandon, transport, loop, os.getpid(), warn=not self.has_owner

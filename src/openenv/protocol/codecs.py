@@ -121,7 +121,7 @@ class JSONCodec:
         body = _to_json(request.data, f"{request.type} arguments", keep_nan=True)
         return b'{"type":"%b","data":%b}' % (request.type.encode(), body)
 
-    def decode_reply(self, frame: str | bytes) -> Reply:
+    def decode_reply(self, frame: str | bytes | bytearray) -> Reply:
         """Read one answer.
 
         Raises:
@@ -235,7 +235,7 @@ def _to_json(value: Any, what: str, *, keep_nan: bool = False) -> bytes:
         raise EncodingError(f"{what} cannot be written as JSON: {error}") from error
 
 
-def _parse(frame: str | bytes) -> Any:
+def _parse(frame: str | bytes | bytearray) -> Any:
     try:
         return from_json(frame)
     except ValueError as fast_error:

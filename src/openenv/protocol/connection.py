@@ -120,6 +120,8 @@ class ServerConnection:
 class ClientConnection:
     """The client's end. Version 0 matches answers to requests by their order alone."""
 
+    version = 0
+
     def __init__(self, codec: JSONCodec | None = None) -> None:
         self.codec = codec or JSONCodec()
         self.phase = Phase.OPEN
@@ -136,12 +138,12 @@ class ClientConnection:
             self._waiting.append(self._last)
         return self._last, frame
 
-    def receive(self, frame: str | bytes) -> tuple[int | None, Reply]:
-        """Read an answer and say whose it is; None where nobody asked."""
+    def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
+        """Read the answers in a frame and say whose they are; None where nobody asked."""
         reply = self.codec.decode_reply(frame)
         if isinstance(reply, ErrorReply) and reply.is_fatal:
             self.phase = _next(CLIENT_RULES, self.phase, Event.REFUSE)
-        return (self._waiting.popleft() if self._waiting else None), reply
+        return [(self._waiting.popleft() if self._waiting else None, reply)]
 
     def drop(self) -> None:
         """Note that the socket is gone."""

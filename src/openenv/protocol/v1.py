@@ -26,6 +26,7 @@ from openenv.errors import (
     words,
 )
 from openenv.protocol.codecs import culprit, left_out
+from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
     INFO,
@@ -40,7 +41,16 @@ from openenv.protocol.messages import (
 )
 from openenv.types import is_observation
 
-__all__ = ["SUBPROTOCOLS", "Codec", "JSONCodec1", "MsgpackCodec", "Multiplexer", "codec_named"]
+__all__ = [
+    "SUBPROTOCOLS",
+    "ClientConnection1",
+    "Codec",
+    "JSONCodec1",
+    "MsgpackCodec",
+    "Multiplexer",
+    "client_connection",
+    "codec_named",
+]
 
 ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
 
@@ -414,6 +424,52 @@ def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | None]:
         raise ProtocolError(f"The server sent a message of no known type: {answer.type}") from None
     if make is None:
         return answer.session, answer.id, None
-    if make is not StateReply and type(answer.data) is not dict:
-        raise ProtocolError(f"The server sent {answer.type} without data")
-    return answer.session, answer.id, make(answer.data)
+    data = answer.data
+    if type(data) is not dict:
+        if make is not StateReply:
+            raise ProtocolError(f"The server sent {answer.type} without data")
+    elif make is ObservationReply and not data.keys() <= _PLAIN_FIELDS:
+        data = _as_version_0(data)
+    return answer.session, answer.id, make(data)
+
+
+_PLAIN_FIELDS = frozenset({"observation", "reward", "done", "metadata"})
+_EXTRAS = (TRUNCATED, INFO, IGNORED_ARGUMENTS)
+
+
+def _as_version_0(data: dict[str, Any]) -> dict[str, Any]:
+    """The payload that clients' hooks know, where the metadata say what else there is to say."""
+    metadata = {**(data.get("metadata") or {})}
+    metadata |= {name: data[name] for name in _EXTRAS if name in data}
+    payload = {name: value for name, value in data.items() if name not in _EXTRAS}
+    return {**payload, "metadata": metadata}
+
+
+class ClientConnection1:
+    """The client's end of a connection that carries one session, under the number 0."""
+
+    version = 1
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self._multiplexer = Multiplexer(codec)
+
+    def request(self, request: Request) -> tuple[int, bytes]:
+        """Write `request`; the returned ticket is what its answer will carry."""
+        messages = self._multiplexer.request(request)
+        return request.id, self.codec.join(messages)
+
+    def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
+        """Read the answers in a frame and say whose they are; None where nobody asked."""
+        found = self._multiplexer.receive(frame)
+        return [(number or None, reply) for _, number, reply in found if reply is not None]
+
+    def drop(self) -> None:
+        """Note that the socket is gone."""
+
+
+def client_connection(subprotocol: str | None) -> ClientConnection | ClientConnection1:
+    """The client's end of a connection for which `subprotocol` was agreed; None is version 0."""
+    if subprotocol is None:
+        return ClientConnection()
+    return ClientConnection1(codec_named(subprotocol))

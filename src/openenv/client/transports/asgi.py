@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from openenv.client.transports.base import TransportClosed
 from openenv.errors import ConnectError
+from openenv.protocol.v1 import codec_named
 
 __all__ = ["ASGIApp", "ASGITransport"]
 
@@ -26,8 +27,14 @@ class ASGITransport:
     """A WebSocket connection to `app`, made by calling it."""
 
     def __init__(
-        self, app: ASGIApp, url: str = "ws://asgi/ws", headers: Mapping[str, str] | None = None
+        self,
+        app: ASGIApp,
+        url: str = "ws://asgi/ws",
+        headers: Mapping[str, str] | None = None,
+        subprotocols: Sequence[str] = (),
     ) -> None:
+        self.subprotocol: str | None = None
+        self._subprotocols = list(subprotocols)
         self._app = app
         self._url = urlsplit(url)
         self._headers = {"host": self._url.netloc, **(headers or {})}
@@ -44,6 +51,7 @@ class ASGITransport:
         message = await self._from_app.get()
         if message["type"] != "websocket.accept":
             raise ConnectError(f"the application refused {self._url.path}: {message}")
+        self.subprotocol = message.get("subprotocol")
 
     async def _run(self) -> None:
         async def send(message: Message) -> None:
@@ -68,7 +76,7 @@ class ASGITransport:
             "headers": headers,
             "client": ("127.0.0.1", 0),
             "server": (self._url.hostname, self._url.port or 80),
-            "subprotocols": [],
+            "subprotocols": self._subprotocols,
             "state": {},
             "extensions": {},
         }
@@ -76,17 +84,18 @@ class ASGITransport:
     async def send(self, frame: bytes) -> None:
         if self._running is None or self._running.done():
             raise TransportClosed("the application has ended the connection")
-        self._to_app.put_nowait({"type": "websocket.receive", "text": frame.decode()})
+        is_binary = self.subprotocol is not None and codec_named(self.subprotocol).is_binary
+        content = {"bytes": frame} if is_binary else {"text": frame.decode()}
+        self._to_app.put_nowait({"type": "websocket.receive", **content})
 
-    async def receive(self) -> str | bytes:
+    async def receive(self) -> str | bytearray:
         message = await self._from_app.get()
         if message["type"] == "websocket.close":
             self._from_app.put_nowait(message)
             code = message.get("code", 1000)
             raise TransportClosed(f"the application closed the connection ({code})", code)
         text: str | None = message.get("text")
-        frame: str | bytes = message["bytes"] if text is None else text
-        return frame
+        return bytearray(message["bytes"]) if text is None else text
 
     def has_frame(self) -> bool:
         return not self._from_app.empty()

@@ -18,6 +18,11 @@ class TransportClosed(Exception):
 class Transport(Protocol):
     """One connection. It is opened once, and never again after it closed."""
 
+    @property
+    def subprotocol(self) -> str | None:
+        """What was agreed with the server, once connected; None is version 0."""
+        ...
+
     async def connect(self) -> None:
         """Open the connection.
 
@@ -34,7 +39,7 @@ class Transport(Protocol):
         """
         ...
 
-    async def receive(self) -> str | bytes:
+    async def receive(self) -> str | bytes | bytearray:
         """Wait for the next frame. Safe to cancel: no frame is lost.
 
         Raises:

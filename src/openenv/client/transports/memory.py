@@ -7,8 +7,10 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from openenv.client.transports.base import TransportClosed
+from openenv.protocol.v1 import codec_named
 from openenv.sessions.conversation import Conversation
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.multiplex import MultiplexedConversation
 
 __all__ = ["MemoryTransport"]
 
@@ -25,10 +27,12 @@ class MemoryTransport:
         WeakKeyDictionary()
     )
 
-    def __init__(self, manager: SessionManager) -> None:
+    def __init__(self, manager: SessionManager, subprotocol: str | None = None) -> None:
+        self.subprotocol = subprotocol
         self._manager = manager
         self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._conversation: Conversation | None = None
+        self._conversation: Conversation | MultiplexedConversation | None = None
+        self._is_binary = subprotocol is not None and codec_named(subprotocol).is_binary
         self._may_send = asyncio.Event()
         self._may_send.set()
         self._is_closed = False
@@ -41,7 +45,12 @@ class MemoryTransport:
         if ending is not None and ending.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([ending])
         self._users[self._manager] = self._users.get(self._manager, 0) + 1
-        self._conversation = Conversation(self._manager, _ServerEnd(self))
+        end = _ServerEnd(self)
+        if self.subprotocol is None:
+            self._conversation = Conversation(self._manager, end)
+        else:
+            codec = codec_named(self.subprotocol)
+            self._conversation = MultiplexedConversation(self._manager, end, codec)
         self._conversation.ended.add_done_callback(lambda _: self._end())
 
     def _end(self) -> None:
@@ -60,14 +69,14 @@ class MemoryTransport:
         await self._may_send.wait()
         if self._conversation is None or self._is_closed:
             raise TransportClosed("the session is closed")
-        self._conversation.receive(frame.decode())
+        self._conversation.receive(frame if self._is_binary else frame.decode())
 
-    async def receive(self) -> str | bytes:
+    async def receive(self) -> bytearray:
         frame = await self._frames.get()
         if frame is None:
             self._frames.put_nowait(None)
             raise TransportClosed("the session is closed", 1000)
-        return frame
+        return bytearray(frame)
 
     def has_frame(self) -> bool:
         return not self._frames.empty()

@@ -1,11 +1,13 @@
-"""Frames over a WebSocket, by the `websockets` library."""
+"""Frames over a WebSocket, by `picows`, which parses them in compiled code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from openenv._lazy import lazy_module
 from openenv.client.transports.base import TransportClosed
@@ -14,14 +16,22 @@ from openenv.errors import ConnectError
 if TYPE_CHECKING:
     import asyncio
 
-    from websockets.asyncio.client import ClientConnection
+    import picows
 else:
     asyncio = lazy_module("asyncio")
+    picows = lazy_module("picows")
 
 __all__ = ["WebSocketOptions", "WebSocketTransport", "websocket_url"]
 
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _LOOPBACK = ("localhost", "127.", "::1")
+
+READ_BUFFER_BYTES = 16 * 1024  # at first; it grows with the frames
+NO_LIMIT = 2**62
+
+# An adapter, since picows makes a logger of its own for every connection out of a plain one.
+_logger = logging.LoggerAdapter(logging.getLogger("openenv.client.picows"), {})
+logging.getLogger("openenv.client.picows").setLevel(logging.CRITICAL)  # errors are raised
 
 
 def websocket_url(base_url: str) -> str:
@@ -46,6 +56,7 @@ class WebSocketOptions:
     ping_timeout_s: float | None = 20.0
     max_message_bytes: int | None = 100 * 2**20
     headers: Mapping[str, str] = field(default_factory=dict)
+    subprotocols: Sequence[str] = ()
 
 
 class WebSocketTransport:
@@ -57,75 +68,107 @@ class WebSocketTransport:
     def __init__(self, url: str, options: WebSocketOptions | None = None) -> None:
         self._url = url
         self._options = options or WebSocketOptions()
-        self._socket: ClientConnection | None = None
+        self._link: Any = None
 
     def __str__(self) -> str:
         return self._url
 
-    async def connect(self) -> None:
-        from websockets.asyncio.client import connect
-        from websockets.exceptions import WebSocketException
+    @property
+    def subprotocol(self) -> str | None:
+        chosen: str | None = None if self._link is None else self._link.subprotocol
+        return chosen
 
+    async def connect(self) -> None:
         options = self._options
-        arguments: dict[str, Any] = {
-            "open_timeout": options.connect_timeout_s,
-            "ping_interval": options.ping_interval_s,
-            "ping_timeout": options.ping_timeout_s,
-            "max_size": options.max_message_bytes,
-            "additional_headers": dict(options.headers),
-            "compression": None,
-        }
+        limit = options.connect_timeout_s
         try:
-            host = urlsplit(self._url).hostname or ""
-            if host.startswith(_LOOPBACK):
-                arguments["proxy"] = None
-            self._socket = await connect(self._url, **arguments)
-        except (
-            OSError,
-            WebSocketException,
-            asyncio.TimeoutError,
-            ValueError,  # of a port or a host that cannot be
-            ImportError,  # of what a SOCKS proxy needs
-        ) as error:
+            # Not `asyncio.timeout`: before 3.11 there is none.
+            self._link = await asyncio.wait_for(_connected(self._url, options), limit)
+        except _connection_errors() as error:
             raise ConnectError(f"Failed to connect to {self._url}: {_words(error)}") from error
 
     async def send(self, frame: bytes) -> None:
-        from websockets.exceptions import ConnectionClosed
+        self._open_link().send(frame)
 
-        try:
-            await self._open_socket().send(frame, text=True)
-        except ConnectionClosed as error:
-            raise _closed(error) from error
-
-    async def receive(self) -> str | bytes:
-        from websockets.exceptions import ConnectionClosed
-
-        try:
-            return await self._open_socket().recv()
-        except ConnectionClosed as error:
-            raise _closed(error) from error
+    async def receive(self) -> str | bytes | bytearray:
+        link = self._open_link()
+        while not link.frames:
+            await link.wait()
+        frame: bytes | bytearray = link.take()
+        return frame
 
     def has_frame(self) -> bool:
-        # The library has no call for it; `recv` would wait.
-        return self._socket is not None and len(self._socket.recv_messages.frames) > 0
+        return self._link is not None and bool(self._link.frames)
 
     async def close(self) -> None:
-        if self._socket is not None:
-            await self._socket.close()
+        if self._link is not None:
+            await self._link.close()
 
     def abort(self) -> None:
-        if self._socket is not None:
-            self._socket.transport.abort()
+        if self._link is not None:
+            self._link.abort()
 
-    def _open_socket(self) -> ClientConnection:
-        if self._socket is None:
+    def _open_link(self) -> Any:
+        if self._link is None:
             raise TransportClosed("the connection was never opened")
-        return self._socket
+        return self._link
 
 
-def _closed(error: Any) -> TransportClosed:
-    frame = error.rcvd or error.sent
-    return TransportClosed(str(error), None if frame is None else frame.code)
+async def _connected(url: str, options: WebSocketOptions) -> Any:
+    headers = dict(options.headers)
+    if options.subprotocols:
+        headers["Sec-WebSocket-Protocol"] = ", ".join(options.subprotocols)
+    parts = urlsplit(url)
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    _, link = await picows.ws_connect(
+        _make_link(options),
+        url,
+        websocket_handshake_timeout=None,  # the caller's limit is for all of it
+        logger_name=_logger,
+        max_frame_size=options.max_message_bytes or NO_LIMIT,
+        extra_headers=headers,
+        proxy=_proxy(url),
+        read_buffer_init_size=READ_BUFFER_BYTES,
+    )
+    return link
+
+
+def _make_link(options: WebSocketOptions) -> Any:
+    from openenv.client.transports._link import Link
+
+    def make(request: Any, response: Any) -> Link:
+        return Link(response.headers.get("Sec-WebSocket-Protocol"), options)
+
+    return make
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for a host that is not this one, as curl does."""
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host.startswith(_LOOPBACK) or proxy_bypass(f"{host}:{parts.port or 0}"):
+        return None
+    known = getproxies()
+    secure, plain = ("wss", "socks", "https"), ("ws", "socks", "https", "http")
+    schemes = secure if parts.scheme == "wss" else plain
+    return next((known[scheme] for scheme in schemes if scheme in known), None)
+
+
+def _connection_errors() -> tuple[type[Exception], ...]:
+    from python_socks import ProxyError
+
+    return (
+        OSError,
+        picows.WSError,
+        asyncio.TimeoutError,
+        ValueError,  # of a port or a host that cannot be
+        ProxyError,
+    )
 
 
 def _words(error: BaseException) -> str:

@@ -1,0 +1,178 @@
+"""The listener of one WebSocket connection: a module of its own, since picows comes with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from picows.common import WSProtocolError
+
+from openenv.client.transports.base import TransportClosed
+
+if TYPE_CHECKING:
+    from openenv.client.transports.websocket import WebSocketOptions
+
+__all__ = ["Link"]
+
+TEXT, BINARY, CONTINUATION, CLOSE = (
+    WSMsgType.TEXT,
+    WSMsgType.BINARY,
+    WSMsgType.CONTINUATION,
+    WSMsgType.CLOSE,
+)
+UNREAD_FRAMES = 4096  # before the server is left waiting
+
+
+class Link(WSListener):
+    """Keeps what comes until it is asked for.
+
+    Attributes:
+        subprotocol: What the server has chosen.
+        frames: What has come and was not taken.
+    """
+
+    def __init__(self, subprotocol: str | None, options: WebSocketOptions) -> None:
+        self.subprotocol = subprotocol
+        self.frames: deque[bytes | bytearray] = deque()
+        self._options = options
+        self._kind = BINARY if subprotocol is not None and subprotocol.endswith("msgpack") else TEXT
+        self._loop = asyncio.get_running_loop()
+        self._transport: WSTransport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._fragments: list[bytes] = []
+        self._ending: TransportClosed | None = None
+        self._is_paused = False
+        self._is_alive = True
+        self._silent_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------------ what picows calls
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+        if self._options.ping_interval_s:
+            self._timer = self._loop.call_later(self._options.ping_interval_s, self._look)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        self._is_alive = True
+        kind = frame.msg_type
+        if frame.fin and kind in (TEXT, BINARY):
+            # A bytearray, so that arrays that are views of it can be written to.
+            self._keep(bytearray(frame.get_payload_as_memoryview()))
+        elif kind == CLOSE:
+            self._close_came(transport, frame)
+        elif kind in (TEXT, BINARY, CONTINUATION):
+            self._fragments.append(frame.get_payload_as_bytes())
+            limit = self._options.max_message_bytes
+            if limit is not None and sum(map(len, self._fragments)) > limit:
+                raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {limit} bytes")
+            if frame.fin:
+                whole = bytearray().join(self._fragments)
+                self._fragments.clear()
+                self._keep(whole)
+
+    def _keep(self, frame: bytes | bytearray) -> None:
+        self.frames.append(frame)
+        if len(self.frames) >= UNREAD_FRAMES and not self._is_paused:
+            assert self._transport is not None
+            self._is_paused = True
+            self._transport.underlying_transport.pause_reading()
+        self._wake()
+
+    def _close_came(self, transport: WSTransport, frame: WSFrame) -> None:
+        code, reason = frame.get_close_code(), frame.get_close_reason()
+        number = 1005 if code == WSCloseCode.NO_INFO else int(cast(Any, code))
+        words = f"received {number}" + (f" ({reason})" if reason else "")
+        self._ending = TransportClosed(words, number)
+        if not transport.is_close_frame_sent:
+            transport.send_close(WSCloseCode.OK if code == WSCloseCode.NO_INFO else code)
+        transport.disconnect()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._ending is None:
+            self._ending = TransportClosed("no close frame received or sent")
+        self._wake()
+
+    # ------------------------------------------------------------------ what the transport calls
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame.
+
+        Raises:
+            TransportClosed: The connection is gone.
+        """
+        transport = self._transport
+        if transport is None or self._ending is not None or transport.is_close_frame_sent:
+            raise self._ending or TransportClosed("the connection is closing")
+        transport.send(self._kind, frame)
+
+    def take(self) -> bytes | bytearray:
+        """The next frame that has come."""
+        frame = self.frames.popleft()
+        if self._is_paused and len(self.frames) < UNREAD_FRAMES // 2:
+            assert self._transport is not None
+            self._is_paused = False
+            if not self._transport.underlying_transport.is_closing():
+                self._transport.underlying_transport.resume_reading()
+        return frame
+
+    async def wait(self) -> None:
+        """Wait until a frame comes.
+
+        Raises:
+            TransportClosed: There will be none.
+        """
+        if self._ending is not None:
+            raise self._ending
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def close(self) -> None:
+        """Say goodbye, and wait until the server has said so too."""
+        transport = self._transport
+        if transport is None or transport.is_disconnected:
+            return
+        if not transport.is_close_frame_sent:
+            transport.send_close(WSCloseCode.OK)
+        while not transport.is_disconnected:
+            await transport.wait_disconnected()
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        transport = self._transport
+        if transport is not None and not transport.is_disconnected:
+            transport.underlying_transport.abort()
+
+    # ------------------------------------------------------------------ is the server there?
+
+    def _look(self) -> None:
+        """Ping a server that has been silent, and give up one that stays so."""
+        assert self._transport is not None and self._options.ping_interval_s is not None
+        if self._is_alive:
+            self._silent_since = None
+        elif self._silent_since is None:
+            self._silent_since = self._loop.time()
+        limit = self._options.ping_timeout_s
+        silent = self._silent_since
+        if silent is not None and limit is not None and self._loop.time() - silent > limit:
+            # The loop may have been blocked meanwhile: what has come by now is read first.
+            self._timer = self._loop.call_later(0.001, self._give_up)
+            return
+        self._is_alive = False
+        self._transport.send_ping()
+        self._timer = self._loop.call_later(self._options.ping_interval_s, self._look)
+
+    def _give_up(self) -> None:
+        if self._is_alive:
+            self._look()
+            return
+        self._ending = TransportClosed("the server does not answer pings")
+        self.abort()
