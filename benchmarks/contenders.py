@@ -1,0 +1,175 @@
+"""What is measured: servers, the frames that they are spoken to with, and client programs.
+
+To add a contender is to add a row here; a figure of `report.py` finds it by its name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.peer import EXTRAS, PEER
+
+__all__ = [
+    "BARE",
+    "CLIENTS",
+    "ECHOES",
+    "FRAMES",
+    "JSON",
+    "OURS",
+    "PUBLIC",
+    "VECTORS",
+    "Client",
+    "Contender",
+    "Frames",
+]
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+OURS, PUBLIC, BARE = "ours", "public 0.10", "bare"
+PYTHONS = {
+    OURS: Path(sys.executable),
+    PUBLIC: PEER / "bin" / "python",
+    BARE: Path(sys.executable),
+}
+# Each side imports its own package, and nothing of the other's.
+PATHS = {OURS: ROOT / "src", PUBLIC: EXTRAS, BARE: ROOT / "src"}
+
+ENVIRONMENT_FILE = HERE / "servers" / "echo_environment.py"
+BARE_FILE = HERE / "servers" / "bare.py"
+
+SERVE: dict[str, tuple[str | Path, ...]] = {
+    OURS: (
+        *(PYTHONS[OURS], "-m", "openenv.cli", "serve", f"{ENVIRONMENT_FILE}:app"),
+        *("--port", "{port}"),
+    ),
+    PUBLIC: (
+        *(PYTHONS[PUBLIC], "-m", "uvicorn", "echo_environment:app"),
+        *("--app-dir", ENVIRONMENT_FILE.parent, "--port", "{port}"),
+        *("--loop", "uvloop", "--http", "httptools", "--ws", "auto", "--backlog", "4096"),
+        *("--no-access-log", "--log-level", "warning"),
+    ),
+    BARE: (PYTHONS[BARE], BARE_FILE, "--port", "{port}"),
+}
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What the load generator says to a server, and what it has to be answered."""
+
+    name: str
+    reset: bytes
+    step: bytes
+    check_reset: str
+    check: str
+    opening: tuple[bytes, ...] = ()
+    flags: tuple[str, ...] = ()  # --subprotocol, --binary, --sequence-offset, --greeting, ...
+
+    def options(self, folder: Path) -> list[str]:
+        """Write the frames into `folder`, and say where they are."""
+        folder.mkdir(parents=True, exist_ok=True)
+        options = [*self.flags, "--check", self.check, "--check-reset", self.check_reset]
+        files = [("--open", frame) for frame in self.opening]
+        files += [("--reset", self.reset), ("--step", self.step)]
+        for number, (option, content) in enumerate(files):
+            path = folder / f"{self.name}-{number}"
+            path.write_bytes(content)
+            options += [option, str(path)]
+        return options
+
+
+RESET = b'{"type":"reset","data":{}}'
+STEP = b'{"type":"step","data":{"message":"hello, world"}}'
+
+# An error repeats what was wrong with a request: only an answer has both of these in a row.
+JSON = Frames("json", RESET, STEP, '"echoed":"",', '"echoed":"hello, world","length":12')
+JSON_SCREEN = Frames("json-screen", RESET, STEP, '"pixels":[', '"pixels":[')
+RAW_SCREEN = Frames("raw-screen", RESET, STEP, "", "")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A server, started as its users start it, and how to speak with it.
+
+    `sessions` are the numbers of sessions at which its steps are measured, `()` for all;
+    `in_quick` says whether a quick run measures it; `pinned` is false for a server of several
+    processes, which may use every core but the load's.
+    """
+
+    name: str
+    whose: str
+    frames: Frames
+    variant: str = "sync"
+    sessions: tuple[int, ...] = ()
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    in_quick: bool = True
+    pinned: bool = True
+
+    def command(self, port: int) -> list[str]:
+        return [str(w).format(port=port) for w in (*SERVE[self.whose], *self.options)]
+
+    def variables(self) -> dict[str, str]:
+        """The environment of the server's process, of which nothing is inherited by accident."""
+        return {
+            **clean_environment(self.whose),
+            "ECHO": self.variant,
+            "ECHO_SESSIONS": "20000",
+            "OPENENV_LOG_LEVEL": "warning",
+            **self.environment,
+        }
+
+
+def clean_environment(whose: str) -> dict[str, str]:
+    """The variables of this process, without those that would change what Python or we do."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OPENENV", "ECHO"))}
+    source = os.environ.get("BENCH_SOURCE") if whose == OURS else None
+    return {**kept, "PYTHONPATH": source or str(PATHS[whose]), "PYTHONUNBUFFERED": "1"}
+
+
+ECHOES = (
+    Contender("public sync", PUBLIC, JSON),
+    Contender("ours sync", OURS, JSON),
+    Contender("public async", PUBLIC, JSON, "async", sessions=(1, 256), in_quick=False),
+    Contender("ours async", OURS, JSON, "async", sessions=(1, 256), in_quick=False),
+    Contender("bare", BARE, JSON),
+)
+
+FRAMES = (
+    Contender("public frames", PUBLIC, JSON_SCREEN, "frame"),
+    Contender("ours frames", OURS, JSON_SCREEN, "frame"),
+    Contender("bare frames", BARE, RAW_SCREEN, options=("--frames",)),
+)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A program that drives a server and prints what it took, run by one side's Python."""
+
+    name: str
+    whose: str
+    program: str
+    mode: str
+    in_quick: bool = True
+
+    def command(self, url: str, *arguments: object) -> list[str]:
+        program = HERE / "clients" / self.program
+        return [str(w) for w in (PYTHONS[self.whose], program, url, self.mode, *arguments)]
+
+
+# Each drives a bare server of its own.
+CLIENTS = (
+    Client("public await", PUBLIC, "one_session.py", "async"),
+    Client("ours await", OURS, "one_session.py", "async"),
+    Client("public sync()", PUBLIC, "one_session.py", "sync"),
+    Client("ours sync()", OURS, "one_session.py", "sync"),
+)
+
+# Many sessions of one process; each drives the server of its own side, by its name in ECHOES.
+VECTORS = (
+    (Client("public clients", PUBLIC, "many_sessions.py", "clients"), "public sync"),
+    (Client("ours clients", OURS, "many_sessions.py", "clients"), "ours sync"),
+)

@@ -1,0 +1,271 @@
+"""The parts: each yields rows, one for every contender in every round.
+
+A round runs the contenders one after the other, and rounds follow each other; so whatever else the
+machine does meets all of them alike, and what is compared is compared within a round.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from benchmarks.contenders import (
+    BARE,
+    CLIENTS,
+    ECHOES,
+    FRAMES,
+    JSON,
+    OURS,
+    VECTORS,
+    Client,
+    Contender,
+    clean_environment,
+)
+from benchmarks.load import Load
+from benchmarks.serving import Server, serving
+
+__all__ = ["FULL", "PARTS", "QUICK", "Bench", "Plan", "Row"]
+
+Row = dict[str, Any]
+AnyContender = TypeVar("AnyContender", Contender, Client)
+
+WARM_UP_STEPS = 500
+SCREEN_SESSIONS = 4
+SCALE = 16384
+MEMORY_STEPS = 5
+VECTOR_SESSIONS = 256
+CLIENT_STEPS = 3000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rounds: int
+    window_s: float
+    warm_up_s: float
+    sessions: tuple[int, ...]
+    open_sessions: int
+    memory_sessions: tuple[int, ...]
+    starts: int
+    is_quick: bool = False
+
+
+FULL = Plan(
+    rounds=3,
+    window_s=3,
+    warm_up_s=0.7,
+    sessions=(1, 32, 256, 1024, 4096),
+    open_sessions=1024,
+    memory_sessions=(1024, 4096),
+    starts=7,
+)
+QUICK = Plan(
+    rounds=1,
+    window_s=1,
+    warm_up_s=0.3,
+    sessions=(1, 256),
+    open_sessions=256,
+    memory_sessions=(256,),
+    starts=1,
+    is_quick=True,
+)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a part measures with."""
+
+    plan: Plan
+    load: Load
+    server_cores: set[int]
+    all_cores: set[int]
+    only: frozenset[str]  # the names of contenders; none for all
+    tell: Callable[[str, int, int], None]  # what is measured now, its number, and of how many
+
+    def chosen(self, contenders: Sequence[AnyContender]) -> list[AnyContender]:
+        if self.only:
+            return [c for c in contenders if c.name in self.only]
+        return [c for c in contenders if c.in_quick or not self.plan.is_quick]
+
+    def turns(
+        self, contenders: Sequence[AnyContender], rounds: int, points: Sequence[int] = (0,)
+    ) -> Iterator[tuple[AnyContender, Row]]:
+        """What is measured when: every contender once in each round, at every point."""
+        turns = [
+            (contender, {"contender": contender.name, "sessions": point, "round": number})
+            for point in points
+            for number in range(rounds)
+            for contender in contenders
+            if not point or not (own := getattr(contender, "sessions", ())) or point in own
+        ]
+        for number, (contender, row) in enumerate(turns):
+            at = f", {row['sessions']} sessions" if row["sessions"] else ""
+            self.tell(f"{contender.name}{at}", number, len(turns))
+            yield contender, row
+
+    @contextmanager
+    def serve(self, contender: Contender) -> Iterator[Server]:
+        """A server that is healthy and warm."""
+        with self.started(contender) as server:
+            server.wait_until_healthy()
+            self.load.run(server.port, contender.frames, "--steps", WARM_UP_STEPS)
+            yield server
+
+    @contextmanager
+    def started(self, contender: Contender) -> Iterator[Server]:
+        cores = self.server_cores if contender.pinned else self.all_cores - {self.load.core}
+        with serving(contender, cores) as server:
+            yield server
+
+    @contextmanager
+    def serve_all(self, contenders: Sequence[Contender]) -> Iterator[dict[str, Server]]:
+        with ExitStack() as stack:
+            yield {c.name: stack.enter_context(self.serve(c)) for c in contenders}
+
+    def step(self, server: Server, sessions: int, *options: object) -> Row:
+        return self.load.run(
+            server.port,
+            server.contender.frames,
+            *("--sessions", sessions, "--warmup", self.plan.warm_up_s),
+            *("--duration", self.plan.window_s, "--spin", *server.cpu_options(), *options),
+        )
+
+    def play(self, client: Client, *arguments: object) -> Row:
+        """Run a client program on the core of the load."""
+        command = ["taskset", "-c", str(self.load.core), *client.command(*map(str, arguments))]
+        done = subprocess.run(
+            command,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=clean_environment(client.whose),
+        )
+        row: Row = json.loads(done.stdout)
+        return row
+
+
+def settle(servers: dict[str, Server]) -> None:
+    for server in servers.values():
+        server.settle()
+
+
+def _stepping(bench: Bench, points: Sequence[int], rounds: int) -> Iterator[Row]:
+    contenders = bench.chosen(ECHOES)
+    with bench.serve_all(contenders) as servers:
+        for contender, row in bench.turns(contenders, rounds, points):
+            settle(servers)
+            yield row | bench.step(servers[contender.name], row["sessions"])
+
+
+def steps(bench: Bench) -> Iterator[Row]:
+    yield from _stepping(bench, bench.plan.sessions, bench.plan.rounds)
+
+
+def round_trip(bench: Bench) -> Iterator[Row]:
+    yield from _stepping(bench, (1,), bench.plan.rounds * 3)
+
+
+def opening(bench: Bench) -> Iterator[Row]:
+    """Connect, shake hands and reset, many at a time."""
+    contenders = [c for c in bench.chosen(ECHOES) if c.variant == "sync"]
+    with bench.serve_all(contenders) as servers:
+        for contender, row in bench.turns(
+            contenders, bench.plan.rounds, (bench.plan.open_sessions,)
+        ):
+            settle(servers)
+            server = servers[contender.name]
+            options = ("--sessions", row["sessions"], "--steps", 1, *server.cpu_options())
+            yield row | bench.load.run(server.port, contender.frames, *options)
+
+
+def memory(bench: Bench) -> Iterator[Row]:
+    """What an open session keeps in the server, which is a fresh one each time."""
+    contenders = [c for c in bench.chosen(ECHOES) if c.variant == "sync"]
+    rounds = min(2, bench.plan.rounds)
+    for contender, row in bench.turns(contenders, rounds, bench.plan.memory_sessions):
+        yield row | _memory(bench, contender, row["sessions"])
+
+
+def scale(bench: Bench) -> Iterator[Row]:
+    """More sessions than anybody needs, on one server of ours."""
+    contenders = [c for c in bench.chosen(ECHOES) if c.whose == OURS and not c.sessions]
+    for contender, row in bench.turns(contenders, 1, (SCALE,)):
+        yield row | _memory(bench, contender, row["sessions"], "--timeout", 300)
+
+
+def _memory(bench: Bench, contender: Contender, sessions: int, *options: object) -> Row:
+    with bench.serve(contender) as server:
+        server.settle()
+        before = server.memory()
+        options = ("--sessions", sessions, "--steps", MEMORY_STEPS, *options)
+        with bench.load.held(
+            server.port, contender.frames, *options, *server.cpu_options()
+        ) as result:
+            server.settle()
+            after = server.memory()
+        return {
+            **result,
+            "rss_before": before.rss,
+            "rss_after": after.rss,
+            "rss_a_session": (after.rss - before.rss) / sessions,
+            "pss_a_session": (after.pss - before.pss) / sessions,
+        }
+
+
+def frames(bench: Bench) -> Iterator[Row]:
+    """Observations of 100,800 bytes."""
+    contenders = bench.chosen(FRAMES)
+    with bench.serve_all(contenders) as servers:
+        for contender, row in bench.turns(contenders, bench.plan.rounds, (SCREEN_SESSIONS,)):
+            settle(servers)
+            yield row | bench.step(servers[contender.name], row["sessions"])
+
+
+def start(bench: Bench) -> Iterator[Row]:
+    """From the start of the process to the first 200 of /health."""
+    echoes = [c for c in bench.chosen(ECHOES) if c.variant == "sync" and not c.options]
+    contenders = [c for c in echoes if c.frames is JSON and c.whose != BARE]
+    for contender, row in bench.turns(contenders, bench.plan.starts):
+        began = time.perf_counter()
+        with bench.started(contender) as server:
+            server.wait_until_healthy()
+            yield row | {"seconds": time.perf_counter() - began}
+
+
+def client(bench: Bench) -> Iterator[Row]:
+    """CPU time that one session takes of the client's process, against a bare server."""
+    bare = next(c for c in ECHOES if c.whose == BARE)
+    with bench.serve(bare) as server:
+        for contender, row in bench.turns(bench.chosen(CLIENTS), bench.plan.rounds):
+            yield row | bench.play(contender, server.url, CLIENT_STEPS)
+
+
+def vector(bench: Bench) -> Iterator[Row]:
+    """Many sessions of one client process, each side with its own server."""
+    server_of = {client.name: name for client, name in VECTORS}
+    clients = bench.chosen([client for client, _ in VECTORS])
+    echoes = [c for c in ECHOES if c.name in {server_of[client.name] for client in clients}]
+    with bench.serve_all(echoes) as servers:
+        for contender, row in bench.turns(clients, bench.plan.rounds, (VECTOR_SESSIONS,)):
+            settle(servers)
+            url = servers[server_of[contender.name]].url
+            yield row | bench.play(contender, url, VECTOR_SESSIONS, bench.plan.window_s)
+
+
+PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "steps": steps,
+    "round_trip": round_trip,
+    "open": opening,
+    "memory": memory,
+    "scale": scale,
+    "frames": frames,
+    "start": start,
+    "client": client,
+    "vector": vector,
+}

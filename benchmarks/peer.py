@@ -1,0 +1,49 @@
+"""The public package, in the virtual environment that the compatibility tests use too.
+
+What makes it faster and is not among its dependencies, uvloop and httptools, goes into a folder
+of its own: what an install of the package holds is itself measured.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+__all__ = ["EXTRAS", "PUBLIC", "peer_python"]
+
+ROOT = Path(__file__).resolve().parents[1]
+PEER = ROOT / ".peer"
+PUBLIC = "openenv==0.10.0"
+EXTRAS = PEER / "extras"
+FASTER = ("uvloop", "httptools")
+
+
+def peer_python() -> Path:
+    """The Python of `.peer`, made when it is not there.
+
+    Raises:
+        SystemExit: It could not be installed.
+    """
+    python, ready = PEER / "bin" / "python", PEER / ".ready"
+    if not (ready.exists() and ready.read_text() == PUBLIC):
+        print(f"installing {PUBLIC} into {PEER}", file=sys.stderr)
+        ready.unlink(missing_ok=True)
+        venv.create(PEER, with_pip=True, clear=True)
+        _install(python, PUBLIC)
+        ready.write_text(PUBLIC)
+    if not all((EXTRAS / name).is_dir() for name in FASTER):
+        _install(python, "--target", str(EXTRAS), "--upgrade", *FASTER)
+    return python
+
+
+def _install(python: Path, *what: str) -> None:
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, *what], check=False, stdout=sys.stderr)
+    if done.returncode:
+        raise SystemExit(f"error: pip could not install {' '.join(what)}")
+
+
+if __name__ == "__main__":
+    print(peer_python())

@@ -1,0 +1,102 @@
+"""Plots of what was measured: SVG, small, one a part."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["draw_bars", "draw_lines"]
+
+# The figures of every round, by contender and number of sessions.
+Values = Callable[[str, int, str], list[float]]
+
+COLOURS = {"ours": "#1b6ca8", "public": "#c8553d", "bare": "#888888"}
+STYLES = ("-", "--", ":", "-.")
+
+
+def _colour(name: str) -> str:
+    return COLOURS[name.split()[0]]
+
+
+def _figure(panels: int, height: float) -> tuple[Any, list[Any]]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams |= {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "openenv",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        1, panels, figsize=(3.4 * panels + 0.6, height), squeeze=False, layout="constrained"
+    )
+    return figure, list(axes[0])
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def draw_lines(
+    path: Path, names: list[str], points: list[int], panels: dict[str, str], values: Values
+) -> None:
+    """A panel for every figure, over the number of sessions; bands from the least to the most."""
+    from matplotlib.ticker import LogLocator
+
+    figure, axes = _figure(len(panels), 2.8)
+    styles = {name: _style(name, names) for name in names}
+    for panel, (metric, title) in zip(axes, panels.items(), strict=True):
+        for name in names:
+            rounds = {point: values(name, point, metric) for point in points}
+            at = [point for point in points if rounds[point]]
+            medians = [statistics.median(rounds[point]) for point in at]
+            panel.plot(at, medians, styles[name], color=_colour(name), marker=".", label=name)
+            least, most = ([end(rounds[point]) for point in at] for end in (min, max))
+            panel.fill_between(at, least, most, color=_colour(name), alpha=0.2, linewidth=0)
+        panel.set(title=title, xlabel="sessions", xscale="log", yscale="log")
+        panel.set_xticks(points, [f"{point:,}" for point in points])
+        panel.minorticks_off()
+        least, most = panel.get_ylim()
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most / least < 300 else (1,)))
+        panel.yaxis.set_major_formatter("{x:,.9g}")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    _save(figure, path)
+
+
+def _style(name: str, names: list[str]) -> str:
+    """Contenders of one side share a colour, and differ in the dashes."""
+    same = [other for other in names if other.split()[0] == name.split()[0]]
+    return STYLES[same.index(name) % len(STYLES)]
+
+
+def draw_bars(
+    path: Path, names: list[str], sessions: int, metric: str, title: str, values: Values
+) -> None:
+    """One figure of every contender, with whiskers from the least to the most."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, (panel,) = _figure(1, 0.7 + 0.3 * len(names))
+    medians = [statistics.median(values(name, sessions, metric)) for name in names]
+    ends = [(min(found), max(found)) for name in names if (found := values(name, sessions, metric))]
+    whiskers = [
+        [median - least for median, (least, _) in zip(medians, ends, strict=True)],
+        [most - median for median, (_, most) in zip(medians, ends, strict=True)],
+    ]
+    panel.barh(names, medians, xerr=whiskers, color=[_colour(name) for name in names], height=0.6)
+    panel.invert_yaxis()
+    panel.set(title=title)
+    for name, (_, most), median in zip(names, ends, medians, strict=True):
+        panel.annotate(f" {median:,.{0 if median >= 100 else 1}f}", (most, name), va="center")
+    panel.margins(x=0.25)
+    panel.xaxis.set_major_formatter("{x:,g}")
+    panel.xaxis.set_major_locator(MaxNLocator(4))
+    _save(figure, path)

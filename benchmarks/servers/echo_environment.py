@@ -1,0 +1,92 @@
+"""The environment that is measured: one file, served by both packages.
+
+`ECHO` in the process's environment says which: `sync`, `async`, or `frame`, which also shows a
+screen of 210 x 160 RGB pixels. `ECHO_SESSIONS` is how many sessions there may be.
+"""
+
+import os
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+from openenv.core.env_server import create_fastapi_app
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, Observation, State
+
+SCREEN = Random(0).randbytes(210 * 160 * 3)
+
+
+class EchoAction(Action):
+    message: str
+
+
+class EchoObservation(Observation):
+    echoed: str
+    length: int
+
+
+class FrameObservation(EchoObservation):
+    pixels: list[int]
+
+
+class EchoEnvironment(Environment[Action, Observation, State]):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._state = State(episode_id=str(uuid4()))
+
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+    ) -> Observation:
+        self._state = State(episode_id=episode_id or str(uuid4()))
+        return self.observe("", None)
+
+    def step(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Observation:
+        assert isinstance(action, EchoAction)
+        self._state.step_count += 1
+        return self.observe(action.message, len(action.message) / 10)
+
+    def observe(self, message: str, reward: float | None) -> Observation:
+        return EchoObservation(echoed=message, length=len(message), reward=reward)
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+
+class AsyncEchoEnvironment(EchoEnvironment):
+    async def reset_async(
+        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+    ) -> Observation:
+        return self.reset(seed, episode_id)
+
+    async def step_async(
+        self, action: Action, timeout_s: float | None = None, **kwargs: Any
+    ) -> Observation:
+        return self.step(action)
+
+
+class FrameEnvironment(EchoEnvironment):
+    """A flat list of integers: of the ways that JSON has, what costs both packages least."""
+
+    def observe(self, message: str, reward: float | None) -> Observation:
+        return FrameObservation(
+            echoed=message, length=len(message), reward=reward, pixels=list(SCREEN)
+        )
+
+
+ENVIRONMENTS = {
+    "sync": (EchoEnvironment, EchoObservation),
+    "async": (AsyncEchoEnvironment, EchoObservation),
+    "frame": (FrameEnvironment, FrameObservation),
+}
+
+environment, observation = ENVIRONMENTS[os.environ.get("ECHO", "sync")]
+app = create_fastapi_app(
+    environment,
+    EchoAction,
+    observation,
+    max_concurrent_envs=int(os.environ.get("ECHO_SESSIONS", "20000")),
+    env_name="echo",
+)
