@@ -25,6 +25,7 @@ LAYERS = {
     "openenv.settings": "contract",
     "openenv.chat": "contract",
     "openenv.manifest": "contract",
+    "openenv._children": "contract",
     "openenv._generics": "contract",
     "openenv._lazy": "contract",
     "openenv._methods": "contract",

@@ -8,6 +8,7 @@
      |    +-- SessionCreationError            a session could not be opened
      |    +-- EnvironmentFactoryError         the environment's constructor raised
      |    +-- SessionClosedError              the session ended while a request waited
+     |    +-- EnvironmentCrashed              its worker process has died; .exit_code
      |    +-- InvalidJSONError                (ValueError) a frame that is not JSON
      |    +-- UnknownMessageTypeError         (ValueError) a frame of no known type
      |    +-- InvalidMessageError             (ValueError) a malformed frame; .errors
@@ -49,6 +50,7 @@ __all__ = [
     "ConcurrencyConfigurationError",
     "ConnectError",
     "EncodingError",
+    "EnvironmentCrashed",
     "EnvironmentFactoryError",
     "ErrorCode",
     "ExecutionFailed",
@@ -75,6 +77,7 @@ __all__ = [
     "SessionNotFoundError",
     "UnknownMessageTypeError",
     "ValidationFailed",
+    "how_it_ended",
     "outward",
     "server_error",
     "words",
@@ -100,11 +103,36 @@ class IgnoredArgumentWarning(UserWarning):
 
 
 class OpenEnvError(Exception):
-    """Base class of every error that OpenEnv raises on purpose."""
+    """Base class of every error that OpenEnv raises on purpose.
+
+    One can be pickled whatever its constructor takes: it travels as its text and its attributes.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self), self.args), self.__dict__
 
     def details(self) -> dict[str, Any]:
         """What goes over the wire beside code and message."""
         return {}
+
+
+def _made_again(cls: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
+    """Make an error without its constructor, which may take other arguments."""
+    return cls.__new__(cls, *arguments)
+
+
+def how_it_ended(exit_code: int | None) -> str:
+    """Say how a process ended, from its exit code: that of a signal is negative."""
+    import signal
+
+    if exit_code is None:
+        return "it ended in an unknown way"
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"killed by signal {-exit_code}"
 
 
 # ------------------------------------------------------------------ raised inside a server
@@ -179,6 +207,27 @@ class SessionClosedError(OpenEnvError):
     def __init__(self, session_id: str, message: str | None = None) -> None:
         self.session_id = session_id
         super().__init__(message or f"Session {session_id} is closed")
+
+
+class EnvironmentCrashed(OpenEnvError):
+    """The worker process that held a session's environment has died, and the episode with it.
+
+    Attributes:
+        exit_code: How it ended; that of a signal is negative, None is unknown.
+    """
+
+    def __init__(self, exit_code: int | None, message: str | None = None) -> None:
+        self.exit_code = exit_code
+        super().__init__(
+            message
+            or "The process that held this environment has died "
+            f"({how_it_ended(exit_code)}), and the episode with it. Open a new session: other "
+            "sessions go on, and the process is replaced. What it last wrote is in the server's "
+            "log."
+        )
+
+    def details(self) -> dict[str, Any]:
+        return {"exit_code": self.exit_code}
 
 
 class InvalidJSONError(OpenEnvError, ValueError):
@@ -369,6 +418,7 @@ OUTWARD: dict[type[BaseException], Outward] = {
     SessionNotFoundError: Outward(ErrorCode.SESSION_ERROR, 404, -32602),
     SessionClosedError: Outward(ErrorCode.SESSION_ERROR, 410, -32600),
     SessionCreationError: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
+    EnvironmentCrashed: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
     Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
 }
 

@@ -265,16 +265,25 @@ class ClientSession:
         connection, transport = self._connection, self._drop(CLOSED)
         assert transport is not None
         _, frame = connection.request(Request("close"))
-        await _part(transport, frame)
+        # A call that is under way reads itself what comes, until the connection is closed.
+        await _part(transport, frame, None if self._turn.locked() else connection)
 
 
-async def _part(transport: Transport, frame: bytes | None = None) -> None:
-    """Close a connection, with a last frame; one that takes longer than 5 s is cut."""
+async def _part(
+    transport: Transport,
+    frame: bytes = b"",
+    connection: ClientConnection | ClientConnection1 | None = None,
+) -> None:
+    """Close a connection, with a last frame, and wait until `connection` knows that it was heard;
+    one that takes longer than 5 s is cut.
+    """
 
     async def goodbye() -> None:
-        if frame is not None:
-            with contextlib.suppress(TransportClosed):
+        with contextlib.suppress(TransportClosed, ProtocolError):
+            if frame:
                 await transport.send(frame)
+            while connection is not None and not connection.is_over:
+                connection.receive(await transport.receive())
         await transport.close()
 
     try:

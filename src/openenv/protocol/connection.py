@@ -118,9 +118,14 @@ class ServerConnection:
 
 
 class ClientConnection:
-    """The client's end. Version 0 matches answers to requests by their order alone."""
+    """The client's end. Version 0 matches answers to requests by their order alone.
+
+    Attributes:
+        is_over: Nothing more is to be waited for: the server answers a goodbye by closing.
+    """
 
     version = 0
+    is_over = True
 
     def __init__(self, codec: JSONCodec | None = None) -> None:
         self.codec = codec or JSONCodec()

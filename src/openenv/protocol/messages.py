@@ -52,6 +52,7 @@ __all__ = [
     "TRUNCATED",
     "ErrorReply",
     "MCPReply",
+    "Notice",
     "ObservationReply",
     "Reply",
     "Request",
@@ -129,6 +130,14 @@ class MCPReply:
     """An mcp frame: a JSON-RPC response."""
 
     response: Any
+
+
+@dataclass(slots=True)
+class Notice:
+    """A message of version 1 that is no answer to a call: hello, opened, closed."""
+
+    kind: str
+    data: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -33,6 +34,7 @@ from openenv.protocol.messages import (
     TRUNCATED,
     ErrorReply,
     MCPReply,
+    Notice,
     ObservationReply,
     Reply,
     Request,
@@ -392,17 +394,18 @@ class Multiplexer:
         self._last[session] = request.id
         return messages
 
+    def knows(self, session: int) -> bool:
+        """The session has been opened, or is about to be."""
+        return session in self._last
+
     def forget(self, session: int) -> None:
         """The session is closed, or could not be opened; another may take its number."""
         self._last.pop(session, None)
 
     def receive(
         self, frame: str | bytes | bytearray
-    ) -> list[tuple[int | None, int | None, Reply | None]]:
-        """Read a frame: the session, the number of the request and the answer of each message.
-
-        Where there is no answer, the session was opened or closed.
-        """
+    ) -> list[tuple[int | None, int | None, Reply | Notice]]:
+        """Read a frame: the session, the number of the request and the answer of each message."""
         return [_read(answer) for answer in self.codec.decode_answers(frame)]
 
 
@@ -411,22 +414,21 @@ _READ: dict[str, Any] = {
     "state": StateReply,
     "mcp": MCPReply,
     "error": ErrorReply,
-    "opened": None,
-    "closed": None,
-    "hello": None,
+    "opened": partial(Notice, "opened"),
+    "closed": partial(Notice, "closed"),
+    "hello": partial(Notice, "hello"),
 }
+_WITHOUT_DATA = frozenset({"state", "closed"})
 
 
-def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | None]:
+def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | Notice]:
     try:
         make = _READ[answer.type]
     except KeyError:
         raise ProtocolError(f"The server sent a message of no known type: {answer.type}") from None
-    if make is None:
-        return answer.session, answer.id, None
     data = answer.data
     if type(data) is not dict:
-        if make is not StateReply:
+        if answer.type not in _WITHOUT_DATA:
             raise ProtocolError(f"The server sent {answer.type} without data")
     elif make is ObservationReply and not data.keys() <= _PLAIN_FIELDS:
         data = _as_version_0(data)
@@ -446,23 +448,36 @@ def _as_version_0(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class ClientConnection1:
-    """The client's end of a connection that carries one session, under the number 0."""
+    """The client's end of a connection that carries one session, under the number 0.
+
+    Attributes:
+        is_over: The server has closed the session.
+    """
 
     version = 1
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
+        self.is_over = False
         self._multiplexer = Multiplexer(codec)
 
     def request(self, request: Request) -> tuple[int, bytes]:
         """Write `request`; the returned ticket is what its answer will carry."""
+        if request.type == "close" and not self._multiplexer.knows(request.session):
+            self.is_over = True  # it was never opened
+            return 0, b""
         messages = self._multiplexer.request(request)
         return request.id, self.codec.join(messages)
 
     def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
         """Read the answers in a frame and say whose they are; None where nobody asked."""
-        found = self._multiplexer.receive(frame)
-        return [(number or None, reply) for _, number, reply in found if reply is not None]
+        answers: list[tuple[int | None, Reply]] = []
+        for _, number, reply in self._multiplexer.receive(frame):
+            if not isinstance(reply, Notice):
+                answers.append((number or None, reply))
+            elif reply.kind == "closed":
+                self.is_over = True
+        return answers
 
     def drop(self) -> None:
         """Note that the socket is gone."""

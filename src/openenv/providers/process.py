@@ -29,6 +29,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from openenv._children import absolute_target
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.base import RuntimeProvider
 
@@ -400,7 +401,7 @@ class ProcessProvider(HostProvider):
             sys.executable if self._python is None else _program(self._python),
             "-m",
             "openenv.server.run",
-            _absolute(self.target),
+            absolute_target(self.target),
             f"--host={self.host}",
             f"--port={port or 0}",
             f"--port-file={PORT_FILE}",
@@ -416,11 +417,6 @@ def _program(name: str) -> str:
     if found is None:
         raise ProviderError(f"there is no program {name!r}")
     return os.path.abspath(found)
-
-
-def _absolute(target: str) -> str:
-    path, colon, attribute = target.partition(":")
-    return f"{Path(path).resolve()}{colon}{attribute}" if Path(path).exists() else target
 
 
 def target_of_image(image: str) -> str:

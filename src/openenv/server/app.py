@@ -12,7 +12,9 @@ from fastapi import FastAPI
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
 from openenv.server.websocket import AdoptsUvicorn, websocket_route
+from openenv.server.workers import note_manager, spec_source
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
+from openenv.sessions.process import Workers
 from openenv.sessions.session import SessionInfo
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.settings import ServerMode, parse_mode, server_mode, web_interface_enabled
@@ -37,9 +39,11 @@ class HTTPEnvServer:
         env_name: The environment's name; by default that of the class or function.
         state_cls: The state model.
         reset_observation_cls: The observation model of `reset`, where it differs.
+        workers: Worker processes that hold the environments; by default this process does.
+            `env` and the models then have to be importable there, so not of ``__main__``.
 
     Raises:
-        TypeError: `env` is not callable.
+        TypeError: `env` is not callable, or no other process can import it.
         ValueError: Both `max_concurrent_envs` and `concurrency_config` were given.
         ConcurrencyConfigurationError: More sessions than the class allows.
     """
@@ -55,6 +59,7 @@ class HTTPEnvServer:
         state_cls: Any = None,
         *,
         reset_observation_cls: Any = None,
+        workers: int | None = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
             raise ValueError("give max_concurrent_envs or concurrency_config, not both")
@@ -69,6 +74,8 @@ class HTTPEnvServer:
             name=env_name,
         )
         self.manager = SessionManager(self.spec, concurrency_config)
+        if workers is not None:
+            self.manager.run_on(Workers(self.spec, workers, spec_source(self.spec)))
         # Plain attributes, since subclasses of old set them themselves.
         self.action_cls = self.spec.action_cls
         self.observation_cls = self.spec.observation_cls
@@ -128,6 +135,7 @@ class HTTPEnvServer:
             app.router.routes.extend(control_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
         app.add_middleware(AdoptsUvicorn)
+        note_manager(app, self.manager)
         _close_at_shutdown(app, self.manager)
 
 
@@ -137,6 +145,7 @@ def _close_at_shutdown(app: FastAPI, manager: SessionManager) -> None:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
         async with inner(app) as state:
+            manager.start()
             try:
                 yield state
             finally:
@@ -156,6 +165,7 @@ def create_fastapi_app(
     *,
     mode: ServerMode | str | None = None,
     reset_observation_cls: Any = None,
+    workers: int | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
@@ -172,6 +182,7 @@ def create_fastapi_app(
         env_name,
         state_cls,
         reset_observation_cls=reset_observation_cls,
+        workers=workers,
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
@@ -194,6 +205,7 @@ def create_app(
     *,
     mode: ServerMode | str | None = None,
     reset_observation_cls: Any = None,
+    workers: int | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -215,9 +227,12 @@ def create_app(
         state_cls: The state model; read off the class if left out.
         mode: ``simulation`` or ``production``; by default OPENENV_MODE, else simulation.
         reset_observation_cls: The observation model of `reset`, where it differs.
+        workers: Worker processes that hold the environments; by default this process does.
+            `env` and the models then have to be importable there, so not of ``__main__``.
 
     Raises:
-        TypeError: `env` is not callable, or its models are nowhere declared.
+        TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
+            workers, and no other process can import it.
         ValueError: Arguments that contradict each other, or an unknown mode.
         ConcurrencyConfigurationError: More sessions than the class allows.
     """
@@ -236,4 +251,5 @@ def create_app(
         state_cls,
         mode=mode,
         reset_observation_cls=reset_observation_cls,
+        workers=workers,
     )

@@ -23,6 +23,7 @@ from pydantic_core import from_json, to_json
 from starlette.requests import ClientDisconnect
 
 from openenv.errors import (
+    EnvironmentCrashed,
     InvalidMessageError,
     OpenEnvError,
     SessionCapacityError,
@@ -39,9 +40,9 @@ from openenv.protocol.http import (
     StepRequest,
     StepResponse,
 )
-from openenv.protocol.messages import Transition
+from openenv.protocol.messages import StateReply, Transition
 from openenv.sessions.manager import SessionManager
-from openenv.sessions.session import GetState, Reset, Session, Step
+from openenv.sessions.session import Command, GetState, Reset, Session, Step
 
 __all__ = ["control_routes", "error_response"]
 
@@ -134,8 +135,8 @@ def control_routes(manager: SessionManager) -> APIRouter:
         arguments = body.model_dump(exclude_unset=True)
         try:
             async with _session_to_reset(manager, request) as session:
-                transition = await session.handle(Reset(arguments))
-                return _named(_transition_response(transition), session, request)
+                done = await _handle(manager, session, Reset(arguments), _transition_json)
+                return _named(done, session, request)
         except Exception as error:
             return error_response(error)
 
@@ -145,8 +146,9 @@ def control_routes(manager: SessionManager) -> APIRouter:
         arguments = body.model_dump(exclude_unset=True, exclude={"action"})
         try:
             async with _session(manager, request) as session:
-                transition = await session.handle(Step(body.action, arguments))
-                return _named(_transition_response(transition), session, request)
+                command = Step(body.action, arguments)
+                done = await _handle(manager, session, command, _transition_json)
+                return _named(done, session, request)
         except Exception as error:
             return error_response(error)
 
@@ -155,9 +157,8 @@ def control_routes(manager: SessionManager) -> APIRouter:
         """Read the state of the session that the request names."""
         try:
             async with _session(manager, request) as session:
-                reply = await session.handle(GetState())
-                body = to_json(reply.state, inf_nan_mode="null")
-                return _named(Response(body, media_type=JSON), session, request)
+                done = await _handle(manager, session, GetState(), _state_json)
+                return _named(done, session, request)
         except Exception as error:
             return error_response(error)
 
@@ -233,6 +234,17 @@ async def _session(manager: SessionManager, request: Request) -> AsyncIterator[S
         yield manager.get(session_id, confirm=by_header)
 
 
+async def _handle(
+    manager: SessionManager, session: Session, command: Command, encode: Callable[[Any], bytes]
+) -> Response:
+    try:
+        body = await session.handle(command, encode=encode)
+    except EnvironmentCrashed:
+        await manager.close(session.id)  # there is nobody else to give its slot back
+        raise
+    return Response(body, media_type=JSON)
+
+
 def _named(response: Response, session: Session, request: Request) -> Response:
     if not session.is_throwaway:
         response.headers[SESSION_HEADER] = session.id
@@ -251,8 +263,11 @@ def _cookie_path(request: Request) -> str:
     return request.scope.get("root_path") or "/"
 
 
-def _transition_response(transition: Transition) -> Response:
+def _transition_json(transition: Transition) -> bytes:
     if transition.reward is not None:
         transition.reward = float(transition.reward)
-    body = observation_payload(transition, empty_metadata=b',"metadata":null')
-    return Response(body, media_type=JSON)
+    return observation_payload(transition, empty_metadata=b',"metadata":null')
+
+
+def _state_json(reply: StateReply) -> bytes:
+    return to_json(reply.state, inf_nan_mode="null")

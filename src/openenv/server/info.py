@@ -20,20 +20,19 @@ def info_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/health", tags=["Health"], response_model=HealthResponse)
     async def health(response: Response) -> HealthResponse:
-        """Say how the server is: `degraded` when the last environment could not be made.
+        """Say how the server is: `degraded` when the last environment could not be made, or a
+        worker process is missing.
 
         It makes none to find out: that may take what the first session needs.
         """
         if manager.closing:
             response.status_code = 503
             return HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")
-        error = manager.last_factory_error
-        if error is not None:
-            cause = type(error.__cause__).__name__
+        if (trouble := manager.trouble) is not None:
             return HealthResponse(
                 status=HealthStatus.DEGRADED,
                 # Launchers of old look for the word `healthy`, and the server itself is.
-                message=f"The server is healthy, but: {error} {cause}",
+                message=f"The server is healthy, but: {trouble}",
             )
         return HealthResponse()
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import copy
+import gc
 import os
 import socket
 import sys
@@ -21,6 +23,7 @@ import uvicorn.config
 
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
+from openenv.server.workers import serve_from_workers
 from openenv.settings import log_level
 
 __all__ = ["bind", "serve", "serve_from_command_line", "target_app"]
@@ -51,19 +54,17 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     bound: socket.socket | None = None,
-    workers: int = 1,
     reload: bool = False,
     reload_dirs: Sequence[str] = (),
 ) -> None:
     """Serve until told to stop. SIGTERM and SIGINT close every environment first.
 
     Args:
-        app: An ASGI application; with `workers` or `reload`, a target (see
-            `openenv.server.loading`), since other processes have to load it themselves.
+        app: An ASGI application; with `reload`, a target (see `openenv.server.loading`), since
+            another process has to load it.
         host: The address to listen on.
         port: The port to listen on.
         bound: A socket that is already listening, instead of `host` and `port`.
-        workers: Processes. Each has sessions of its own.
         reload: Restart when files change.
         reload_dirs: Where to look for changes.
 
@@ -83,17 +84,36 @@ def serve(
         "backlog": LISTEN_BACKLOG,
         "timeout_graceful_shutdown": SHUTDOWN_GRACE_S,
     }
-    if isinstance(app, str):
+    if reload:
         os.environ[TARGET_VARIABLE] = app
-        options |= {"workers": workers, "reload": reload, "factory": True}
-        if reload:
-            options["reload_dirs"] = list(reload_dirs)
+        options |= {"reload": True, "reload_dirs": list(reload_dirs), "factory": True}
         uvicorn.run("openenv.server.run:target_app", **options)
         return
+    _raise_open_files()
+    _calm_garbage_collector()
     server = _Server(uvicorn.Config(app, **options))
     server.run(sockets=None if bound is None else [bound])
     if not server.started:
         raise SystemExit(1)
+
+
+def _raise_open_files() -> None:
+    """Allow as many connections as the system does: each takes a descriptor."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems lie about the hard limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _calm_garbage_collector() -> None:
+    """Look for cycles less often: a full search stops every session, by 100 ms where there are
+    many. What is loaded by now stays for good, and need not be searched.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 class _Server(uvicorn.Server):
@@ -134,7 +154,7 @@ def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000
 
 
 def target_app() -> Any:
-    """Load the application of a worker process."""
+    """Load the application of the process that `reload` starts."""
     return load_target(os.environ[TARGET_VARIABLE])
 
 
@@ -151,6 +171,8 @@ def _main(argv: Sequence[str] | None = None) -> int:
         _report(bound.getsockname()[1], arguments.port_file)
     try:
         app = load_target(arguments.target)
+        if arguments.workers is not None:
+            serve_from_workers(app, arguments.target, arguments.workers)
     except TargetError as error:
         return _failed(str(error))
     try:
@@ -177,11 +199,18 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("target")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--workers", type=_count)
     parser.add_argument("--app-dir", default=".")
     parser.add_argument("--path", action="append", default=[], metavar="DIRECTORY")
     parser.add_argument("--port-file")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     return parser.parse_args(argv)
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError
+    return count
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,8 +1,8 @@
 """WebSockets at the socket: a connection that an application of ours accepts leaves ASGI.
 
-uvicorn hands the upgrade of a connection to a protocol class. Ours is uvicorn's own, which runs
-the application as ever, with its middleware and routes; but it offers the application, as an
-extension of the ASGI scope, to take the socket over. The endpoint of `/ws` does: from then on
+uvicorn hands the upgrade of a connection to a protocol class. Ours runs the application as ever,
+with its middleware and routes, but offers it, as an extension of the ASGI scope, to take the socket
+over. The endpoint of `/ws` does: from then on
 `picows` (a WebSocket implementation in Cython) parses frames and hands them straight to the
 conversation. An ASGI message costs more than a quick step.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import Any
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from picows import (
@@ -30,6 +31,7 @@ from picows import (
 )
 from picows.common import WSProtocolError
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from openenv.protocol.v1 import codec_named
@@ -259,47 +261,152 @@ class Keepalive:
         channel.ping()
 
 
-class SocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, whose socket the application may take over."""
+class SocketProtocol(asyncio.Protocol):
+    """What uvicorn hands a connection that asks for a WebSocket.
+
+    It calls the application. If that takes the socket over, picows goes on with it. If it answers
+    in the ordinary way, by ASGI messages, uvicorn's own protocol does.
+    """
+
+    def __init__(
+        self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None
+    ) -> None:
+        self._config = config
+        self._server_state = server_state
+        self._app_state = app_state
+        self._loop: asyncio.AbstractEventLoop = _loop or asyncio.get_running_loop()
+        self._transport: Any = None
+        self._head = b""
+        self._ordinary: asyncio.Future[tuple[Any, Any]] | None = None
+        self._is_finished: asyncio.Future[None] | None = None
+
+    # ------------------------------------------------------------------ what uvicorn calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._server_state.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server_state.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        if not self.handshake_initiated:
-            self._head = data  # uvicorn passes the request on as a whole
-        super().data_received(data)
+        if self._head:  # nothing may come before the handshake is answered
+            self._transport.abort()
+            return
+        self._head = data  # uvicorn passes the request on as a whole
+        task = self._loop.create_task(self._call(self._scope()))
+        self._server_state.tasks.add(task)
+        task.add_done_callback(self._server_state.tasks.discard)
 
-    def handle_connect(self, event: Any) -> None:
-        super().handle_connect(event)
-        if self.response.status_code == 101:
-            extensions: dict[str, Any] = self.scope["extensions"]
-            extensions[SOCKET_EXTENSION] = self.take_over
+    def shutdown(self) -> None:
+        """The server stops; called by uvicorn."""
+        self._transport.close()
+
+    # ------------------------------------------------------------------ what the application sees
+
+    def _scope(self) -> dict[str, Any]:
+        first, *lines = self._head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+        path, _, query = first.split(b" ")[1].partition(b"?")
+        parts = [line.partition(b": ") for line in lines]
+        headers = [(name.lower(), value) for name, _, value in parts]
+        offered = [v.decode("latin-1") for n, v in headers if n == b"sec-websocket-protocol"]
+        root, transport = self._config.root_path, self._transport
+        return {
+            "type": "websocket",
+            "asgi": {"version": self._config.asgi_version, "spec_version": "2.4"},
+            "http_version": "1.1",
+            "scheme": "wss" if is_ssl(transport) else "ws",
+            "server": get_local_addr(transport),
+            "client": get_remote_addr(transport),
+            "root_path": root,
+            "path": root + unquote(path.decode("ascii", "replace")),
+            "raw_path": root.encode("ascii") + path,
+            "query_string": query,
+            "headers": headers,
+            "subprotocols": [name.strip() for line in offered for name in line.split(",")],
+            "state": self._app_state.copy(),
+            "extensions": {"websocket.http.response": {}, SOCKET_EXTENSION: self.take_over},
+        }
+
+    async def _call(self, scope: dict[str, Any]) -> None:
+        try:
+            await self._config.loaded_app(scope, self._receive, self._send)
+            failure = None
+        except Exception as error:
+            failure = error
+        scope["extensions"].clear()  # which refer to this protocol: let nothing live on
+        if self._transport is None:  # it was taken over
+            if failure is not None:
+                logger.error("the application failed after the handshake", exc_info=failure)
+            return
+        await self._use_ordinary()  # which answers for an application that has not
+        assert self._is_finished is not None
+        if failure is None:
+            self._is_finished.set_result(None)
+        else:
+            self._is_finished.set_exception(failure)
+
+    async def _receive(self) -> Any:
+        receive, _ = await self._use_ordinary()
+        return await receive()
+
+    async def _send(self, message: Any) -> None:
+        _, send = await self._use_ordinary()
+        await send(message)
+
+    # ------------------------------------------------------------------ one way or the other
+
+    async def _use_ordinary(self) -> tuple[Any, Any]:
+        """Let uvicorn's protocol go on; it gives what receives and sends ASGI messages."""
+        if self._ordinary is None:
+            self._ordinary = self._loop.create_future()
+            self._is_finished = self._loop.create_future()
+            ordinary = WebSocketsSansIOProtocol(
+                config=self._config,
+                server_state=self._server_state,
+                app_state=self._app_state,
+                _loop=self._loop,
+            )
+            ordinary.app = self._bridge
+            self._server_state.connections.discard(self)
+            self._transport.set_protocol(ordinary)
+            ordinary.connection_made(self._transport)
+            ordinary.data_received(self._head)
+        return await asyncio.shield(self._ordinary)
+
+    async def _bridge(self, scope: Any, receive: Any, send: Any) -> None:
+        """Stand in for the application, which is being called already."""
+        assert self._ordinary is not None and self._is_finished is not None
+        self._ordinary.set_result((receive, send))
+        await self._is_finished
 
     def take_over(self, converse: Converse, subprotocol: str | None) -> None:
         """Go on with picows; the application has nothing more to do with this connection."""
-        transport = self.transport
-        channel = SocketChannel(
-            converse,
-            subprotocol,
-            self.connections,
-            _keepalive_of(self.config, self.loop),
-            self.config.ws_max_size,
-        )
-        protocol = _picows_protocol(channel, self.config.ws_max_size)
-        self.connections.discard(self)
-        self.handshake_complete = True
-        self.transport = _Gone()  # type: ignore[assignment]
+        transport, self._transport = self._transport, None
+        connections = self._server_state.connections
+        connections.discard(self)
+        if transport.is_closing():  # the client has left already
+            return
+        keepalive = _keepalive_of(self._config, self._loop)
+        max_bytes = self._config.ws_max_size
+        channel = SocketChannel(converse, subprotocol, connections, keepalive, max_bytes)
+        protocol = _picows_protocol(channel, max_bytes)
         transport.pause_reading()  # uvloop looks at the kind of protocol when it starts to read
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        _feed(protocol, self._head)
+        _feed(protocol, _handshake_only(self._head))
         if not transport.is_closing():
             transport.resume_reading()
 
 
-class _Gone:
-    """What uvicorn's protocol has in place of the socket that was taken from it."""
+# All that picows looks at; it keeps the request as long as the connection lasts.
+_HANDSHAKE = (b"host", b"upgrade", b"connection", b"sec-websocket-version", b"sec-websocket-key")
 
-    def close(self) -> None:
-        pass
+
+def _handshake_only(head: bytes) -> bytes:
+    first, *lines = head.split(b"\r\n")
+    kept = [line for line in lines if line.partition(b":")[0].lower() in _HANDSHAKE]
+    return b"\r\n".join([first, *kept, b"", b""])
 
 
 def _picows_protocol(channel: SocketChannel, max_bytes: int) -> Any:

@@ -23,9 +23,16 @@ from openenv.protocol.messages import StateReply
 from openenv.sessions.spec import CallPlan, EnvironmentSpec, Method, factory_name, normalise
 from openenv.sessions.threads import contain
 
-__all__ = ["Call", "Close", "Command", "GetState", "Host", "Reset", "Step"]
+__all__ = ["Call", "Close", "Command", "GetState", "Host", "Open", "Reset", "Step"]
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Open:
+    """Make the environment of the session of this id."""
+
+    session_id: str
 
 
 @dataclass(slots=True)

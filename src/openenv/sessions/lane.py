@@ -9,6 +9,8 @@
 - `ThreadLane`: any other synchronous environment sees one and the same thread from its constructor
   to `close`. It is a thread of its own, unless the steps of its class have been measured to be
   quick: then few threads are shared by all that come later. See `Tempo`.
+- `ProcessLane`: the environment lives in a worker process, on one of the lanes above there. See
+  `openenv.sessions.process`.
 """
 
 from __future__ import annotations
@@ -16,34 +18,82 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Protocol
 
+from openenv.sessions.host import Command, Encode, Open
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import Call, Courier, Pool, WorkerThread
 
-__all__ = ["InlineLane", "Lane", "Lanes", "LoopLane", "PoolLane", "Tempo", "ThreadLane"]
+__all__ = [
+    "InlineLane",
+    "Lane",
+    "Lanes",
+    "LoopLane",
+    "Order",
+    "PoolLane",
+    "Tempo",
+    "ThreadLane",
+]
 
 logger = logging.getLogger(__name__)
 
-SHARED_THREADS = 4
+SHARED_THREADS = 2
 # Threads that sessions get for themselves while nothing is known of their class's tempo.
 MAX_OWN_THREADS = 2048
 CROWD_THREADS = 256  # what all further sessions share
 
 
+class Cancellable(Protocol):
+    """What can be given up, such as a task."""
+
+    def cancel(self) -> object:
+        """Give it up."""
+
+
+class Order(Call, Protocol):
+    """A call as data too, so that another process can make it.
+
+    Attributes:
+        command: What to do.
+        encode: Turns the reply into what is told, where the environment lives.
+        strict: Refuse an argument that the environment does not take.
+        result: What came of it.
+        error: What was raised instead.
+        task: What runs it, where that can be cancelled.
+    """
+
+    command: Command | Open
+    encode: Encode | None
+    strict: bool
+    result: Any
+    error: BaseException | None
+    task: Cancellable | None
+
+
 class Lane(ABC):
-    """Makes the calls of one environment. Its session submits one at a time."""
+    """Makes the calls of one environment. Its session submits one at a time.
+
+    Attributes:
+        logs: It logs itself what the calls raise.
+    """
+
+    logs: ClassVar[bool] = False
 
     @abstractmethod
-    def submit(self, call: Call) -> None:
+    def submit(self, call: Order) -> None:
         """Make `call` where the environment lives, and tell its caller on the event loop."""
 
 
 class InlineLane(Lane):
-    """Calls are made on the event loop."""
+    """Calls are made on the event loop: at the end of the tick, all together, which is quicker than
+    one by one among the reading of sockets.
+    """
 
-    def submit(self, call: Call) -> None:
-        call.make()
-        call.tell()
+    def __init__(self, courier: Courier) -> None:
+        self._courier = courier
+
+    def submit(self, call: Order) -> None:
+        self._courier.make_later(call)
 
 
 class PoolLane(Lane):
@@ -53,14 +103,14 @@ class PoolLane(Lane):
         self._pool = pool
         self._courier = courier
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: Order) -> None:
         self._pool.submit(call, self._courier)
 
 
 class LoopLane(PoolLane):
     """Coroutines begin on the event loop, everything else is called on a thread."""
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: Order) -> None:
         if call.is_light:
             call.make()
             call.tell()
@@ -81,23 +131,27 @@ class ThreadLane(Lane):
         self.is_shared = is_shared
         self._courier = courier
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: Order) -> None:
         self.worker.submit(call, self._courier)
 
 
 class Tempo:
     """Whether the calls of a class are quick, as far as they were measured.
 
-    They are once 200 of them in a row took less than 50 ms, and again after 10,000 in a row since
-    one took longer.
+    They are once 200 in a row took less than 50 ms each. They no longer are when three of 10,000
+    took longer (a single one may have had to wait for the garbage collector, or for a processor),
+    until 10,000 more have been quick; the next time 100,000, and so on.
     """
 
     QUICK_S = 0.050
     EVIDENCE = 200
-    EVIDENCE_AFTER_A_SLOW_ONE = 10_000
+    STRIKES = 3
+    MEMORY = 10_000
 
     def __init__(self) -> None:
-        self._needed = self.EVIDENCE
+        self._needed = self.EVIDENCE  # quick calls that are still wanting
+        self._sentence = self.MEMORY
+        self._strikes = self._since = 0
 
     @property
     def is_quick(self) -> bool:
@@ -107,17 +161,30 @@ class Tempo:
     @property
     def is_wanted(self) -> bool:
         """It needs to know of every call, not of slow ones only."""
-        return self._needed > 0
+        return self._needed > 0 or self._strikes > 0
 
     def note(self, seconds: float) -> bool:
         """Take a call into account; say whether it is the one that turned the verdict."""
         if seconds > self.QUICK_S:
-            turned = self._needed == 0
-            self._needed = self.EVIDENCE_AFTER_A_SLOW_ONE
-            return turned
-        if self._needed > 0:
+            return self._note_slow()
+        if self._needed:
             self._needed -= 1
+        elif self._strikes:
+            self._since += 1
+            if self._since >= self.MEMORY:
+                self._strikes = 0
         return False
+
+    def _note_slow(self) -> bool:
+        if self._needed:
+            self._needed = max(self._needed, self.EVIDENCE)
+            return False
+        self._strikes, self._since = self._strikes + 1, 0
+        if self._strikes < self.STRIKES:
+            return False
+        self._needed, self._strikes = self._sentence, 0
+        self._sentence *= 10
+        return True
 
 
 class Lanes:
@@ -150,13 +217,25 @@ class Lanes:
         self._couriers.clear()
         self._start_anew()
 
+    def start(self) -> None:
+        """Make ready what takes time; called on the event loop."""
+
+    async def aclose(self) -> None:
+        """End everything, also what `stop` cannot wait for."""
+        self.stop()
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the places themselves, in words for an operator."""
+        return None
+
     def for_new(self) -> Lane:
         """The lane on which a session makes its environment."""
         courier, spec = self._courier(), self.spec
         if spec.plan is not None and spec.plan.is_async:
             return LoopLane(self._pool, courier)
         if spec.never_blocks:
-            return InlineLane()
+            return InlineLane(courier)
         if spec.supports_any_thread:
             return PoolLane(self._pool, courier)
         if spec.needs_one_thread and self._one_thread is not None:

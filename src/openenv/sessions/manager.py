@@ -109,6 +109,7 @@ class SessionManager:
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
         self._sessions: dict[str, Session] = {}
+        self._active = 0  # of them, those that take a slot
         self._provisional: dict[str, None] = {}
         self._cleanups: set[asyncio.Task[Any]] = set()
         self._waiting: list[asyncio.Future[None]] = []
@@ -158,10 +159,32 @@ class SessionManager:
             return self.config.session_timeout
         return DEFAULT_IDLE_TIMEOUT_S
 
+    def run_on(self, lanes: Lanes) -> None:
+        """Have the environments of all sessions live there.
+
+        Raises:
+            RuntimeError: There are sessions already.
+        """
+        if self._sessions:
+            raise RuntimeError("sessions are open already; they cannot move")
+        self._lanes = lanes
+
+    def start(self) -> None:
+        """Make ready what sessions need, where that takes time; called on the event loop."""
+        self._lanes.start()
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with a server that goes on, in words for an operator."""
+        error = self.last_factory_error
+        if error is not None:
+            return f"{error} {type(error.__cause__).__name__}"
+        return self._lanes.trouble
+
     @property
     def active_sessions(self) -> int:
         """Slots that are taken, those of sessions still opening or closing included."""
-        return sum(not session.is_throwaway for session in self._sessions.values())
+        return self._active
 
     def capacity(self) -> ServerCapacityStatus:
         """Say how full the server is."""
@@ -215,6 +238,7 @@ class SessionManager:
             raise SessionCreationError(SHUTTING_DOWN)
         session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway)
         self._sessions[session.id] = session
+        self._active += not throwaway
         try:
             await session.open()
         except asyncio.CancelledError:
@@ -302,7 +326,8 @@ class SessionManager:
             self._forget(session)
 
     def _forget(self, session: Session) -> None:
-        self._sessions.pop(session.id, None)
+        if self._sessions.pop(session.id, None) is not None:
+            self._active -= not session.is_throwaway
         self._provisional.pop(session.id, None)
         self._tell()
 
@@ -335,7 +360,7 @@ class SessionManager:
                 grace_s,
                 ", ".join(self._sessions),
             )
-        self._lanes.stop()
+        await self._lanes.aclose()
         self.closing = False
 
     # ------------------------------------------------------------------ idling

@@ -62,6 +62,7 @@ class MultiplexedConversation:
         self._codec = codec
         self._loop = asyncio.get_running_loop()
         self._seats: dict[int, _Seat] = {}
+        self._closings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
         self._unanswered = 0
         self._is_paused = self._is_over = False
@@ -136,7 +137,8 @@ class MultiplexedConversation:
         if request.type == "close":
             del self._seats[request.session]
             closing = self._loop.create_task(self._close(request, seat, session))
-            self._manager.keep(closing)
+            self._closings.add(closing)
+            closing.add_done_callback(self._closings.discard)
         elif request.type == "mcp":
             reply = MCPReply(answer_json_rpc(session, request.data))
             self._answer("mcp", request, self._codec.encode_data(reply))
@@ -201,17 +203,17 @@ class MultiplexedConversation:
             return
         self._is_over = True
         seats, self._seats = list(self._seats.values()), {}
-        leaving: list[asyncio.Future[None]] = []
+        leaving = set(self._closings)
         for seat in seats:
             for work in seat.works:
                 work.cancel()
             if seat.opening is not None:
                 seat.opening.cancel()
             elif seat.session is not None:
-                leaving.append(self._loop.create_task(self._leave(seat, seat.session)))
+                leaving.add(self._loop.create_task(self._leave(seat, seat.session)))
         self._manager.keep(self._loop.create_task(self._end(leaving)))
 
-    async def _end(self, leaving: list[asyncio.Future[None]]) -> None:
+    async def _end(self, leaving: set[asyncio.Task[None]]) -> None:
         if leaving:
             await asyncio.wait(leaving)
         self.ended.set_result(None)

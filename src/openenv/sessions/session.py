@@ -25,8 +25,8 @@ from openenv.errors import (
     OpenEnvError,
     SessionClosedError,
 )
-from openenv.sessions.host import Call, Close, Command, Encode, GetState, Host, Reset, Step
-from openenv.sessions.lane import Lane, Lanes, Tempo, ThreadLane
+from openenv.sessions.host import Call, Close, Command, Encode, GetState, Host, Open, Reset, Step
+from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import contain
 from openenv.types import EnvironmentMetadata
@@ -100,7 +100,7 @@ class Work:
         self, session: Session, command: Command, done: Done, encode: Encode | None, strict: bool
     ) -> None:
         self.session = session
-        self.command = command
+        self.command: Any = command
         self.done = done
         self.encode = encode
         self.strict = strict
@@ -108,7 +108,7 @@ class Work:
         self.result: Any = None
         self.error: BaseException | None = None
         self.seconds = 0.0
-        self.task: asyncio.Task[Any] | None = None
+        self.task: Cancellable | None = None
 
     def make(self) -> None:
         host = self.session._host
@@ -133,13 +133,19 @@ class Work:
 class _Construction:
     """The making of an environment."""
 
-    is_light = False
+    is_light = strict = False
 
-    def __init__(self, host: Host, lane: Lane, made: Callable[[_Construction], None]) -> None:
+    def __init__(
+        self, command: Open, host: Host, lane: Lane, made: Callable[[_Construction], None]
+    ) -> None:
         self.host = host
         self.lane = lane
+        self.command: Command | Open = command
+        self.encode: Encode | None = None
         self.coroutine: Coroutine[Any, Any, None] | None = None
+        self.result: Any = None
         self.error: BaseException | None = None
+        self.task: Cancellable | None = None
         self.seconds = 0.0
         self._made = made
 
@@ -214,7 +220,7 @@ class Session:
         self._opening.add_done_callback(_notice)
         if self.phase is SessionPhase.OPENING:
             lane = self._lanes.for_new()
-            lane.submit(_Construction(Host(self.spec), lane, self._constructed))
+            lane.submit(_Construction(Open(self.id), Host(self.spec), lane, self._constructed))
         else:
             self._opening.set_exception(SessionClosedError(self.id))
         return self._opening
@@ -228,7 +234,8 @@ class Session:
             self._lanes.note(lane, made.seconds, is_construction=True)
         else:
             self._lanes.release(lane)
-            logger.error("%s", made.error, exc_info=made.error.__cause__)
+            if not lane.logs:
+                logger.error("%s", made.error, exc_info=made.error.__cause__)
         self.last_activity = time.monotonic()  # it may have taken longer than one may idle
         if self.phase is SessionPhase.OPENING and made.error is None:
             self.phase = SessionPhase.OPEN
@@ -266,7 +273,7 @@ class Session:
 
     def _ended(self, _: Any, error: BaseException | None) -> None:
         self.close_error = error
-        if error is not None:
+        if error is not None and not (self._lane is not None and self._lane.logs):
             logger.error("close() of session %s failed", self.id, exc_info=error)
         if self._lane is not None:
             self._lanes.release(self._lane)
@@ -297,17 +304,20 @@ class Session:
             environment_type=cls.__name__ if cls is not None else self.spec.name,
         )
 
-    async def handle(self, command: Command, *, strict: bool = False) -> Any:
+    async def handle(
+        self, command: Command, *, encode: Encode | None = None, strict: bool = False
+    ) -> Any:
         """Serve one command; commands are served one at a time, in the order of arrival.
 
         Args:
             command: What to do.
+            encode: Turns the reply into what is returned, where the environment lives.
             strict: Refuse an argument that the environment does not take. Otherwise it is
                 left out, and named in the transition's `ignored`.
 
         Returns:
-            A `Transition` for `Reset` and `Step`, a `StateReply` for `GetState`, and for `Call`
-            whatever the method returned.
+            The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
+            `StateReply` for `GetState`, and for `Call` whatever the method returned.
 
         Raises:
             SessionClosedError: The session has been closed.
@@ -317,7 +327,8 @@ class Session:
             Exception: Whatever the environment raised.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        work = self.submit(command, lambda *outcome: _settle(answer, *outcome), strict=strict)
+        work = Work(self, command, lambda *told: _settle(answer, *told), encode, strict)
+        self.serve(work)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -398,7 +409,8 @@ class Session:
         work.done(work.result, error)
 
     def _log(self, work: Work) -> None:
-        if work.is_cancelled or isinstance(work.error, OpenEnvError):
+        assert self._lane is not None
+        if work.is_cancelled or self._lane.logs or isinstance(work.error, OpenEnvError):
             return
         if not isinstance(work.command, Close):  # whose error is logged where it ends
             name = type(work.command).__name__.lower()
@@ -415,8 +427,13 @@ class Session:
 
     async def metadata(self) -> EnvironmentMetadata:
         """Ask the environment to describe itself."""
-        described = await self.handle(Call("get_metadata"))
-        return EnvironmentMetadata.model_validate(described, from_attributes=True)
+        described = await self.handle(Call("get_metadata"), encode=_metadata)
+        assert isinstance(described, EnvironmentMetadata)
+        return described
+
+
+def _metadata(described: Any) -> EnvironmentMetadata:
+    return EnvironmentMetadata.model_validate(described, from_attributes=True)
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

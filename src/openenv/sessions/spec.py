@@ -255,6 +255,12 @@ class EnvironmentSpec:
         self.environment_class = type(environment)
         return plan
 
+    def learn(self, class_name: str, supports_concurrency: bool) -> None:
+        """Note what another process has learnt of the class that the factory makes there."""
+        if self.environment_class is None:
+            declared = {"SUPPORTS_CONCURRENT_SESSIONS": supports_concurrency}
+            self.environment_class = type(class_name, (), declared)
+
     @property
     def plan(self) -> CallPlan | None:
         """How to call it; None until the class is known."""

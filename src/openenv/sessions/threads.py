@@ -61,6 +61,7 @@ class Courier:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._to_wake: list[WorkerThread] = []
+        self._to_make: list[Call] = []
         self._finished: deque[Call] = deque()
         self._is_called = False
 
@@ -74,6 +75,24 @@ class Courier:
         workers, self._to_wake = self._to_wake, []
         for worker in workers:
             worker.wake()
+
+    def make_later(self, call: Call) -> None:
+        """Make `call` on the loop, at the end of this tick; called on the loop."""
+        if not self._to_make:
+            self.loop.call_soon(self._make_all)
+        self._to_make.append(call)
+
+    def _make_all(self) -> None:
+        calls, self._to_make = self._to_make, []
+        for call in calls:
+            call.make()
+            self._tell(call)
+
+    def _tell(self, call: Call) -> None:
+        try:
+            call.tell()
+        except Exception:  # one listener's mistake is not the others'
+            logger.exception("the result of a call could not be delivered")
 
     def bring_back(self, call: Call) -> bool:
         """Have the loop told of a call that was made; called on any thread.
@@ -96,11 +115,7 @@ class Courier:
         self._is_called = False  # before the first is taken: who comes now calls again
         finished = self._finished
         while finished:
-            call = finished.popleft()
-            try:
-                call.tell()
-            except Exception:  # one listener's mistake is not the others'
-                logger.exception("the result of a call could not be delivered")
+            self._tell(finished.popleft())
 
 
 class WorkerThread:

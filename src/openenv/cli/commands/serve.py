@@ -37,46 +37,47 @@ def serve(
     ] = 8000,
     reload: Annotated[bool, typer.Option("--reload", help="Restart when files change.")] = False,
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes; each has sessions of its own.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Worker processes that hold the environments, so that one which crashes harms "
+            "no other and N do N cores' work. By default the server holds them itself.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
     ] = False,
 ) -> None:
     """Serve an environment over WebSocket and HTTP."""
-    if reload and workers > 1:
+    if reload and workers is not None:
         raise CommandError(
             "--reload and --workers exclude each other",
             hint="use --reload while you write the environment, --workers when you run it",
             exit_code=MISUSED,
         )
     sys.path.insert(0, str(Path.cwd()))
-    application = _load(target)
+    application = _load(target, workers)
     bound = _listen(host, port)
     url = f"http://{_reachable(host)}:{bound.getsockname()[1]}"
     _announce(target, url, host, workers)
     if as_json:
         emit({"url": url, "pid": os.getpid(), "target": target})
-    _run(target if reload or workers > 1 else application, bound, host, workers, reload)
+    if reload:
+        _reload(target, bound, host)
+    else:
+        from openenv.server import run
+
+        run.serve(application, host=host, bound=bound)
 
 
-def _run(application: Any, bound: socket.socket, host: str, workers: int, reload: bool) -> None:
+def _reload(target: str, bound: socket.socket, host: str) -> None:
     from openenv.server import run
 
-    if not isinstance(application, str):
-        run.serve(application, host=host, bound=bound)
-        return
-    # Other processes load the target, and their supervisor takes the port by itself.
+    # Another process loads the target, and its supervisor takes the port by itself.
     port = bound.getsockname()[1]
     bound.close()
-    run.serve(
-        application,
-        host=host,
-        port=port,
-        workers=workers,
-        reload=reload,
-        reload_dirs=[str(_sources(application))] if reload else (),
-    )
+    run.serve(target, host=host, port=port, reload=True, reload_dirs=[str(_sources(target))])
 
 
 def _sources(target: str) -> Path:
@@ -91,12 +92,16 @@ def _sources(target: str) -> Path:
 # ------------------------------------------------------------------ what is served
 
 
-def _load(target: str) -> Any:
+def _load(target: str, workers: int | None) -> Any:
     from openenv.manifest import ManifestError
     from openenv.server.loading import TargetError, load_target
+    from openenv.server.workers import serve_from_workers
 
     try:
-        return load_target(target)
+        application = load_target(target)
+        if workers is not None:
+            serve_from_workers(application, target, workers)
+        return application
     except ManifestError as error:
         raise CommandError(str(error)) from error
     except TargetError as error:
@@ -188,7 +193,7 @@ def _reachable(host: str) -> str:
 # ------------------------------------------------------------------ what is said
 
 
-def _announce(target: str, url: str, host: str, workers: int) -> None:
+def _announce(target: str, url: str, host: str, workers: int | None) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
@@ -199,15 +204,11 @@ def _announce(target: str, url: str, host: str, workers: int) -> None:
         ("health", f"{url}/health"),
         ("session", f"ws{url.removeprefix('http')}/ws"),
     ]
+    if workers is not None:
+        rows.insert(1, ("workers", f"{workers} process{'es' if workers > 1 else ''}"))
     text = Text("\n").join(Text.assemble((f"{name:<9}", "dim"), value) for name, value in rows)
     stderr().print(Panel.fit(text, title="OpenEnv", border_style="green"))
     say(f"{_client_snippet(url)}\n")
-    if workers > 1:
-        say(
-            f"warning: each of the {workers} workers has sessions of its own. A WebSocket stays "
-            "with its worker; sessions over HTTP need --workers 1.",
-            style="yellow",
-        )
 
 
 def _client_snippet(url: str) -> str:

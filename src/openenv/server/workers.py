@@ -1,0 +1,90 @@
+"""Where worker processes find the environments of an application."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+from openenv._children import absolute_target
+from openenv.server.loading import TargetError, load_target
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.process import Workers
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.sessions.worker import Source
+
+__all__ = ["note_manager", "serve_from_workers", "spec_source"]
+
+
+def note_manager(app: Any, manager: SessionManager) -> None:
+    """Note on an application that it serves the environments of `manager`."""
+    managers: list[SessionManager] = getattr(app.state, "openenv_managers", [])
+    app.state.openenv_managers = [*managers, manager]
+
+
+def _managers(app: Any) -> list[SessionManager]:
+    """Find what an application serves, itself or by what is mounted in it or wrapped by it."""
+    return list(dict.fromkeys(_walk(app, set())))
+
+
+def _walk(app: Any, seen: set[int]) -> Iterator[SessionManager]:
+    if app is None or id(app) in seen:
+        return
+    seen.add(id(app))
+    yield from getattr(getattr(app, "state", None), "openenv_managers", ())
+    for route in getattr(app, "routes", None) or ():
+        yield from _walk(getattr(route, "app", None), seen)
+    for wrapped in ("app", "_app"):
+        yield from _walk(getattr(app, wrapped, None), seen)
+
+
+def serve_from_workers(app: Any, target: str, count: int) -> None:
+    """Have worker processes hold the environments of `app`, which `target` names.
+
+    Raises:
+        TargetError: It serves none that was made by `create_app` or `HTTPEnvServer`.
+    """
+    managers = _managers(app)
+    if not managers:
+        raise TargetError(
+            f"{target} serves no environment that worker processes could hold; expected an "
+            "application made by create_app, or one in which such a one is mounted"
+        )
+    for number, manager in enumerate(managers):
+        source = functools.partial(_spec_of_target, absolute_target(target), number)
+        manager.run_on(Workers(manager.spec, count, source))
+
+
+def _spec_of_target(target: str, number: int) -> EnvironmentSpec:
+    return _managers(load_target(target))[number].spec
+
+
+def spec_source(spec: EnvironmentSpec) -> Source:
+    """Say how another process makes the same spec.
+
+    Raises:
+        TypeError: It cannot import the environment or its models.
+    """
+    source = functools.partial(
+        EnvironmentSpec,
+        spec.factory,
+        spec.action_cls,
+        spec.observation_cls,
+        spec.state_cls,
+        spec.reset_observation_cls,
+        spec.name,
+    )
+    try:
+        pickled = pickle.dumps(source)
+    except Exception as error:
+        raise TypeError(_UNREACHABLE.format(spec.name, error)) from error
+    if b"__main__" in pickled:
+        raise TypeError(_UNREACHABLE.format(spec.name, "it is in the program itself, __main__"))
+    return source
+
+
+_UNREACHABLE = (
+    "worker processes cannot import {}: {}. Write the environment and its models as classes of a "
+    "module, or the factory as a function there, and pass that."
+)

@@ -1,0 +1,189 @@
+"""Frames between a server and one of its worker processes, and what crosses in them.
+
+A frame is a length, the number of a session, a kind, and its data. All frames of one tick of the
+loop are written together. Neither side waits until it can write, so that neither can hold up the
+other: a session has one call under way at a time, which bounds what is buffered.
+
+Exceptions cross as themselves where they can. What a worker sends is unpickled with the modules
+that the server has loaded already: nothing that a worker says makes a server import anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import pickle
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from openenv.errors import words
+
+__all__ = [
+    "HEAD",
+    "PICKLE_PROTOCOL",
+    "Kind",
+    "Link",
+    "dump_error",
+    "load_error",
+    "load_value",
+    "pair",
+]
+
+HEAD = struct.Struct("<QIB")
+SOCKET_BUFFER_BYTES = 2**20
+PICKLE_PROTOCOL = 5
+
+
+class Kind(IntEnum):
+    """What a frame is about."""
+
+    # From the server.
+    SETUP = 1  # pickled, before anything else: `sys.path`, and a pickled `Source`
+    OPEN = 2  # the session's id: make its environment
+    SERVE = 3  # pickled: command, encode, strict
+    CANCEL = 4
+    CLOSE = 5
+    # From the worker.
+    READY = 6
+    UNFIT = 7  # an error: it cannot make environments, and ends
+    BYTES = 8  # an answer that is bytes
+    VALUE = 9  # any other answer, pickled
+    ERROR = 10
+
+
+class Link(asyncio.Protocol):
+    """One end of the socket between a server and a worker.
+
+    Args:
+        receive: Called with each frame: its kind, the number of its session, its data.
+        lost: Called when the other end is gone.
+    """
+
+    def __init__(self, receive: Callable[[int, int, bytes], None], lost: Callable[[], None]):
+        self._receive = receive
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._missing = 0
+        self._is_flushing = False
+
+    def send(self, kind: Kind, session: int, data: bytes = b"") -> None:
+        """Send a frame with all others of this tick."""
+        self._unsent += (HEAD.pack(len(data), session, kind), data)
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        if self._transport is not None and self._unsent:
+            unsent, self._unsent = self._unsent, []
+            self._transport.write(b"".join(unsent))
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._lost()
+
+    def data_received(self, data: bytes) -> None:
+        if self._parts:
+            self._parts.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+        at, end = 0, len(data)
+        while True:
+            body = at + HEAD.size
+            if body > end:
+                self._missing = body - end
+                break
+            length, session, kind = HEAD.unpack_from(data, at)
+            if body + length > end:
+                self._missing = body + length - end
+                break
+            at = body + length
+            self._receive(kind, session, data[body:at])
+        if at < end:
+            self._parts.append(data[at:])
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Make the two ends of a socket for a link."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+    return ends
+
+
+# ------------------------------------------------------------------ what crosses
+
+
+class Crossing(NamedTuple):
+    """An exception on its way."""
+
+    text: str
+    name: str
+    pickled: bytes | None
+    cause: Crossing | None
+
+
+def dump_error(error: BaseException) -> bytes:
+    """Write an exception, with its causes."""
+    return pickle.dumps(_crossing(error), PICKLE_PROTOCOL)
+
+
+def _crossing(error: BaseException, depth: int = 3) -> Crossing:
+    try:
+        pickled: bytes | None = pickle.dumps(error, PICKLE_PROTOCOL)
+        pickle.loads(pickled or b"")  # many can be written and not read
+    except Exception:
+        pickled = None
+    cause = error.__cause__
+    cause_crossing = _crossing(cause, depth - 1) if cause is not None and depth else None
+    return Crossing(words(error), type(error).__name__, pickled, cause_crossing)
+
+
+def load_error(data: bytes) -> BaseException:
+    """Read an exception. One that cannot cross is a `RuntimeError` of the same words."""
+    return _arrived(pickle.loads(data))
+
+
+def _arrived(crossing: Crossing) -> BaseException:
+    error: BaseException = RuntimeError(f"{crossing.name}: {crossing.text}")
+    if crossing.pickled is not None:
+        with contextlib.suppress(Exception):
+            error = load_value(crossing.pickled)
+    if crossing.cause is not None:
+        error.__cause__ = _arrived(crossing.cause)
+    return error
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module not in sys.modules:
+            raise pickle.UnpicklingError(f"{module} is not loaded here")
+        return super().find_class(module, name)
+
+
+def load_value(data: bytes) -> Any:
+    """Read what a worker has pickled."""
+    return _Unpickler(io.BytesIO(data)).load()

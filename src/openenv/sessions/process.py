@@ -1,0 +1,326 @@
+"""Environments in worker processes, where one that crashes harms no other, and N use N cores.
+
+The server keeps its sockets and its sessions; what a session would have its lane call in this
+process, a `ProcessLane` sends to a worker. See `openenv.sessions.worker` for the other end.
+
+A worker that dies takes its sessions along, and no others. Whoever has one of them is told so,
+at once where a call is under way and else with the next one, and the worker is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import socket
+import sys
+import threading
+import time
+from typing import Any, ClassVar
+
+from openenv._children import Child, run_module, wait_for_all
+from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
+from openenv.sessions.host import Close, Open
+from openenv.sessions.lane import Lane, Lanes, Order
+from openenv.sessions.link import PICKLE_PROTOCOL, Kind, Link, load_error, load_value, pair
+from openenv.sessions.spec import EnvironmentSpec, factory_name
+from openenv.sessions.worker import Source
+
+__all__ = ["ProcessLane", "Workers"]
+
+logger = logging.getLogger(__name__)
+
+# What a worker has to end in once its sessions are closed, before it is killed.
+END_GRACE_S = 2.0
+# How long what a dead worker has still sent may be on its way, and how long one lives on that has
+# closed its end.
+LATE_S = 0.5
+# A worker that lives no longer than this counts as one that does not live at all.
+SHORT_LIFE_S = 5.0
+# So many of those in a row, and sessions are refused instead of waiting for the next.
+PATIENCE = 3
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+
+
+class ProcessLane(Lane):
+    """Calls are made by a session of a worker process."""
+
+    logs: ClassVar[bool] = True
+
+    def __init__(self, worker: WorkerProcess, key: int) -> None:
+        self.worker = worker
+        self.key = key
+        self.call: Order | None = None
+
+    def submit(self, call: Order) -> None:
+        self.call, call.task = call, self
+        self.worker.submit(self, call)
+
+    def cancel(self) -> None:
+        """Cancel the call under way, if it is a coroutine there."""
+        self.worker.link.send(Kind.CANCEL, self.key)
+
+    def answer(self, result: Any, error: BaseException | None) -> None:
+        """Tell what came of the call under way."""
+        call, self.call = self.call, None
+        if call is not None:
+            call.result, call.error, call.task = result, error, None
+            call.tell()
+
+
+class WorkerProcess:
+    """A worker, as its server sees it; it is used from one event loop.
+
+    Args:
+        workers: Those that it belongs to.
+        pause_s: How long it waits before it starts.
+        replaces: What it takes the place of.
+
+    Attributes:
+        lanes: Those of its sessions, by their numbers.
+        link: The way to it.
+        death: What has ended it.
+    """
+
+    def __init__(
+        self, workers: Workers, pause_s: float = 0.0, replaces: WorkerProcess | None = None
+    ) -> None:
+        self.lanes: dict[int, ProcessLane] = {}
+        self.link = Link(self._received, self._lost)
+        self.death: EnvironmentCrashed | None = None
+        self.unfit: BaseException | None = None
+        self.replaces = replaces
+        self.ready_at: float | None = None
+        self._workers = workers
+        self._loop = asyncio.get_running_loop()
+        self._child: Child | None = None
+        self._connecting: asyncio.Task[Any] | None = None
+        self._is_lost = self._is_stopped = False
+        self._ended: asyncio.Future[int | None] = self._loop.create_future()
+        self._start_later = self._loop.call_later(pause_s, self._start)
+        self.link.send(Kind.SETUP, 0, pickle.dumps((sys.path, workers.source), PICKLE_PROTOCOL))
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def is_pausing(self) -> bool:
+        """It is yet to start."""
+        return self._connecting is None
+
+    def _start(self) -> None:
+        ours, theirs = pair()
+        ours.setblocking(False)
+        connecting = self._loop.create_unix_connection(lambda: self.link, sock=ours)
+        self._connecting = self._loop.create_task(connecting)
+        threading.Thread(
+            target=self._mind, args=[theirs], name="openenv-worker", daemon=True
+        ).start()
+
+    def _mind(self, theirs: socket.socket) -> None:
+        """Start the process and wait for its end; on a thread of its own."""
+        code = None
+        try:
+            with theirs:
+                self._child = run_module("openenv.sessions.worker", stdin=theirs.fileno())
+            code = wait_for_all(self._child)
+        except OSError as error:
+            self.unfit = error
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody wants to know
+            self._loop.call_soon_threadsafe(self._has_ended, code)
+
+    def _lost(self) -> None:
+        self._is_lost = True
+        if self._ended.done():
+            self._die()
+        elif not self._is_stopped:
+            self._loop.call_later(LATE_S, self.kill)
+
+    def _has_ended(self, code: int | None) -> None:
+        self._ended.set_result(code)
+        if self._is_lost:
+            self._die()
+        else:  # what it has started may still hold its end of the socket
+            self._loop.call_later(LATE_S, self._die)
+
+    def _die(self) -> None:
+        if self.death is not None:
+            return
+        self.death = EnvironmentCrashed(self._ended.result())
+        self.link.close()
+        if not self._is_stopped:
+            logger.error(
+                "worker process %s with %d sessions has died (%s); it is replaced",
+                self._child.pid if self._child is not None else "",
+                len(self.lanes),
+                how_it_ended(self.death.exit_code),
+            )
+        for lane in list(self.lanes.values()):
+            self._refuse(lane)
+        if not self._is_stopped:
+            self._workers.replace(self)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._child is not None and not self._ended.done():
+            self._child.kill()
+
+    def stop(self) -> None:
+        """Have the process end by itself."""
+        self._is_stopped = True
+        self._start_later.cancel()
+        if self._connecting is None:
+            if not self._ended.done():
+                self._ended.set_result(None)
+        elif not self._connecting.done():
+            self._connecting.add_done_callback(lambda _: self.link.close())
+        self.link.close()
+
+    async def aclose(self) -> None:
+        """End the process, and wait for its end."""
+        self.stop()
+        for timeout in (END_GRACE_S, LATE_S):
+            await asyncio.wait([self._ended], timeout=timeout)
+            self.kill()
+
+    # ------------------------------------------------------------------ calls
+
+    def submit(self, lane: ProcessLane, call: Order) -> None:
+        """Have a call made, or refuse it if the worker is dead."""
+        command = call.command
+        if self.death is not None:
+            self._refuse(lane)
+        elif type(command) is Open:
+            self.link.send(Kind.OPEN, lane.key, command.session_id.encode())
+        elif type(command) is Close:
+            self.link.send(Kind.CLOSE, lane.key)
+        else:
+            try:
+                data = pickle.dumps((command, call.encode, call.strict), PICKLE_PROTOCOL)
+            except Exception as error:
+                lane.answer(None, error)
+            else:
+                self.link.send(Kind.SERVE, lane.key, data)
+
+    def _refuse(self, lane: ProcessLane) -> None:
+        """Answer for the worker, which cannot any more."""
+        command = lane.call.command if lane.call is not None else None
+        if type(command) is Close:
+            lane.answer(None, None)  # there is nothing left to close
+        else:
+            lane.answer(None, self.factory_error() if type(command) is Open else self.death)
+
+    def factory_error(self) -> EnvironmentFactoryError:
+        """Say why no environment was made."""
+        name = factory_name(self._workers.spec.factory)
+        why = how_it_ended(self.death.exit_code if self.death is not None else None)
+        if self.unfit is not None:
+            why = f"{type(self.unfit).__name__}: {words(self.unfit)}"
+        error = EnvironmentFactoryError(
+            name, f"Environment factory '{name}' failed: its worker process died ({why})."
+        )
+        error.__cause__ = self.unfit or self.death
+        return error
+
+    def _received(self, kind: int, key: int, data: bytes) -> None:
+        lane = self.lanes.get(key)
+        if kind == Kind.READY:
+            self.ready_at = time.monotonic()
+        elif kind == Kind.UNFIT:
+            self.unfit = load_error(data)
+        elif lane is None or lane.call is None:
+            return
+        elif kind == Kind.BYTES:
+            lane.answer(data, None)
+        elif kind == Kind.ERROR:
+            lane.answer(None, load_error(data))
+        else:
+            try:
+                result = load_value(data)
+            except Exception as error:
+                lane.answer(None, error)
+                return
+            if type(lane.call.command) is Open and result is not None:
+                self._workers.spec.learn(*result)
+            lane.answer(result, None)
+
+
+class Workers(Lanes):
+    """Finds the worker of each session: that which has the fewest.
+
+    Args:
+        spec: What the sessions run.
+        count: How many workers there are.
+        source: Finds the same spec in a worker; it has to be picklable by reference.
+
+    Raises:
+        ValueError: `count` is less than 1.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, count: int, source: Source) -> None:
+        super().__init__(spec)
+        if count < 1:
+            raise ValueError(f"workers={count}; there must be at least 1")
+        self.count = count
+        self.source = pickle.dumps(source, PICKLE_PROTOCOL)
+        self._crew: list[WorkerProcess] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._short_lives = 0
+        self._last_key = 0
+
+    def start(self) -> None:
+        """Start the workers of the running event loop, unless they are there."""
+        loop = asyncio.get_running_loop()
+        if self._crew and loop is not self._loop:
+            assert self._loop is not None
+            if not self._loop.is_closed():
+                raise RuntimeError("worker processes serve one event loop at a time")
+            for worker in self._crew:
+                worker.kill()
+            self._crew.clear()
+        if not self._crew:
+            self._loop, self._short_lives = loop, 0
+            self._crew = [WorkerProcess(self) for _ in range(self.count)]
+
+    def for_new(self) -> Lane:
+        self.start()
+        worker = min(self._crew, key=lambda worker: (worker.is_pausing, len(worker.lanes)))
+        if worker.is_pausing and worker.replaces is not None and self._short_lives >= PATIENCE:
+            return ProcessLane(worker.replaces, 0)  # which refuses
+        self._last_key += 1
+        lane = worker.lanes[self._last_key] = ProcessLane(worker, self._last_key)
+        return lane
+
+    def release(self, lane: Lane) -> None:
+        if isinstance(lane, ProcessLane):
+            lane.worker.lanes.pop(lane.key, None)
+
+    def replace(self, worker: WorkerProcess) -> None:
+        """Put another in the place of a worker that has died."""
+        born = worker.ready_at
+        if born is not None and time.monotonic() - born > SHORT_LIFE_S:
+            self._short_lives = 0
+        self._short_lives += 1
+        doubled = min(self._short_lives - 2, 20)
+        pause = min(FIRST_PAUSE_S * 2**doubled, LONGEST_PAUSE_S) if doubled >= 0 else 0.0
+        worker.replaces = None
+        self._crew[self._crew.index(worker)] = WorkerProcess(self, pause, worker)
+
+    @property
+    def trouble(self) -> str | None:
+        gone = [w.replaces.death for w in self._crew if w.replaces and w.ready_at is None]
+        if not gone or gone[-1] is None:
+            return None
+        how = how_it_ended(gone[-1].exit_code)
+        return f"{len(gone)} of {self.count} worker processes died ({how}) and are being replaced"
+
+    def stop(self) -> None:
+        for worker in self._crew:
+            worker.stop()
+        self._crew = []
+        super().stop()
+
+    async def aclose(self) -> None:
+        crew = self._crew
+        self.stop()
+        await asyncio.gather(*(worker.aclose() for worker in crew))

@@ -1,0 +1,197 @@
+"""A worker process: it holds environments of a server, which has everything else.
+
+It has a session for each session of the server that it was given, with the same order of calls
+and the same lanes, so that what an environment may rely on is the same. It ends when the server
+does: its end of the socket, which is standard input at first, then reads as closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import functools
+import importlib
+import os
+import pickle
+import select
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from openenv.sessions.lane import Lanes
+from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
+from openenv.sessions.session import Session, Work
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.sessions.threads import contain
+
+__all__ = ["Source", "main"]
+
+# What environments have to close in, once the server is gone.
+GRACE_S = 10.0
+LINGER_S = 5.0  # and what is left of the process after that, such as handlers of atexit
+
+Source = Callable[[], EnvironmentSpec]
+
+
+class Worker:
+    """The sessions of one worker process.
+
+    Args:
+        spec: What they run.
+    """
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self._spec = spec
+        self._lanes = Lanes(spec)
+        self._sessions: dict[int, Session] = {}
+        self._works: dict[int, Work] = {}
+        self._over = asyncio.Event()
+        self.link = Link(self._received, self._over.set)
+
+    async def work(self, end: socket.socket) -> None:
+        """Serve until the server is gone, then close what is open."""
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self.link, sock=end)
+        self.link.send(Kind.READY, 0)
+        await self._over.wait()
+        closing = [session.stop() for session in self._sessions.values()]
+        if closing:
+            await asyncio.wait(closing, timeout=GRACE_S)
+        self._lanes.stop()
+
+    def _received(self, kind: int, key: int, data: bytes) -> None:
+        if kind == Kind.SERVE:
+            self._serve(key, data)
+        elif kind == Kind.OPEN:
+            self._open(key, data.decode())
+        elif kind == Kind.CANCEL and key in self._works:
+            self._works[key].cancel()
+        elif kind == Kind.CLOSE and key in self._sessions:
+            session = self._sessions[key]
+            session.stop().add_done_callback(lambda _: self._closed(key, session))
+
+    def _open(self, key: int, session_id: str) -> None:
+        session = self._sessions[key] = Session(self._spec, lanes=self._lanes)
+        session.id = session_id
+        try:
+            session.start().add_done_callback(functools.partial(self._opened, key))
+        except Exception as error:  # the system allows no more threads
+            self._answer(key, None, error)
+
+    def _opened(self, key: int, opening: asyncio.Future[None]) -> None:
+        error = opening.exception()
+        if error is not None:
+            del self._sessions[key]
+        cls = self._spec.environment_class
+        told = None if cls is None else (cls.__name__, self._spec.supports_concurrency)
+        self._answer(key, told, error)
+
+    def _serve(self, key: int, data: bytes) -> None:
+        try:
+            command, encode, strict = pickle.loads(data)
+        except Exception as error:
+            self._answer(key, None, error)
+            return
+        done = functools.partial(self._served, key)
+        work = self._works[key] = Work(self._sessions[key], command, done, encode, strict)
+        work.session.serve(work)
+
+    def _served(self, key: int, result: Any, error: BaseException | None) -> None:
+        del self._works[key]
+        self._answer(key, result, error)
+
+    def _closed(self, key: int, session: Session) -> None:
+        del self._sessions[key]
+        self._answer(key, None, session.close_error)
+
+    def _answer(self, key: int, result: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self.link.send(Kind.ERROR, key, dump_error(error))
+        elif type(result) is bytes:
+            self.link.send(Kind.BYTES, key, result)
+        else:
+            try:
+                self.link.send(Kind.VALUE, key, pickle.dumps(result, PICKLE_PROTOCOL))
+            except Exception as unfit:
+                why = f"a {type(result).__name__} cannot leave the environment's process: {unfit}"
+                self.link.send(Kind.ERROR, key, dump_error(TypeError(why)))
+
+
+def main() -> None:
+    """Be a worker process of the server at the other end of standard input."""
+    end = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    threading.Thread(target=_end_with, args=[end.fileno()], name="openenv-end", daemon=True).start()
+    try:
+        spec = _setup(end)
+    except EOFError:
+        return
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            data = dump_error(contain(error))
+            end.sendall(HEAD.pack(len(data), 0, Kind.UNFIT) + data)
+        raise
+    _run(spec, end)
+
+
+STDERR = 2
+
+
+def _end_with(server: int) -> None:
+    """Have the process end soon after the server has, whatever still runs in it then.
+
+    It is a timer of C that ends it, since an environment may never give back the interpreter.
+    """
+    gone = select.poll()
+    gone.register(server, 0)
+    while not gone.poll():
+        pass
+    faulthandler.dump_traceback_later(GRACE_S + LINGER_S, exit=True, file=STDERR)
+
+
+def _setup(end: socket.socket) -> EnvironmentSpec:
+    length, _, _ = HEAD.unpack(_read(end, HEAD.size))
+    path, source = pickle.loads(_read(end, length))
+    sys.path[:] = path
+    find: Source = pickle.loads(source)
+    return find()
+
+
+def _read(end: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = end.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def _run(spec: EnvironmentSpec, end: socket.socket) -> None:
+    end.setblocking(False)
+    if sys.version_info >= (3, 11):
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_work(spec, end))
+    else:
+        asyncio.run(_work(spec, end))
+
+
+async def _work(spec: EnvironmentSpec, end: socket.socket) -> None:
+    await Worker(spec).work(end)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+if __name__ == "__main__":
+    main()
