@@ -20,6 +20,7 @@
      |    +-- ConnectError                    (ConnectionError) no server answers there
      |    +-- SessionLost                     (ConnectionError) the episode is gone
      |    +-- ResponseTimeout                 (TimeoutError) no answer in time
+     |    +-- EnvironmentsFailed              (RuntimeError) of a VectorEnv; .errors, .results
      |    +-- ProtocolError                   the peer broke the protocol
      |    +-- ServerError                     (RuntimeError) the server answered with an error
      |         +-- MalformedRequest           INVALID_JSON, UNKNOWN_TYPE
@@ -52,6 +53,7 @@ __all__ = [
     "EncodingError",
     "EnvironmentCrashed",
     "EnvironmentFactoryError",
+    "EnvironmentsFailed",
     "ErrorCode",
     "ExecutionFailed",
     "FactoryFailed",
@@ -310,6 +312,26 @@ else:  # asyncio.TimeoutError became the builtin one in 3.11
 
 class ResponseTimeout(OpenEnvError, _Timeouts):
     """The server did not answer within `message_timeout_s`."""
+
+
+class EnvironmentsFailed(OpenEnvError, RuntimeError):
+    """Some environments of a `VectorEnv` failed; the others are fine.
+
+    Attributes:
+        errors: What each of them raised, by its number.
+        results: What the others came to, by their numbers: a `StepResult` each.
+    """
+
+    def __init__(self, errors: Mapping[int, Exception], results: Mapping[int, Any]) -> None:
+        self.errors = dict(errors)
+        self.results = dict(results)
+        shown = [f"{i}: {error}" for i, error in list(self.errors.items())[:3]]
+        more = len(self.errors) - len(shown)
+        shown += [f"and {more} more"] if more else []
+        super().__init__(
+            f"{len(self.errors)} of {len(self.errors) + len(self.results)} environments failed; "
+            + "; ".join(shown)
+        )
 
 
 class ProtocolError(OpenEnvError):

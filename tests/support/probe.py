@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import os
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +50,29 @@ def kill(_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def hold(seconds: int) -> None:
+    """Sleep, and let no other thread of Python run meanwhile."""
+    ctypes.PyDLL(None).sleep(seconds)
+
+
+class Odd(Exception):
+    """It can be pickled, and not be read again."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def odd(_: Any) -> None:
+    raise Odd(1, 2)
+
+
+def missing(name: str) -> None:
+    try:
+        raise KeyError(name)
+    except KeyError as error:
+        raise FileNotFoundError(2, "No such file", name) from error
+
+
 def allocate(size: int) -> int:
     return len(bytearray(size))
 
@@ -65,6 +91,14 @@ DEEDS: dict[str, Callable[[Any], Any]] = {
     "allocate": allocate,
     "write": write,
     "sleep": time.sleep,
+    "hold": hold,
+    "exit": os._exit,
+    "segfault": ctypes.string_at,
+    "thread": lambda _: threading.get_ident(),
+    "odd": odd,
+    "missing": missing,
+    "length": len,
+    "bytes": lambda size: "x" * size,
     "variable": os.environ.get,
 }
 
@@ -81,6 +115,51 @@ class ProbeEnvironment(Environment[Ask, Answer, State]):
     @property
     def state(self) -> State:
         return State()
+
+
+class NeedsOneThread(ProbeEnvironment):
+    REQUIRES_SINGLE_THREAD_EXECUTOR = True
+
+
+class OneSession(ProbeEnvironment):
+    SUPPORTS_CONCURRENT_SESSIONS = False
+
+
+class Patient(ProbeEnvironment):
+    """Its steps are coroutines."""
+
+    async def step(self, action: Ask) -> Answer:  # type: ignore[override]
+        if action.what == "sleep":
+            await asyncio.sleep(action.value)
+            return Answer()
+        return Answer(value=DEEDS[action.what](action.value))
+
+
+class Unmakeable(ProbeEnvironment):
+    """Making it ends the process."""
+
+    def __init__(self) -> None:
+        os._exit(7)
+
+
+class Untidy(ProbeEnvironment):
+    """Closing it writes a file, or hangs if it was asked to."""
+
+    what: tuple[str, Any] = ("", None)
+
+    def step(self, action: Ask) -> Answer:  # type: ignore[override]
+        if action.what == "at close":
+            self.what = action.value
+            return Answer()
+        return super().step(action)
+
+    def close(self) -> None:
+        what, value = self.what
+        if what == "write":
+            with open(value, "w") as file:
+                file.write("closed")
+        elif what:
+            DEEDS[what](value)
 
 
 class ProbeEnv(EnvClient[Ask, Answer, State]):

@@ -19,7 +19,7 @@ import struct
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from openenv.errors import words
 
@@ -94,8 +94,7 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -64,9 +64,13 @@ class ProcessLane(Lane):
     def answer(self, result: Any, error: BaseException | None) -> None:
         """Tell what came of the call under way."""
         call, self.call = self.call, None
-        if call is not None:
-            call.result, call.error, call.task = result, error, None
+        if call is None:
+            return
+        call.result, call.error, call.task = result, error, None
+        try:
             call.tell()
+        except Exception:  # one listener's mistake is not the others'
+            logger.exception("the result of a call could not be delivered")
 
 
 class WorkerProcess:

@@ -1,0 +1,292 @@
+"""The connections of a `VectorEnv`: requests by the number of the environment, and answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from openenv._lazy import lazy_module
+from openenv.client.transports.base import Transport, TransportClosed
+from openenv.errors import (
+    OpenEnvError,
+    ProtocolError,
+    ResponseTimeout,
+    SessionLost,
+    server_error,
+)
+from openenv.protocol.connection import ClientConnection
+from openenv.protocol.messages import ErrorReply, Notice, ObservationReply, Reply, Request
+from openenv.protocol.v1 import Multiplexer, codec_named
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy_module("asyncio")
+
+__all__ = ["Trunks", "listed"]
+
+RESET_HINT = "call reset() to begin new episodes"
+CLOSE_LIMIT_S = 5.0
+OPENED_AT_ONCE = 64
+
+Outcome = Reply | OpenEnvError
+
+
+def listed(indices: Sequence[int]) -> str:
+    """Name some environments in a message."""
+    shown = ", ".join(map(str, indices[:8]))
+    return shown if len(indices) <= 8 else f"{shown} and {len(indices) - 8} more"
+
+
+class Trunks:
+    """Sends requests to environments by their numbers, and collects the answers.
+
+    It lives on one event loop.
+
+    Args:
+        connect: Makes a transport that is connected.
+        count: How many connections the sessions share, where they can.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Transport]], count: int) -> None:
+        self._connect_transport = connect
+        self._count = count
+        self._trunks: list[_Trunk] = []
+        self._of: dict[int, _Trunk] = {}
+        self._asked: dict[int, Request] = {}
+        self._answered: dict[int, Outcome] = {}
+        self._order: deque[int] = deque()
+        self._lost: dict[int, str] = {}
+        self._waiter: asyncio.Future[None] | None = None
+        self._wanted: int = 0
+
+    async def submit(self, requests: dict[int, Request]) -> None:
+        busy = [i for i in requests if i in self._asked]
+        if busy:
+            raise RuntimeError(f"environments {listed(busy)} have not answered yet; call recv()")
+        await self._connect(requests)
+        groups: dict[_Trunk, list[tuple[int, Request]]] = {}
+        for index, request in requests.items():
+            why = self._lost.get(index)
+            self._asked[index] = request
+            if why is not None and request.type != "reset":
+                self.answer(index, SessionLost(f"{why}; {RESET_HINT}"))
+                continue
+            self._lost.pop(index, None)
+            groups.setdefault(self._of[index], []).append((index, request))
+        for trunk, group in groups.items():
+            await trunk.send(group)
+
+    async def _connect(self, requests: dict[int, Request]) -> None:
+        lacking = [i for i in requests if i not in self._of or self._of[i].is_closed]
+        if not lacking:
+            return
+        resets = {i for i in lacking if requests[i].type == "reset"}
+        for index in set(lacking) - resets:
+            self._lost.setdefault(index, "the connection to the server was lost")
+            self._of.setdefault(index, _NO_TRUNK)
+        if resets:
+            await self._open(sorted(resets))
+
+    async def _open(self, indices: list[int]) -> None:
+        share = -(-len(indices) // self._count)
+        groups = [indices[i : i + share] for i in range(0, len(indices), share)]
+        first = await self._opened(groups[0][0])
+        if not first.is_multiplexed:  # version 0: a connection for each
+            groups = [[index] for index in indices]
+            for index in groups[0]:
+                self._of[index] = first
+        else:
+            self._of |= dict.fromkeys(groups[0], first)
+        limit = asyncio.Semaphore(OPENED_AT_ONCE)
+
+        async def open_one(group: list[int]) -> None:
+            async with limit:
+                trunk = await self._opened(group[0])
+            self._of |= dict.fromkeys(group, trunk)
+
+        await asyncio.gather(*(open_one(group) for group in groups[1:]))
+
+    async def _opened(self, index: int) -> _Trunk:
+        trunk = _Trunk(await self._connect_transport(), self, index)
+        self._trunks = [t for t in self._trunks if not t.is_closed]
+        self._trunks.append(trunk)
+        return trunk
+
+    # ------------------------------------------------------------------ answers
+
+    def answer(self, index: int, outcome: Outcome) -> None:
+        """Note what a request came to."""
+        if index in self._asked and index not in self._answered:
+            self._answered[index] = outcome
+            self._order.append(index)
+            waiter = self._waiter
+            if waiter is not None and len(self._answered) >= self._wanted and not waiter.done():
+                waiter.set_result(None)
+
+    def lose(self, indices: Sequence[int], why: str) -> None:
+        """Note that sessions are gone."""
+        for index in indices:
+            self._lost[index] = why
+            self.answer(index, SessionLost(f"{why}; {RESET_HINT}"))
+
+    async def _wait(self, count: int, timeout_s: float | None) -> None:
+        if len(self._answered) >= count:
+            return
+        self._wanted, self._waiter = count, asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait_for(self._waiter, timeout_s)
+        except asyncio.TimeoutError:
+            words = f"no answer within {timeout_s:g} s"
+            for index in [i for i in self._asked if i not in self._answered]:
+                self._lost[index] = f"{words}, so the state of the episode is unknown"
+                self.answer(index, ResponseTimeout(words))
+        finally:
+            self._waiter = None
+
+    async def answers(self, indices: Sequence[int], timeout_s: float | None) -> dict[int, Outcome]:
+        """Wait for the answers to all that was asked; give those of `indices`."""
+        await self._wait(len(self._asked), timeout_s)
+        return self._taken(indices)[1]
+
+    async def first(
+        self, count: int, timeout_s: float | None
+    ) -> tuple[list[int], dict[int, Request], dict[int, Outcome]]:
+        """Wait for the first `count` answers."""
+        if len(self._asked) < count:
+            raise RuntimeError(
+                f"{len(self._asked)} environments are at work, and batch_size is {count}; call "
+                "send() first"
+            )
+        await self._wait(count, timeout_s)
+        which = [self._order[i] for i in range(count)]
+        requests, outcomes = self._taken(which)
+        return which, requests, outcomes
+
+    def _taken(self, indices: Sequence[int]) -> tuple[dict[int, Request], dict[int, Outcome]]:
+        requests = {i: self._asked.pop(i) for i in indices}
+        outcomes = {i: self._answered.pop(i) for i in indices}
+        taken = set(indices)
+        self._order = deque(i for i in self._order if i not in taken)
+        return requests, outcomes
+
+    async def close(self) -> None:
+        """Close every connection, and with it its sessions."""
+        trunks, self._trunks = self._trunks, []
+        await asyncio.gather(*(trunk.close() for trunk in trunks))
+        self.lose(list(self._of), "it was closed")
+
+
+class _Trunk:
+    """One connection: of many sessions under version 1, of one under version 0."""
+
+    def __init__(self, transport: Transport, trunks: Trunks, index: int) -> None:
+        self._transport = transport
+        self._trunks = trunks
+        self._index = index
+        self._last_asked: dict[int, int] = {}
+        self._single = ClientConnection()
+        self._multiplexer: Multiplexer | None = None
+        if transport.subprotocol is not None:
+            self._multiplexer = Multiplexer(codec_named(transport.subprotocol))
+        self.is_closed = False
+        self._listening = asyncio.ensure_future(self._listen())
+
+    @property
+    def is_multiplexed(self) -> bool:
+        return self._multiplexer is not None
+
+    async def send(self, group: list[tuple[int, Request]]) -> None:
+        """Send requests, those of many sessions in one frame."""
+        frames = []
+        if self._multiplexer is None:
+            for index, request in group:
+                ticket, frame = self._single.request(request)
+                self._last_asked[index] = ticket
+                frames.append(frame)
+        else:
+            messages: list[bytes] = []
+            for index, request in group:
+                request.session = index
+                messages += self._multiplexer.request(request)
+                self._last_asked[index] = request.id
+            frames.append(self._multiplexer.codec.join(messages))
+        try:
+            for frame in frames:
+                await self._transport.send(frame)
+        except TransportClosed as error:
+            self._end(f"the connection to the server was lost ({error})")
+
+    async def _listen(self) -> None:
+        why = "the connection to the server was lost"
+        try:
+            while True:
+                self._take(await self._transport.receive())
+        except TransportClosed as error:
+            why = f"{why} ({error})"
+        except ProtocolError as error:
+            why = str(error)
+        self._end(why)
+
+    def _take(self, frame: Any) -> None:
+        if self._multiplexer is None:
+            for ticket, answer in self._single.receive(frame):
+                if ticket == self._last_asked.get(self._index) or _is_fatal(answer):
+                    self._answer(self._index, answer)
+            return
+        last_asked = self._last_asked
+        for session, number, reply in self._multiplexer.receive(frame):
+            if session is None or type(reply) is Notice:
+                continue
+            if _is_fatal(reply):
+                self._multiplexer.forget(session)
+            elif number != last_asked.get(session):
+                continue  # a late answer
+            self._answer(session, reply)
+
+    def _answer(self, index: int, reply: Reply | Notice) -> None:
+        if isinstance(reply, ErrorReply):
+            error = server_error(reply.data)
+            if reply.is_fatal:
+                self._trunks._lost[index] = f"the server ended the session ({error.message})"
+                if self._multiplexer is None:
+                    self._transport.abort()
+            self._trunks.answer(index, error)
+        elif isinstance(reply, ObservationReply):
+            self._trunks.answer(index, reply)
+        else:
+            kind = type(reply).__name__
+            self._trunks.answer(index, ProtocolError(f"the server answered with {kind}"))
+
+    def _end(self, why: str) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            mine = [i for i, trunk in self._trunks._of.items() if trunk is self]
+            self._trunks.lose(mine, why)
+
+    async def close(self) -> None:
+        """Close the connection, and with it its sessions."""
+        self.is_closed = True
+        self._listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._listening
+        try:
+            with contextlib.suppress(TransportClosed, asyncio.TimeoutError):
+                await asyncio.wait_for(self._transport.close(), CLOSE_LIMIT_S)
+        finally:
+            self._transport.abort()
+
+
+def _is_fatal(reply: Reply | Notice) -> bool:
+    return type(reply) is ErrorReply and reply.is_fatal
+
+
+class _NoTrunk:
+    """In place of a connection that there never was."""
+
+    is_closed = True
+
+
+_NO_TRUNK: Any = _NoTrunk()

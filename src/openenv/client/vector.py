@@ -1,0 +1,422 @@
+"""`VectorEnv`: many environments of one server, stepped together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel
+from typing_extensions import Self
+
+from openenv._lazy import lazy_module
+from openenv.client import background, codec
+from openenv.client._batches import gather_infos, rows_of, stack_observations
+from openenv.client._trunks import Trunks, listed
+from openenv.client.client import OFFERED, EnvClient
+from openenv.client.generic import GenericEnvClient
+from openenv.client.transports.base import Transport
+from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport, websocket_url
+from openenv.errors import (
+    EnvironmentsFailed,
+    OpenEnvError,
+    ResponseTimeout,
+    SessionLost,
+)
+from openenv.protocol.messages import Reply, Request
+from openenv.settings import protocol_version
+from openenv.types import StepResult
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import numpy as np
+
+    from openenv.client.launch import Launch
+    from openenv.client.transports.asgi import ASGIApp
+    from openenv.providers.base import Provider
+else:
+    asyncio = lazy_module("asyncio")
+    np = lazy_module("numpy")
+
+__all__ = ["AutoresetMode", "VectorEnv"]
+
+SESSIONS_A_CONNECTION = 256
+
+
+class AutoresetMode(Enum):
+    """What happens to an environment whose episode is over; Gymnasium's names and values.
+
+    `NEXT_STEP`: the next step resets it; the action is ignored, and the reward is 0.
+    `SAME_STEP`: it is reset at once; the last observation and info are in
+    ``infos["final_obs"]`` and ``infos["final_info"]``.
+    `DISABLED`: it is reset by nobody but the caller:
+    ``reset(options={"reset_mask": terminations | truncations})``.
+    """
+
+    NEXT_STEP = "NextStep"
+    SAME_STEP = "SameStep"
+    DISABLED = "Disabled"
+
+
+class Batch(NamedTuple):
+    """What a step of many environments came to."""
+
+    observations: Any
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    infos: dict[str, Any]
+
+
+class VectorEnv:
+    """Many environments of one server, with the interface of `gymnasium.vector.VectorEnv`.
+
+        with VectorEnv("http://localhost:8000", num_envs=64) as envs:
+            observations, infos = envs.reset(seed=0)
+            for _ in range(1000):
+                actions = policy(observations)
+                observations, rewards, terminations, truncations, infos = envs.step(actions)
+
+    The sessions share a few connections, and the steps of a batch travel in one frame. A server
+    of the public package is given a connection for each session.
+
+    It also has EnvPool's asynchronous interface (Weng et al. 2022): `send` gives actions to some
+    environments, `recv` returns as soon as `batch_size` of them have answered.
+
+    A batch of observations is a dict with an entry for each field: an array where the values are
+    numbers or arrays of one shape, otherwise a list. With ``stack=False`` it is a list of
+    observations, of the client's model. Rewards are float64, NaN where a step was not scored.
+
+    Args:
+        base_url: Where the server is; None with a provider.
+        num_envs: How many environments, each a session of its own.
+        client: The client class whose models and hooks are used.
+        autoreset_mode: What happens when an episode is over.
+        stack: Stack the observations.
+        batch_size: How many environments `recv` waits for; by default all.
+        connections: How many connections they share; by default one for every 256.
+        connect_timeout_s: Seconds to wait for a connection.
+        message_timeout_s: Seconds to wait for a batch; None for no limit.
+        max_message_size_mb: Largest frame that is accepted, in MiB.
+        provider: Starts the server on first use, and is stopped when this is closed.
+        headers: Sent with the handshake, for example for a gateway.
+
+    Raises:
+        ValueError: A number is not positive, or there is neither base_url nor provider.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        num_envs: int = 1,
+        *,
+        client: type[EnvClient[Any, Any, Any]] = GenericEnvClient,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        stack: bool = True,
+        batch_size: int | None = None,
+        connections: int | None = None,
+        connect_timeout_s: float = 30.0,
+        message_timeout_s: float | None = 60.0,
+        max_message_size_mb: float = 1000.0,
+        provider: Provider | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs}; it must be at least 1")
+        if batch_size is not None and not 1 <= batch_size <= num_envs:
+            raise ValueError(f"batch_size is {batch_size}; it must be 1 to num_envs ({num_envs})")
+        if connections is not None and connections < 1:
+            raise ValueError(f"connections is {connections}; it must be at least 1")
+        if base_url is None and provider is None:
+            raise ValueError("a VectorEnv needs a base_url or a provider that starts a server")
+        self.num_envs = num_envs
+        self.batch_size = batch_size or num_envs
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata: dict[str, Any] = {"autoreset_mode": self.autoreset_mode}
+        self.closed = False
+        self._stacks = stack
+        self._hooks = client(base_url="http://vector.invalid")
+        self._client = client
+        self._timeout_s = message_timeout_s
+        self._base_url = base_url
+        self._options = WebSocketOptions(
+            connect_timeout_s,
+            max_message_bytes=int(max_message_size_mb * 2**20),
+            headers=dict(headers or {}),
+            subprotocols=OFFERED[: protocol_version()],
+        )
+        self._open_transport: Callable[[], Transport] = self._websocket
+        self._launch: Launch | None = None
+        if provider is not None:
+            from openenv.client.launch import Launch
+
+            self._launch = Launch(provider, base_url)
+        count = connections or -(-num_envs // SESSIONS_A_CONNECTION)
+        self._trunks = Trunks(self._connect, min(count, num_envs))
+        self._needs_reset = [False] * num_envs
+
+    @classmethod
+    def local(
+        cls, environment: Callable[[], Any] | ASGIApp, num_envs: int = 1, **options: Any
+    ) -> Self:
+        """Run the environments in this process, with the server's session code and no socket."""
+        from openenv.client.launch import local_transport
+
+        envs = cls("local://", num_envs, **options)
+        envs._open_transport = local_transport(
+            environment, *codec.models(envs._client), envs._options.subprotocols
+        )
+        return envs
+
+    def _websocket(self) -> Transport:
+        assert self._base_url is not None
+        return WebSocketTransport(websocket_url(self._base_url), self._options)
+
+    # ------------------------------------------------------------------ the interface of Gymnasium
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes.
+
+        Args:
+            seed: Of each environment; a number gives the i-th environment ``seed + i``.
+            options: Further arguments of the environments' `reset`, the same for each; and
+                ``reset_mask``, a sequence of bool that says which of them to reset.
+
+        Returns:
+            Observations and infos. Of environments that were not reset, the observation is None.
+
+        Raises:
+            ConnectError: No server answers.
+            EnvironmentsFailed: Some could not be reset; `errors` says which and why.
+        """
+        arguments = dict(options or {})
+        mask = arguments.pop("reset_mask", None)
+        which = range(self.num_envs) if mask is None else [i for i, m in enumerate(mask) if m]
+        seeds = self._seeds(seed)
+        requests = {
+            i: Request("reset", arguments if seeds[i] is None else {**arguments, "seed": seeds[i]})
+            for i in which
+        }
+        outcomes = self._run(self._exchange(requests))
+        self._raise_failures(outcomes)
+        results = {i: self._result(outcomes[i]) for i in which}
+        for i in which:
+            self._needs_reset[i] = False
+        observations = self._batch([results.get(i) for i in range(self.num_envs)])
+        infos = [_info(results[i]) if i in results else None for i in range(self.num_envs)]
+        return observations, gather_infos(infos, self.num_envs)
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int):
+            return range(seed, seed + self.num_envs)
+        if len(seed) != self.num_envs:
+            raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments")
+        return seed
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Step every environment.
+
+        Args:
+            actions: A sequence of actions (models, or dicts of their fields); or a dict of
+                batches, one for each field; or, where the action has one field, an array.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos.
+
+        Raises:
+            ValueError: There are more or fewer actions than environments.
+            EnvironmentsFailed: Some raised, or are lost; `errors` says which and why, and
+                `results` has what the others came to, so that nothing is lost.
+            ResponseTimeout: Some have not answered in time; they have to be reset.
+        """
+        payloads = rows_of(actions, self.num_envs, self._payload)
+        requests = {i: self._step_request(i, payload) for i, payload in enumerate(payloads)}
+        outcomes = self._run(self._exchange(requests))
+        return self._transitions(range(self.num_envs), requests, outcomes)
+
+    def _step_request(self, index: int, payload: Any) -> Request:
+        if self._needs_reset[index] and self.autoreset_mode is AutoresetMode.NEXT_STEP:
+            return Request("reset")
+        return Request("step", payload)
+
+    def _payload(self, action: Any) -> Any:
+        if isinstance(action, BaseModel | Mapping):
+            return self._hooks._step_payload(action)
+        return {self._only_field(): action}
+
+    def _only_field(self) -> str:
+        actions = codec.models(self._client)[0]
+        fields = [name for name in getattr(actions, "model_fields", ()) if name != "metadata"]
+        if len(fields) != 1:
+            raise TypeError(
+                f"an action of {self._client.__name__} has not just one field; give actions, dicts "
+                "of their fields, or a dict of batches"
+            )
+        return str(fields[0])
+
+    # ------------------------------------------------------------------ the interface of EnvPool
+
+    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+        """Give actions to some environments, and do not wait; `recv` has what they come to.
+
+        Args:
+            actions: As for `step`, one for each of `env_ids`.
+            env_ids: Which; by default all. One that has not answered yet may not be given another.
+        """
+        which = list(range(self.num_envs) if env_ids is None else map(int, env_ids))
+        payloads = rows_of(actions, len(which), self._payload)
+        pairs = zip(which, payloads, strict=True)
+        requests = {i: self._step_request(i, payload) for i, payload in pairs}
+        self._run(self._trunks.submit(requests))
+
+    def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Wait for the first `batch_size` environments that have answered.
+
+        Returns:
+            What `step` returns, for these environments only; ``infos["env_id"]`` says which they
+            are.
+
+        Raises:
+            RuntimeError: Fewer than `batch_size` environments are at work.
+        """
+        which, requests, outcomes = self._run(self._trunks.first(self.batch_size, self._timeout_s))
+        batch = self._transitions(which, requests, outcomes)
+        batch.infos["env_id"] = np.array(which)
+        return batch
+
+    # ------------------------------------------------------------------ what became of a batch
+
+    async def _exchange(self, requests: dict[int, Request]) -> dict[int, Reply | OpenEnvError]:
+        await self._trunks.submit(requests)
+        return await self._trunks.answers(list(requests), self._timeout_s)
+
+    def _transitions(
+        self,
+        which: Sequence[int],
+        requests: Mapping[int, Request],
+        outcomes: dict[int, Reply | OpenEnvError],
+    ) -> Batch:
+        self._raise_failures(outcomes)
+        count = len(which)
+        results = [self._result(outcomes[i]) for i in which]
+        was_reset = [requests[i].type == "reset" for i in which]
+        infos: list[dict[str, Any] | None] = [_info(result) for result in results]
+        rewards = np.array([_reward(r, reset) for r, reset in zip(results, was_reset, strict=True)])
+        truncations = np.array([result.truncated for result in results], dtype=bool)
+        terminations = np.array([r.done and not r.truncated for r in results], dtype=bool)
+        done = [i for i, result in zip(which, results, strict=True) if result.done]
+        for i, result in zip(which, results, strict=True):
+            self._needs_reset[i] = result.done
+        if done and self.autoreset_mode is AutoresetMode.SAME_STEP:
+            self._reset_now(which, results, infos)
+        batch = self._batch(results)
+        return Batch(batch, rewards, terminations, truncations, gather_infos(infos, count))
+
+    def _reset_now(
+        self,
+        which: Sequence[int],
+        results: list[StepResult[Any]],
+        infos: list[dict[str, Any] | None],
+    ) -> None:
+        over = {i: place for place, i in enumerate(which) if results[place].done}
+        outcomes = self._run(self._exchange({i: Request("reset") for i in over}))
+        self._raise_failures(outcomes)
+        for i, place in over.items():
+            final, results[place] = results[place], self._result(outcomes[i])
+            said = infos[place] or {}
+            infos[place] = {
+                **(_info(results[place]) or {}),
+                "final_obs": final.observation,
+                "final_info": said,
+            }
+            self._needs_reset[i] = False
+
+    def _result(self, reply: Any) -> StepResult[Any]:
+        payload = reply.payload
+        if self._stacks and type(self._hooks)._parse_result is EnvClient._parse_result:
+            result = StepResult(
+                payload.get("observation"), payload.get("reward"), bool(payload.get("done"))
+            )
+        else:
+            result = self._hooks._parse_result(payload)
+        return codec.complete(result, payload, "step")
+
+    def _batch(self, results: Sequence[StepResult[Any] | None]) -> Any:
+        observations = [None if r is None else r.observation for r in results]
+        if not self._stacks:
+            return observations
+        if observations and isinstance(observations[0], BaseModel):
+            observations = [o if o is None else dict(o) for o in observations]
+        return stack_observations(observations)
+
+    def _raise_failures(self, outcomes: dict[int, Reply | OpenEnvError]) -> None:
+        errors = {i: o for i, o in outcomes.items() if isinstance(o, OpenEnvError)}
+        if not errors:
+            return
+        late = [i for i, error in errors.items() if isinstance(error, ResponseTimeout)]
+        if late:
+            raise ResponseTimeout(f"environments {listed(late)}: {errors[late[0]]}")
+        results = {i: self._result(o) for i, o in outcomes.items() if i not in errors}
+        raise EnvironmentsFailed(errors, results)
+
+    # ------------------------------------------------------------------ life
+
+    def _run(self, coroutine: Any) -> Any:
+        if self.closed:
+            coroutine.close()
+            raise SessionLost("this VectorEnv is closed")
+        return background.run(coroutine)
+
+    async def _connect(self) -> Transport:
+        if self._launch is not None:
+            await self._launch.start()
+            self._base_url = self._launch.base_url
+        transport = self._open_transport()
+        await transport.connect()
+        return transport
+
+    def close(self) -> None:
+        """Close every session, and what a provider started. Safe to repeat."""
+        if self.closed:
+            return
+        try:
+            self._run(self._trunks.close())
+        finally:
+            self.closed = True
+            if self._launch is not None:
+                background.run(self._launch.stop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _reward(result: StepResult[Any], was_reset: bool) -> float:
+    if was_reset:
+        return 0.0
+    return float("nan") if result.reward is None else float(result.reward)
+
+
+def _info(result: StepResult[Any]) -> dict[str, Any] | None:
+    """What Gymnasium calls info: diagnostics, and the observation's annotations."""
+    if not result.metadata and not result.info:
+        return None
+    known = ("truncated", "info", "ignored_arguments")
+    said = {name: v for name, v in (result.metadata or {}).items() if name not in known}
+    return {**said, **(result.info or {})}
