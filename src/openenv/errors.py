@@ -120,7 +120,10 @@ class OpenEnvError(Exception):
 
 def _made_again(cls: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
     """Make an error without its constructor, which may take other arguments."""
-    return cls.__new__(cls, *arguments)
+    new = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
+    error = new(cls, *arguments)
+    error.args = arguments  # which an OSError takes from its constructor
+    return error
 
 
 def how_it_ended(exit_code: int | None) -> str:

@@ -42,6 +42,16 @@ TRANSPORTS = {
     "asgi v0": ("asgi", 0),
     "server": ("server", 1),
     "server v0": ("server", 0),
+    "workers": ("workers", 1),  # the server, with its environments in a process of their own
+}
+
+# What is not tested there, since it needs the environment's class in this process.
+NOT_IN_WORKERS = {
+    "test_leaving_closes_the_environment_once": "reads the log of the class",
+    "test_a_synchronous_environment_sees_one_thread_only": "reads the log of the class",
+    "test_a_factory_that_fails_is_named": "a class of this file, which no worker can import",
+    "test_metadata_that_say_truncated_end_no_episode": "a class within the test",
+    "test_what_a_model_may_say_in_its_own_way": "a class of this file",
 }
 
 Connect = Callable[..., CounterEnv]
@@ -55,7 +65,10 @@ def version(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def transport(version: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("OPENENV_PROTOCOL", str(version))
-    return TRANSPORTS[request.node.callspec.params["version"]][0]
+    transport = TRANSPORTS[request.node.callspec.params["version"]][0]
+    if transport == "workers" and request.node.originalname in NOT_IN_WORKERS:
+        pytest.skip(NOT_IN_WORKERS[request.node.originalname])
+    return transport
 
 
 @pytest.fixture(params=KINDS)
@@ -81,10 +94,11 @@ def connect(transport: str) -> Iterator[Connect]:
                 client._open_transport = made[factory]
                 return client
             if factory not in made:
-                made[factory] = create_app(factory, Do, Seen, state_cls=Progress)
-                if transport == "server":
+                workers = 1 if transport == "workers" else None
+                made[factory] = create_app(factory, Do, Seen, state_cls=Progress, workers=workers)
+                if transport != "asgi":
                     made[factory] = stack.enter_context(serving(made[factory]))
-            if transport == "server":
+            if transport != "asgi":
                 return CounterEnv(base_url=made[factory], **options)
             client = CounterEnv(base_url="local://", **options)
             client._open_transport = CounterEnv.local(made[factory])._open_transport

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,14 @@ def get(url: str) -> Any:
             return json.load(answer)
     except OSError:
         return None
+
+
+def post(url: str, body: Any, headers: Mapping[str, str] | None = None) -> Any:
+    """Send JSON."""
+    told = {"Content-Type": "application/json", **(headers or {})}
+    request = urllib.request.Request(url, json.dumps(body).encode(), told)
+    with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as answer:
+        return answer
 
 
 def until(condition: Callable[[], bool], otherwise: Callable[[], str] = str) -> None:
@@ -117,11 +125,31 @@ def test_whatever_a_target_may_be_is_served(target: str, greeter: Path, my_game_
             assert "good morning" in greeting or "ready!" in greeting
 
 
-@pytest.mark.slow
-def test_workers_share_the_port_and_a_warning_says_what_they_dont_share(greeter: Path) -> None:
-    with serving("greeter.py", "--workers=2", cwd=greeter.parent) as (server, told):
-        until(lambda: get(f"{told['url']}/health") == {"status": "healthy"}, server.words)
-        assert "sessions of its own" in server.words()
+@pytest.mark.parametrize("target", ["greeter.py", "greeter:Greeter", "echo_env"])
+def test_workers_hold_the_environments_of_one_server(target: str, greeter: Path) -> None:
+    with serving(target, "--workers=2", cwd=greeter.parent) as (server, told):
+        assert "2 processes" in server.words()
+        with GenericEnvClient(base_url=told["url"]) as env:
+            env.reset()
+            assert env.step({"message": "hi"} if target == "echo_env" else {}).observation
+        # Whichever worker has it: a session over HTTP is found again.
+        session = post(f"{told['url']}/reset", {}).headers["OpenEnv-Session-Id"]
+        for _ in range(3):
+            action = {"message": "hi"} if target == "echo_env" else {}
+            answer = post(
+                f"{told['url']}/step", {"action": action}, {"OpenEnv-Session-Id": session}
+            )
+            assert answer.status == 200
+        assert get(f"{told['url']}/health") == {"status": "healthy"}
+        assert server.interrupt()[0] == 130
+        assert "Traceback" not in server.words()
+
+
+def test_a_target_without_an_environment_has_nothing_for_workers(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("async def app(scope, receive, send): ...\n")
+    done = run_openenv("serve", "plain.py", "--workers=2", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Error: plain.py serves no environment" in done.stderr
 
 
 @pytest.mark.slow

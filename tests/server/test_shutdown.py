@@ -50,6 +50,7 @@ Serve = Callable[[Any], str]
 
 LAUNCHERS = {
     "openenv": ("openenv.server.run", "--port-file", "port"),
+    "workers": ("openenv.server.run", "--port-file", "port", "--workers", "2"),
     "uvicorn": ("uvicorn",),
 }
 
@@ -136,6 +137,8 @@ def stepping(env: CounterEnv, action: Do) -> tuple[threading.Thread, list[BaseEx
 ENDS = [
     ("openenv", "app", "", signal.SIGTERM, -signal.SIGTERM),
     ("openenv", "app", "", signal.SIGINT, 130),
+    ("workers", "app", "", signal.SIGTERM, -signal.SIGTERM),
+    ("workers", "mounting", "/env", signal.SIGINT, 130),
     ("uvicorn", "with_lifespan", "", signal.SIGTERM, -signal.SIGTERM),
     ("uvicorn", "mounting", "/env", signal.SIGINT, 0),
 ]

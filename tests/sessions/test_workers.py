@@ -15,17 +15,19 @@ from typing import Any
 import pytest
 from sessions.parts import eventually
 from support.environments import Counter
-from support.probe import (
-    Answer,
-    Ask,
+from support.probe import Answer, Ask, ProbeEnvironment
+from support.processes import is_alive
+from support.workers import (
     NeedsOneThread,
     OneSession,
     Patient,
-    ProbeEnvironment,
     Unmakeable,
     Untidy,
+    make_one_session,
+    make_probe,
+    no_weights,
+    not_data,
 )
-from support.processes import is_alive
 
 from openenv import errors
 from openenv.errors import (
@@ -114,14 +116,6 @@ async def test_one_that_declares_nothing_is_served_to_one_session(manage: Manage
         assert (await aside.metadata()).name == "OneSession"
 
 
-def make_one_session() -> Any:
-    return OneSession()
-
-
-def make_probe() -> Any:
-    return ProbeEnvironment()
-
-
 @pytest.mark.parametrize(("factory", "slots"), [(make_one_session, 1), (make_probe, 64)])
 async def test_what_a_factory_makes_is_known_here_too(
     manage: Manage, factory: Any, slots: int
@@ -170,7 +164,7 @@ async def test_exceptions_cross_as_themselves_where_they_can(manage: Manage) -> 
         await ask(session, "missing", "x")
     assert (missing.value.errno, missing.value.filename) == (2, "x")
     assert isinstance(missing.value.__cause__, KeyError)
-    with pytest.raises(RuntimeError, match="^Odd: 1 and 2$") as odd:
+    with pytest.raises(RuntimeError, match=r"^Odd: 1 and 2$") as odd:
         await ask(session, "odd")
     assert type(odd.value) is RuntimeError
     with pytest.raises(NotImplementedError, match="no_such_method"):
@@ -182,14 +176,10 @@ async def test_a_reply_that_cannot_cross_is_an_error_and_the_session_goes_on(
 ) -> None:
     session = await manage(ProbeEnvironment, count=1).create()
     with pytest.raises(TypeError, match="cannot leave"):
-        await session.handle(Call("__getattribute__", ("reset",)), encode=_unpicklable)
+        await session.handle(Call("__getattribute__", ("reset",)), encode=not_data)
     with pytest.raises((pickle.PicklingError, AttributeError)):
         await session.handle(Call("reset"), encode=lambda value: value)
     assert await ask(session, "length", [1, 2]) == 2
-
-
-def _unpicklable(_: Any) -> Any:
-    return lambda: None
 
 
 SAMPLES: list[OpenEnvError] = [
@@ -294,10 +284,6 @@ async def test_a_crash_while_it_is_made_is_the_factorys(manage: Manage) -> None:
     assert manager.active_sessions == 0
 
 
-def no_weights() -> EnvironmentSpec:
-    raise FileNotFoundError("no weights")
-
-
 async def test_workers_that_cannot_load_it_say_why_and_are_not_started_for_ever(
     manage: Manage, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,7 +307,7 @@ async def test_closing_closes_every_environment_and_leaves_no_process(
     for number, session in enumerate(sessions):
         await ask(session, "at close", ("write", str(tmp_path / str(number))))
     await asyncio.wait_for(manager.aclose(), 5)
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(os.listdir(tmp_path)) == 4
     assert not any(map(is_alive, pids))
     assert await pid_of(await manager.create()) not in pids, "it may be used again"
 
@@ -346,7 +332,8 @@ from openenv.sessions.manager import SessionManager
 from openenv.sessions.process import Workers
 from openenv.sessions.session import Step
 from openenv.sessions.spec import EnvironmentSpec
-from support.probe import Ask, Untidy
+from support.probe import Ask
+from support.workers import Untidy
 
 async def main():
     spec = EnvironmentSpec.of(Untidy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import resource
@@ -115,51 +114,6 @@ class ProbeEnvironment(Environment[Ask, Answer, State]):
     @property
     def state(self) -> State:
         return State()
-
-
-class NeedsOneThread(ProbeEnvironment):
-    REQUIRES_SINGLE_THREAD_EXECUTOR = True
-
-
-class OneSession(ProbeEnvironment):
-    SUPPORTS_CONCURRENT_SESSIONS = False
-
-
-class Patient(ProbeEnvironment):
-    """Its steps are coroutines."""
-
-    async def step(self, action: Ask) -> Answer:  # type: ignore[override]
-        if action.what == "sleep":
-            await asyncio.sleep(action.value)
-            return Answer()
-        return Answer(value=DEEDS[action.what](action.value))
-
-
-class Unmakeable(ProbeEnvironment):
-    """Making it ends the process."""
-
-    def __init__(self) -> None:
-        os._exit(7)
-
-
-class Untidy(ProbeEnvironment):
-    """Closing it writes a file, or hangs if it was asked to."""
-
-    what: tuple[str, Any] = ("", None)
-
-    def step(self, action: Ask) -> Answer:  # type: ignore[override]
-        if action.what == "at close":
-            self.what = action.value
-            return Answer()
-        return super().step(action)
-
-    def close(self) -> None:
-        what, value = self.what
-        if what == "write":
-            with open(value, "w") as file:
-                file.write("closed")
-        elif what:
-            DEEDS[what](value)
 
 
 class ProbeEnv(EnvClient[Ask, Answer, State]):

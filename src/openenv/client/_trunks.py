@@ -30,6 +30,7 @@ __all__ = ["Trunks", "listed"]
 RESET_HINT = "call reset() to begin new episodes"
 CLOSE_LIMIT_S = 5.0
 OPENED_AT_ONCE = 64
+STEPS_A_FRAME = 32
 
 Outcome = Reply | OpenEnvError
 
@@ -200,24 +201,25 @@ class _Trunk:
 
     async def send(self, group: list[tuple[int, Request]]) -> None:
         """Send requests, those of many sessions in one frame."""
-        frames = []
-        if self._multiplexer is None:
-            for index, request in group:
-                ticket, frame = self._single.request(request)
-                self._last_asked[index] = ticket
-                frames.append(frame)
-        else:
-            messages: list[bytes] = []
-            for index, request in group:
-                request.session = index
-                messages += self._multiplexer.request(request)
-                self._last_asked[index] = request.id
-            frames.append(self._multiplexer.codec.join(messages))
         try:
-            for frame in frames:
+            # The server begins with the first part while the next one is written.
+            for first in range(0, len(group), STEPS_A_FRAME):
+                frame = self._frame(group[first : first + STEPS_A_FRAME])
                 await self._transport.send(frame)
         except TransportClosed as error:
             self._end(f"the connection to the server was lost ({error})")
+
+    def _frame(self, group: list[tuple[int, Request]]) -> bytes:
+        if self._multiplexer is None:
+            ((index, request),) = group
+            self._last_asked[index], frame = self._single.request(request)
+            return frame
+        messages: list[bytes] = []
+        for index, request in group:
+            request.session = index
+            messages += self._multiplexer.request(request)
+            self._last_asked[index] = request.id
+        return self._multiplexer.codec.join(messages)
 
     async def _listen(self) -> None:
         why = "the connection to the server was lost"

@@ -43,7 +43,7 @@ class Kind(IntEnum):
     """What a frame is about."""
 
     # From the server.
-    SETUP = 1  # pickled, before anything else: `sys.path`, and a pickled `Source`
+    SETUP = 1  # pickled, before anything else: `sys.path`, a grace, a pickled `Source`
     OPEN = 2  # the session's id: make its environment
     SERVE = 3  # pickled: command, encode, strict
     CANCEL = 4

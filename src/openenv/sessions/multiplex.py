@@ -41,7 +41,7 @@ class _Seat:
         self.session: Session | None = None
         self.opening: asyncio.Task[None] | None = None
         self.early: deque[Request] | None = None
-        self.works: set[Work] = set()
+        self.works: dict[int, Work] = {}  # by the identity of the request
 
 
 class MultiplexedConversation:
@@ -144,9 +144,9 @@ class MultiplexedConversation:
             self._answer("mcp", request, self._codec.encode_data(reply))
         else:
             self._unanswered += 1
-            work = Work(session, command_of(request), _not_yet, self._codec.encode_data, False)
-            work.done = partial(self._served, request, seat, work)
-            seat.works.add(work)
+            served = partial(self._served, request, seat)
+            work = Work(session, command_of(request), served, self._codec.encode_data, False)
+            seat.works[id(request)] = work
             session.serve(work)
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
@@ -154,9 +154,9 @@ class MultiplexedConversation:
         self._answer("closed", request, self._codec.encode_data(None))
 
     def _served(
-        self, request: Request, seat: _Seat, work: Work, data: Any, error: BaseException | None
+        self, request: Request, seat: _Seat, data: Any, error: BaseException | None
     ) -> None:
-        seat.works.discard(work)
+        del seat.works[id(request)]
         self._unanswered -= 1
         if self._is_paused and self._unanswered < UNANSWERED // 2:
             self._is_paused = False
@@ -205,7 +205,7 @@ class MultiplexedConversation:
         seats, self._seats = list(self._seats.values()), {}
         leaving = set(self._closings)
         for seat in seats:
-            for work in seat.works:
+            for work in seat.works.values():
                 work.cancel()
             if seat.opening is not None:
                 seat.opening.cancel()
@@ -222,7 +222,3 @@ class MultiplexedConversation:
         session.attachments -= 1
         closing = asyncio.ensure_future(self._manager.close(session.id))
         await asyncio.wait({closing}, timeout=LINGER_S)
-
-
-def _not_yet(data: Any, error: BaseException | None) -> None:
-    raise AssertionError("work is given its listener before it is served")

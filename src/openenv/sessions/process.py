@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 # What a worker has to end in once its sessions are closed, before it is killed.
 END_GRACE_S = 2.0
+GRACE_S = 10.0
 # How long what a dead worker has still sent may be on its way, and how long one lives on that has
 # closed its end.
 LATE_S = 0.5
@@ -103,7 +104,8 @@ class WorkerProcess:
         self._is_lost = self._is_stopped = False
         self._ended: asyncio.Future[int | None] = self._loop.create_future()
         self._start_later = self._loop.call_later(pause_s, self._start)
-        self.link.send(Kind.SETUP, 0, pickle.dumps((sys.path, workers.source), PICKLE_PROTOCOL))
+        setup = (sys.path, workers.grace_s, workers.source)
+        self.link.send(Kind.SETUP, 0, pickle.dumps(setup, PICKLE_PROTOCOL))
 
     # ------------------------------------------------------------------ life
 
@@ -256,16 +258,20 @@ class Workers(Lanes):
         spec: What the sessions run.
         count: How many workers there are.
         source: Finds the same spec in a worker; it has to be picklable by reference.
+        grace_s: Seconds that environments have to close in, should the server be killed.
 
     Raises:
         ValueError: `count` is less than 1.
     """
 
-    def __init__(self, spec: EnvironmentSpec, count: int, source: Source) -> None:
+    def __init__(
+        self, spec: EnvironmentSpec, count: int, source: Source, *, grace_s: float = GRACE_S
+    ) -> None:
         super().__init__(spec)
         if count < 1:
             raise ValueError(f"workers={count}; there must be at least 1")
         self.count = count
+        self.grace_s = grace_s
         self.source = pickle.dumps(source, PICKLE_PROTOCOL)
         self._crew: list[WorkerProcess] = []
         self._loop: asyncio.AbstractEventLoop | None = None

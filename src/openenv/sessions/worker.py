@@ -29,9 +29,6 @@ from openenv.sessions.threads import contain
 
 __all__ = ["Source", "main"]
 
-# What environments have to close in, once the server is gone.
-GRACE_S = 10.0
-LINGER_S = 5.0  # and what is left of the process after that, such as handlers of atexit
 
 Source = Callable[[], EnvironmentSpec]
 
@@ -41,10 +38,12 @@ class Worker:
 
     Args:
         spec: What they run.
+        grace_s: Seconds that they have to close in, once the server is gone.
     """
 
-    def __init__(self, spec: EnvironmentSpec) -> None:
+    def __init__(self, spec: EnvironmentSpec, grace_s: float) -> None:
         self._spec = spec
+        self._grace_s = grace_s
         self._lanes = Lanes(spec)
         self._sessions: dict[int, Session] = {}
         self._works: dict[int, Work] = {}
@@ -59,7 +58,7 @@ class Worker:
         await self._over.wait()
         closing = [session.stop() for session in self._sessions.values()]
         if closing:
-            await asyncio.wait(closing, timeout=GRACE_S)
+            await asyncio.wait(closing, timeout=self._grace_s)
         self._lanes.stop()
 
     def _received(self, kind: int, key: int, data: bytes) -> None:
@@ -125,23 +124,27 @@ def main() -> None:
     end = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    threading.Thread(target=_end_with, args=[end.fileno()], name="openenv-end", daemon=True).start()
     try:
-        spec = _setup(end)
+        path, grace_s, source = _setup(end)
     except EOFError:
         return
+    threading.Thread(target=_end_with, args=[end.fileno(), grace_s], daemon=True).start()
+    sys.path[:] = path
+    try:
+        find: Source = pickle.loads(source)
+        spec = find()
     except BaseException as error:
         with contextlib.suppress(OSError):
             data = dump_error(contain(error))
             end.sendall(HEAD.pack(len(data), 0, Kind.UNFIT) + data)
         raise
-    _run(spec, end)
+    _run(spec, grace_s, end)
 
 
 STDERR = 2
 
 
-def _end_with(server: int) -> None:
+def _end_with(server: int, grace_s: float) -> None:
     """Have the process end soon after the server has, whatever still runs in it then.
 
     It is a timer of C that ends it, since an environment may never give back the interpreter.
@@ -150,15 +153,13 @@ def _end_with(server: int) -> None:
     gone.register(server, 0)
     while not gone.poll():
         pass
-    faulthandler.dump_traceback_later(GRACE_S + LINGER_S, exit=True, file=STDERR)
+    faulthandler.dump_traceback_later(1.5 * grace_s, exit=True, file=STDERR)
 
 
-def _setup(end: socket.socket) -> EnvironmentSpec:
+def _setup(end: socket.socket) -> tuple[list[str], float, bytes]:
     length, _, _ = HEAD.unpack(_read(end, HEAD.size))
-    path, source = pickle.loads(_read(end, length))
-    sys.path[:] = path
-    find: Source = pickle.loads(source)
-    return find()
+    path, grace_s, source = pickle.loads(_read(end, length))
+    return path, grace_s, source
 
 
 def _read(end: socket.socket, size: int) -> bytes:
@@ -171,17 +172,17 @@ def _read(end: socket.socket, size: int) -> bytes:
     return data
 
 
-def _run(spec: EnvironmentSpec, end: socket.socket) -> None:
+def _run(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
     end.setblocking(False)
     if sys.version_info >= (3, 11):
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_work(spec, end))
+            runner.run(_work(spec, grace_s, end))
     else:
-        asyncio.run(_work(spec, end))
+        asyncio.run(_work(spec, grace_s, end))
 
 
-async def _work(spec: EnvironmentSpec, end: socket.socket) -> None:
-    await Worker(spec).work(end)
+async def _work(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
+    await Worker(spec, grace_s).work(end)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

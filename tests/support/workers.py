@@ -1,0 +1,70 @@
+"""Environments for worker processes, which import this module."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from support.probe import DEEDS, Answer, Ask, ProbeEnvironment
+
+
+class NeedsOneThread(ProbeEnvironment):
+    REQUIRES_SINGLE_THREAD_EXECUTOR = True
+
+
+class OneSession(ProbeEnvironment):
+    SUPPORTS_CONCURRENT_SESSIONS = False
+
+
+class Patient(ProbeEnvironment):
+    """Its steps are coroutines."""
+
+    async def step(self, action: Ask) -> Answer:  # type: ignore[override]
+        if action.what == "sleep":
+            await asyncio.sleep(action.value)
+            return Answer()
+        return Answer(value=DEEDS[action.what](action.value))
+
+
+class Unmakeable(ProbeEnvironment):
+    """Making it ends the process."""
+
+    def __init__(self) -> None:
+        os._exit(7)
+
+
+class Untidy(ProbeEnvironment):
+    """Closing it writes a file, or hangs if it was asked to."""
+
+    what: tuple[str, Any] = ("", None)
+
+    def step(self, action: Ask) -> Answer:  # type: ignore[override]
+        if action.what == "at close":
+            self.what = action.value
+            return Answer()
+        return super().step(action)
+
+    def close(self) -> None:
+        what, value = self.what
+        if what == "write":
+            with open(value, "w") as file:
+                file.write("closed")
+        elif what:
+            DEEDS[what](value)
+
+
+def make_probe():  # type: ignore[no-untyped-def]  # it does not say what it makes
+    return ProbeEnvironment()
+
+
+def make_one_session():  # type: ignore[no-untyped-def]
+    return OneSession()
+
+
+def no_weights() -> Any:
+    raise FileNotFoundError("no weights")
+
+
+def not_data(_: Any) -> Any:
+    return lambda: None
