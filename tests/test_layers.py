@@ -26,6 +26,7 @@ LAYERS = {
     "openenv.chat": "contract",
     "openenv.manifest": "contract",
     "openenv._children": "contract",
+    "openenv._forkserver": "contract",
     "openenv._generics": "contract",
     "openenv._lazy": "contract",
     "openenv._methods": "contract",

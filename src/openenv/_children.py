@@ -1,17 +1,44 @@
-"""Python modules that run in processes of their own."""
+"""Processes that a program starts: forked from one that has imported already what they need.
+
+That is so on Linux, for this interpreter, and where the process would begin as the fork server
+has begun; any other is started as ever.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import os
+import resource
+import select
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["Child", "absolute_target", "run_module", "wait_for_all"]
+from openenv._forkserver import CODE, Request, receive, send
+
+__all__ = [
+    "Child",
+    "absolute_target",
+    "calm_garbage_collector",
+    "fork",
+    "run_module",
+    "wait_for_all",
+]
+
+# Variables that the interpreter, or the system's loader, looks at when it starts.
+STARTUP_VARIABLES = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
+START_TIMEOUT_S = 60.0
+UNKNOWN = 255  # the exit code of one whose end nobody saw, as in multiprocessing
+LIMITS = sorted({getattr(resource, n) for n in dir(resource) if n.startswith("RLIMIT_")})
 
 
 class Child(Protocol):
@@ -31,30 +58,296 @@ class Child(Protocol):
             subprocess.TimeoutExpired: It took longer.
         """
 
+    def terminate(self) -> None:
+        """Ask it to end. Nothing happens if it has ended."""
+
     def kill(self) -> None:
         """End it at once. Nothing happens if it has ended."""
 
 
-def run_module(module: str, arguments: Sequence[str] = (), *, stdin: int) -> Child:
-    """Run ``python -m module arguments`` in a session, and process group, of its own.
+def run_module(module: str, *, stdin: int, outlives_s: float) -> Child:
+    """Run ``python -m module``, which has a function `main`, in a process group of its own.
+
+    Args:
+        module: Its name.
+        stdin: Its standard input.
+        outlives_s: Seconds that it may outlive this program, where that can be enforced.
 
     Raises:
         OSError: It could not be started.
     """
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.Popen(command, stdin=stdin, start_new_session=True)
+    request = Request(f"{module}:main", [], dict(os.environ), os.getcwd(), outlives_s=outlives_s)
+    forked = fork(request, (stdin, 1, 2))
+    if forked is not None:
+        return forked
+    return subprocess.Popen([sys.executable, "-m", module], stdin=stdin, start_new_session=True)
 
 
 def wait_for_all(child: Child) -> int:
-    """Wait for the end of a process, and end what is left of its group."""
-    # While the process has not been waited for, its id is nobody else's.
-    with contextlib.suppress(OSError, AttributeError):  # macOS has it since Python 3.13
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        os.killpg(child.pid, signal.SIGKILL)
+    """Wait for the end of a process of `run_module`, and end what is left of its group."""
+    if isinstance(child, subprocess.Popen):
+        # While the process has not been waited for, its id is nobody else's.
+        with contextlib.suppress(OSError, AttributeError):  # macOS has it since Python 3.13
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            os.killpg(child.pid, signal.SIGKILL)
     return child.wait()
+
+
+def calm_garbage_collector() -> None:
+    """Look for cycles less often: a full search stops every session, by 100 ms where there are
+    many. What is loaded by now stays for good, and need not be searched.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def absolute_target(target: str) -> str:
     """Name what is served such that the name does not depend on the current directory."""
     path, colon, attribute = target.partition(":")
     return f"{Path(path).resolve()}{colon}{attribute}" if Path(path).exists() else target
+
+
+# ------------------------------------------------------------------ forked processes
+
+
+class Forked:
+    """A process that the fork server has made, which is its parent.
+
+    It is named by a descriptor, so that no signal ever meets another process of the same id.
+    """
+
+    def __init__(self, pid: int, process: int, report: int) -> None:
+        self.pid = pid
+        self._process, self._report = process, report
+        self._code: int | None = None
+        self._is_unreported = False
+        self._owner = os.getpid()
+        self._turn = threading.Lock()
+        self._close = weakref.finalize(self, _close, process, report)
+
+    def poll(self) -> int | None:
+        with self._turn:
+            if self._code is None:
+                self._code = self._look()
+                if self._code is not None:
+                    self._close()
+            return self._code
+
+    def _look(self) -> int | None:
+        if not self._is_unreported and self._owner == os.getpid():  # who reads it has it
+            try:
+                data = os.read(self._report, CODE.size)
+            except BlockingIOError:
+                return None
+            if data:
+                code: int = CODE.unpack(data)[0]
+                return code
+            self._is_unreported = True  # the fork server has ended
+        return UNKNOWN if _ready(self._process, 0) else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+            told_by = self._process if self._is_unreported else self._report
+            # In slices: another thread may see the end, and close what this one waits for.
+            _ready(told_by, 1.0 if left is None else min(left, 1.0))
+        return code
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, by: signal.Signals) -> None:
+        with self._turn, contextlib.suppress(ProcessLookupError):
+            if self._code is None:
+                signal.pidfd_send_signal(self._process, by)
+
+
+def _ready(descriptor: int, timeout_s: float) -> bool:
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(timeout_s * 1000))
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+# ------------------------------------------------------------------ the fork server
+
+
+class _ForkServer:
+    """The fork server of this program, as the program sees it.
+
+    Raises:
+        OSError: It could not be started.
+    """
+
+    def __init__(self) -> None:
+        self.begins_as = _begins_as(os.environ)
+        self.executable = sys.executable
+        self._link, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [self.executable, "-m", "openenv._forkserver"],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",  # it must find no modules in this program's directory
+                env={**os.environ, "PYTHONPATH": _absolute_path(os.environ)},
+                start_new_session=True,
+            )
+        self._link.settimeout(START_TIMEOUT_S)
+        self.is_ready = False
+
+    def get_ready(self) -> None:
+        """Wait until it has imported everything.
+
+        Raises:
+            OSError: It did not start.
+        """
+        if self.is_ready:
+            return
+        try:
+            threads, _ = receive(self._link, 0)
+        except (EOFError, OSError) as error:
+            self.close()
+            raise OSError("the fork server did not start") from error
+        if threads != 1:  # a module that it has imported has started one
+            self.close()
+            raise OSError(f"the fork server has {threads} threads")
+        self.is_ready = True
+
+    def fork(self, request: Request, streams: Sequence[int]) -> Forked:
+        """Fork a process.
+
+        Raises:
+            OSError: It could not be forked, or the fork server is gone.
+        """
+        told, report = os.pipe()
+        try:
+            try:
+                send(self._link, request, [*streams, report])
+            finally:
+                os.close(report)
+            pid, given = receive(self._link, 1)
+            if pid < 0:
+                raise OSError(-pid, os.strerror(-pid))
+        except EOFError as error:
+            os.close(told)
+            raise BrokenPipeError("the fork server has ended") from error
+        except BaseException:
+            os.close(told)
+            raise
+        os.set_blocking(told, False)
+        return Forked(pid, given[0], told)
+
+    def close(self) -> None:
+        """Have it end."""
+        self._link.close()
+        try:
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:  # it waits for workers that hang
+            self._process.returncode = 0
+
+    def abandon(self) -> None:
+        """Let go of it in a forked child: it is the parent's."""
+        self._link.close()
+        self._process.returncode = 0
+
+
+_turn = threading.Lock()
+_server: _ForkServer | None = None
+_is_hopeless = not hasattr(os, "pidfd_open")
+
+
+def fork(request: Request, streams: Sequence[int], *, must_wait: bool = True) -> Child | None:
+    """Fork a process, with these descriptors as its standard streams.
+
+    Args:
+        request: What it is to be.
+        streams: Its standard input, output and error.
+        must_wait: Wait for the fork server also where this is its first call, and starting the
+            process as ever would be as quick.
+
+    Returns:
+        None where that cannot be, or where the process would not be as a new one.
+    """
+    global _server, _is_hopeless
+    with _turn:
+        for _ in range(2):
+            if _is_hopeless:
+                return None
+            try:
+                if _server is None:
+                    _server = _started()
+                    if not must_wait:
+                        return None
+                if not _fits(_server, request):
+                    return None
+                _server.get_ready()
+                request.limits = [(limit, resource.getrlimit(limit)) for limit in LIMITS]
+                request.processors = sorted(os.sched_getaffinity(0))
+                return _server.fork(request, streams)
+            except (ConnectionError, TimeoutError):  # somebody has killed it
+                _drop()
+            except OSError:
+                if _server is None or not _server.is_ready:
+                    _is_hopeless, _server = True, None
+                return None
+    return None
+
+
+def _started() -> _ForkServer:
+    os.close(os.pidfd_open(os.getpid()))  # which a kernel, or a sandbox, may not have
+    return _ForkServer()
+
+
+def _fits(server: _ForkServer, request: Request) -> bool:
+    return server.executable == sys.executable and server.begins_as == _begins_as(request.environ)
+
+
+def _begins_as(environ: Mapping[str, str]) -> Any:
+    """What a process has from its parent, and of `environ`, before its program begins."""
+    variables = {k: v for k, v in environ.items() if k.startswith(STARTUP_VARIABLES)}
+    variables["PYTHONPATH"] = _absolute_path(environ)
+    return (
+        variables,
+        os.getresuid(),
+        os.getresgid(),
+        os.getgroups(),
+        os.getpriority(os.PRIO_PROCESS, 0),
+        [line for line in Path("/proc/self/status").read_text().splitlines() if "Umask" in line],
+    )
+
+
+def _absolute_path(environ: Mapping[str, str]) -> str:
+    entries = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(os.path.abspath(entry) for entry in entries if entry)
+
+
+def _drop() -> None:
+    global _server
+    server, _server = _server, None
+    if server is not None:
+        server.close()
+
+
+def _abandon_in_child() -> None:
+    global _server, _turn
+    _turn = threading.Lock()
+    server, _server = _server, None
+    if server is not None:
+        server.abandon()
+
+
+atexit.register(_drop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_in_child)

@@ -41,8 +41,10 @@ bytes are bytes. In JSON an array is ``{"dtype", "shape", "data"}`` with base64 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from openenv.errors import ErrorCode
 
@@ -69,8 +71,7 @@ IGNORED_ARGUMENTS = "ignored_arguments"
 RequestType = Literal["open", "reset", "step", "state", "close", "mcp"]
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """A request of either version, decoded.
 
     Attributes:
@@ -82,14 +83,13 @@ class Request:
     """
 
     type: RequestType
-    data: dict[str, Any] = field(default_factory=dict)
-    arguments: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
+    arguments: dict[str, Any] = {}  # noqa: RUF012
     id: int = 0
     session: int = 0
 
 
-@dataclass(slots=True)
-class Transition:
+class Transition(msgspec.Struct):
     """What `reset` or `step` came to, normalised; not yet encoded.
 
     Attributes:
@@ -106,7 +106,7 @@ class Transition:
     reward: bool | int | float | None = None
     done: bool = False
     truncated: bool = False
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}  # noqa: RUF012
     info: dict[str, Any] | None = None
     ignored: tuple[str, ...] = ()
 

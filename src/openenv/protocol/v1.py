@@ -177,10 +177,6 @@ class Codec:
     def _encode(self, value: Any) -> bytes:
         raise NotImplementedError
 
-    def _map(self, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Join keys and values that are encoded already."""
-        raise NotImplementedError
-
     def join(self, messages: Sequence[bytes]) -> bytes:
         """Put encoded messages into one frame."""
         raise NotImplementedError
@@ -229,14 +225,7 @@ class Codec:
 
     def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
         """Write an answer whose data are encoded already."""
-        return self._map(
-            (
-                (self._TYPE, self._kinds[kind]),
-                (self._SESSION, self._encode(session)),
-                (self._ID, self._encode(number)),
-                (self._DATA, data),
-            )
-        )
+        raise NotImplementedError
 
     def error(self, session: int | None, number: int | None, error: BaseException) -> bytes:
         """Write an error; the table in `openenv.errors` decides its code."""
@@ -245,13 +234,6 @@ class Codec:
             data |= error.details()
         plain = to_jsonable_python(data, serialize_unknown=True)
         return self.answer("error", session, number, self._encode(plain))
-
-    def __init__(self) -> None:
-        kinds = ("hello", "opened", "observation", "state", "mcp", "closed", "error")
-        self._kinds = {kind: self._encode(kind) for kind in kinds}
-        self._TYPE, self._SESSION, self._ID, self._DATA = map(
-            self._encode, ("type", "session", "id", "data")
-        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return codec_named, (self.name,)  # one each is enough, in every process
@@ -290,6 +272,18 @@ class Codec:
         return found if type(found) is list else [found]
 
 
+ANSWERS = ("hello", "opened", "observation", "state", "mcp", "closed", "error")
+
+
+def _encoded(*texts: str) -> bytes:
+    return b"".join(map(msgspec.msgpack.encode, texts))
+
+
+# A map of four fields (MessagePack: fixmap), of which the first stands already.
+_HEADS = {kind: b"\x84" + _encoded("type", kind, "session") for kind in ANSWERS}
+_ID, _DATA = _encoded("id"), _encoded("data")
+
+
 class MsgpackCodec(Codec):
     """``openenv.v1.msgpack``: MessagePack in binary messages."""
 
@@ -308,8 +302,9 @@ class MsgpackCodec(Codec):
         except (TypeError, ValueError, PydanticSerializationError) as error:
             raise EncodingError(f"a value cannot be sent: {error}") from error
 
-    def _map(self, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
-        return bytes((0x80 | len(fields),)) + b"".join([part for pair in fields for part in pair])
+    def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
+        encode = self._encoder.encode
+        return b"".join((_HEADS[kind], encode(session), _ID, encode(number), _DATA, data))
 
     def join(self, messages: Sequence[bytes]) -> bytes:
         count = len(messages)
@@ -337,8 +332,9 @@ class JSONCodec1(Codec):
         except (TypeError, ValueError, PydanticSerializationError) as error:
             raise EncodingError(f"a value cannot be sent: {error}") from error
 
-    def _map(self, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
-        return b"{" + b",".join([b"%b:%b" % pair for pair in fields]) + b"}"
+    def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
+        parts = (kind.encode(), self._encode(session), self._encode(number), data)
+        return b'{"type":"%b","session":%b,"id":%b,"data":%b}' % parts
 
     def join(self, messages: Sequence[bytes]) -> bytes:
         return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"

@@ -29,7 +29,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from openenv._children import absolute_target
+from openenv._children import Child, absolute_target, fork
+from openenv._forkserver import Request
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.base import RuntimeProvider
 
@@ -41,27 +42,28 @@ HEALTH_TIMEOUT_S = 2.0
 PORT_FILE = "port"
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
-# Turns into the server, `$@`, and leaves a watcher behind in its group: a child of nobody, so
-# that a server which waits for its children never waits for it. Standard input is the lifeline.
-_LAUNCHER = """
-directory=$1
-shift
+# Leaves a watcher behind in the server's group: a child of nobody, so that a server which waits
+# for its children never waits for it. Standard input is the lifeline.
+_WATCHER = """
 exec 3<&0 </dev/null
 ( (
     exec >/dev/null 2>&1
     read -r _ <&3
-    kill -s TERM $$
+    kill -s TERM $server
     tenths=150
-    while kill -0 $$ && ! grep -q '^State:.Z' /proc/$$/status && [ $tenths -gt 0 ]; do
+    while kill -0 $server && ! grep -q '^State:.Z' /proc/$server/status && [ $tenths -gt 0 ]; do
         sleep 0.1
         tenths=$((tenths - 1))
     done
     rm -rf "$directory"
-    kill -s KILL -- -$$
+    kill -s KILL -- -$server
 ) & )
 exec 3<&-
-exec "$@"
 """
+# It is run by a forked server, or turns into the server, `$@`.
+_WATCH = f"directory=$1 server=$2 {_WATCHER}"
+_LAUNCH = f'directory=$1 server=$$; shift {_WATCHER} exec "$@"'
+SERVER = "openenv.server.run"
 
 
 @dataclass(frozen=True)
@@ -114,16 +116,9 @@ class ServerProcess:
         watched, lifeline = os.pipe()
         try:
             (self.directory / "tmp").mkdir()
+            environ = _environment(self.directory / "tmp", env_vars or {})
             with self._log_path.open("wb") as log:
-                self._process = subprocess.Popen(
-                    ["sh", "-c", _LAUNCHER, "openenv", str(self.directory), *command],
-                    env=_environment(self.directory / "tmp", env_vars or {}),
-                    cwd=self.directory,
-                    stdin=watched,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+                self._process = self._start(list(command), environ, watched, log.fileno())
         except OSError as error:
             os.close(lifeline)
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -132,6 +127,26 @@ class ServerProcess:
             os.close(watched)
         _lifelines.add(lifeline)
         self._abandon = weakref.finalize(self, _abandon, self._process, lifeline)
+
+    def _start(
+        self, command: list[str], environ: Mapping[str, str], watched: int, log: int
+    ) -> Child:
+        directory = str(self.directory)
+        if command[:3] == [sys.executable, "-m", SERVER]:
+            watch = ["sh", "-c", _WATCH, "openenv", directory]
+            request = Request(f"{SERVER}:main", command[3:], environ, directory, watch)
+            forked = fork(request, (watched, log, log), must_wait=False)
+            if forked is not None:
+                return forked
+        return subprocess.Popen(
+            ["sh", "-c", _LAUNCH, "openenv", directory, *command],
+            env=environ,
+            cwd=directory,
+            stdin=watched,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:
@@ -192,7 +207,7 @@ class ServerProcess:
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         deadline = time.monotonic() + timeout_s
-        pause = 0.01
+        pause = 0.001
         while not condition():
             self.check_running()
             if time.monotonic() > deadline:
@@ -201,7 +216,7 @@ class ServerProcess:
                     logs=self.logs(LOG_TAIL_LINES),
                 )
             time.sleep(pause)
-            pause = min(pause * 1.5, 0.25)
+            pause = min(pause * 1.2, 0.25)
         self.check_running()  # another server may be answering in its place
 
     def check_running(self) -> None:
@@ -244,12 +259,12 @@ def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:
 _lifelines: set[int] = set()
 
 
-def _abandon(process: subprocess.Popen[bytes], lifeline: int) -> None:
+def _abandon(process: Child, lifeline: int) -> None:
     """Let go of a server: its watcher then ends it, politely first."""
     if lifeline in _lifelines:
         _lifelines.discard(lifeline)
         os.close(lifeline)
-    if process.poll() is None:
+    if isinstance(process, subprocess.Popen) and process.poll() is None:
         with contextlib.suppress(RuntimeError):  # the interpreter is about to end
             threading.Thread(target=process.wait, name="openenv-reaper", daemon=True).start()
 
@@ -400,7 +415,7 @@ class ProcessProvider(HostProvider):
         return [
             sys.executable if self._python is None else _program(self._python),
             "-m",
-            "openenv.server.run",
+            SERVER,
             absolute_target(self.target),
             f"--host={self.host}",
             f"--port={port or 0}",

@@ -22,7 +22,7 @@ from openenv.protocol.connection import ServerConnection
 from openenv.protocol.messages import MCPReply, Request
 from openenv.sessions.host import Command, GetState, Reset, Step
 from openenv.sessions.manager import SessionManager
-from openenv.sessions.session import Session, Work
+from openenv.sessions.session import CalledBack, Session, Work
 
 __all__ = ["Channel", "Conversation"]
 
@@ -195,9 +195,8 @@ class Conversation:
         elif request.type == "mcp":
             self._answer_json_rpc(request)
         else:
-            work = Work(
-                self._session, command_of(request), self._answered, connection.encode, False
-            )
+            command = command_of(request)
+            work = CalledBack(self._session, command, self._answered, connection.encode)
             self._work = work
             self._session.serve(work)
 

@@ -12,9 +12,10 @@ import inspect
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel
 
 from openenv._generics import once_per_class
@@ -35,19 +36,17 @@ class Open:
     session_id: str
 
 
-@dataclass(slots=True)
-class Reset:
+class Reset(msgspec.Struct):
     """Begin an episode with these arguments."""
 
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """Carry out an action (still data, or already a model) with these further arguments."""
 
     action: Any
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = {}  # noqa: RUF012
 
 
 @dataclass(slots=True)
@@ -81,6 +80,7 @@ class Host:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.plan: CallPlan | None = None
+        self.is_async = False
         self._environment: Any = None
         self.context = contextvars.copy_context()
 
@@ -107,6 +107,7 @@ class Host:
 
     def _adopt(self, environment: Any) -> None:
         self.plan = self.spec.adopt(environment)
+        self.is_async = self.plan.is_async
         self._environment = environment
 
     def is_light(self, command: Command) -> bool:
@@ -114,7 +115,7 @@ class Host:
         coroutines, and its state.
         """
         plan = self.plan
-        if plan is None or not plan.is_async:
+        if plan is None or not self.is_async:
             return False
         if isinstance(command, Step):
             return plan.step.is_async

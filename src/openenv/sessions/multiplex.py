@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from functools import partial
 from typing import Any
 
 from openenv.errors import OpenEnvError, SessionCreationError, SessionNotFoundError
@@ -41,7 +40,30 @@ class _Seat:
         self.session: Session | None = None
         self.opening: asyncio.Task[None] | None = None
         self.early: deque[Request] | None = None
-        self.works: dict[int, Work] = {}  # by the identity of the request
+        self.works: set[Work] = set()
+
+
+class _Asked(Work):
+    """A request on its way through its session."""
+
+    __slots__ = ("conversation", "request", "seat")
+
+    def __init__(
+        self,
+        conversation: MultiplexedConversation,
+        request: Request,
+        seat: _Seat,
+        session: Session,
+    ) -> None:
+        super().__init__(session, command_of(request), conversation.encode_data)
+        self.conversation = conversation
+        self.request = request
+        self.seat = seat
+        seat.works.add(self)
+
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        self.seat.works.discard(self)
+        self.conversation.served(self.request, result, error)
 
 
 class MultiplexedConversation:
@@ -60,6 +82,7 @@ class MultiplexedConversation:
         self._manager = manager
         self._channel = channel
         self._codec = codec
+        self.encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
         self._seats: dict[int, _Seat] = {}
         self._closings: set[asyncio.Task[None]] = set()
@@ -144,19 +167,14 @@ class MultiplexedConversation:
             self._answer("mcp", request, self._codec.encode_data(reply))
         else:
             self._unanswered += 1
-            served = partial(self._served, request, seat)
-            work = Work(session, command_of(request), served, self._codec.encode_data, False)
-            seat.works[id(request)] = work
-            session.serve(work)
+            session.serve(_Asked(self, request, seat, session))
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
         await self._leave(seat, session)
         self._answer("closed", request, self._codec.encode_data(None))
 
-    def _served(
-        self, request: Request, seat: _Seat, data: Any, error: BaseException | None
-    ) -> None:
-        del seat.works[id(request)]
+    def served(self, request: Request, data: Any, error: BaseException | None) -> None:
+        """Take what a request came to."""
         self._unanswered -= 1
         if self._is_paused and self._unanswered < UNANSWERED // 2:
             self._is_paused = False
@@ -164,8 +182,7 @@ class MultiplexedConversation:
         if error is not None:
             self._fail(request, error)
         else:
-            kind = "state" if request.type == "state" else "observation"
-            self._answer(kind, request, data)
+            self._answer("state" if request.type == "state" else "observation", request, data)
 
     # ------------------------------------------------------------------ answers
 
@@ -205,7 +222,7 @@ class MultiplexedConversation:
         seats, self._seats = list(self._seats.values()), {}
         leaving = set(self._closings)
         for seat in seats:
-            for work in seat.works.values():
+            for work in list(seat.works):
                 work.cancel()
             if seat.opening is not None:
                 seat.opening.cancel()

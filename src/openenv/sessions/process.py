@@ -128,7 +128,11 @@ class WorkerProcess:
         code = None
         try:
             with theirs:
-                self._child = run_module("openenv.sessions.worker", stdin=theirs.fileno())
+                self._child = run_module(
+                    "openenv.sessions.worker",
+                    stdin=theirs.fileno(),
+                    outlives_s=2 * self._workers.grace_s,
+                )
             code = wait_for_all(self._child)
         except OSError as error:
             self.unfit = error

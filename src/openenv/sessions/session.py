@@ -57,6 +57,9 @@ class SessionPhase(Enum):
     CLOSED = auto()
 
 
+_OPEN = SessionPhase.OPEN  # members of an enumeration are slow to look up
+
+
 class SessionInfo(BaseModel):
     """What an operator may see of a session; times are seconds since the epoch."""
 
@@ -73,8 +76,6 @@ class Work:
     Args:
         session: Who is to do it.
         command: What to do.
-        done: Called on the event loop with the reply and the error, one of them None; it may be
-            called before `Session.serve` returns.
         encode: Turns the reply into what `done` gets, where the environment lives.
         strict: Refuse an argument that the environment does not take. Otherwise it is left out,
             and named in the transition's `ignored`.
@@ -84,7 +85,6 @@ class Work:
 
     __slots__ = (
         "command",
-        "done",
         "encode",
         "error",
         "is_cancelled",
@@ -97,11 +97,14 @@ class Work:
     )
 
     def __init__(
-        self, session: Session, command: Command, done: Done, encode: Encode | None, strict: bool
+        self,
+        session: Session,
+        command: Command,
+        encode: Encode | None = None,
+        strict: bool = False,
     ) -> None:
         self.session = session
         self.command: Any = command
-        self.done = done
         self.encode = encode
         self.strict = strict
         self.is_light = self.is_cancelled = False
@@ -123,11 +126,37 @@ class Work:
     def tell(self) -> None:
         self.session._made(self)
 
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        """Take the reply, or the error; called on the event loop, maybe before `Session.serve`
+        returns.
+        """
+        raise NotImplementedError
+
     def cancel(self) -> None:
         """Nobody waits for it any more. A coroutine is cancelled; a call on a thread goes on."""
         self.is_cancelled = True
         if self.task is not None:
             self.task.cancel()
+
+
+class CalledBack(Work):
+    """Work that calls a function when it is answered."""
+
+    __slots__ = ("done",)
+
+    def __init__(
+        self,
+        session: Session,
+        command: Command,
+        done: Done,
+        encode: Encode | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(session, command, encode, strict)
+        self.done = done
+
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        self.done(result, error)
 
 
 class _Construction:
@@ -260,7 +289,7 @@ class Session:
             self.phase = SessionPhase.CLOSING
             waiting, self._waiting = self._waiting or (), None
             for work in waiting:
-                work.done(None, SessionClosedError(self.id))
+                work.answered(None, SessionClosedError(self.id))
             if self._running is None and not is_opening:
                 self._end()
         return self._closing
@@ -269,7 +298,7 @@ class Session:
         if self._host is None:
             self._ended(None, None)
         else:
-            self._start(Work(self, Close(), self._ended, None, False))
+            self._start(CalledBack(self, Close(), self._ended))
 
     def _ended(self, _: Any, error: BaseException | None) -> None:
         self.close_error = error
@@ -327,7 +356,7 @@ class Session:
             Exception: Whatever the environment raised.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        work = Work(self, command, lambda *told: _settle(answer, *told), encode, strict)
+        work = CalledBack(self, command, lambda *told: _settle(answer, *told), encode, strict)
         self.serve(work)
         try:
             return await answer
@@ -339,25 +368,27 @@ class Session:
         self, command: Command, done: Done, *, encode: Encode | None = None, strict: bool = False
     ) -> Work:
         """Serve one command, as `handle` does, and call `done` when it is answered; see `Work`."""
-        work = Work(self, command, done, encode, strict)
+        work = CalledBack(self, command, done, encode, strict)
         self.serve(work)
         return work
 
     def serve(self, work: Work) -> None:
         """Do `work` when its turn comes."""
-        if self._running is None and self.phase is SessionPhase.OPEN:
+        phase = self.phase
+        if self._running is None and phase is _OPEN:
             self._start(work)
-        elif self.phase is SessionPhase.OPEN or self.phase is SessionPhase.OPENING:
+        elif phase is _OPEN or phase is SessionPhase.OPENING:
             if self._waiting is None:
                 self._waiting = deque()
             self._waiting.append(work)
         else:
-            work.done(None, SessionClosedError(self.id))
+            work.answered(None, SessionClosedError(self.id))
 
     def _start(self, work: Work) -> None:
         assert self._host is not None and self._lane is not None
         self._running = work
-        work.is_light = self._host.is_light(work.command)
+        if self._host.is_async:
+            work.is_light = self._host.is_light(work.command)
         self._lane.submit(work)
 
     def _made(self, work: Work) -> None:
@@ -402,11 +433,11 @@ class Session:
                 self.step_count = 0
         self._running = None
         self.last_activity = time.monotonic()
-        if self.phase is SessionPhase.CLOSING and not isinstance(command, Close):
+        if self.phase is not _OPEN and not isinstance(command, Close):
             self._end()
         elif self._waiting:
             self._next()
-        work.done(work.result, error)
+        work.answered(work.result, error)
 
     def _log(self, work: Work) -> None:
         assert self._lane is not None

@@ -86,6 +86,7 @@ class Courier:
         calls, self._to_make = self._to_make, []
         for call in calls:
             call.make()
+        for call in calls:  # apart, so that answers leave in a burst: each first one wakes a reader
             self._tell(call)
 
     def _tell(self, call: Call) -> None:

@@ -21,9 +21,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from openenv._children import calm_garbage_collector
 from openenv.sessions.lane import Lanes
 from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
-from openenv.sessions.session import Session, Work
+from openenv.sessions.session import CalledBack, Session, Work
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import contain
 
@@ -95,7 +96,7 @@ class Worker:
             self._answer(key, None, error)
             return
         done = functools.partial(self._served, key)
-        work = self._works[key] = Work(self._sessions[key], command, done, encode, strict)
+        work = self._works[key] = CalledBack(self._sessions[key], command, done, encode, strict)
         work.session.serve(work)
 
     def _served(self, key: int, result: Any, error: BaseException | None) -> None:
@@ -138,6 +139,7 @@ def main() -> None:
             data = dump_error(contain(error))
             end.sendall(HEAD.pack(len(data), 0, Kind.UNFIT) + data)
         raise
+    calm_garbage_collector()
     _run(spec, grace_s, end)
 
 
