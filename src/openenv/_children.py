@@ -265,31 +265,35 @@ class _ForkServer:
 
 _turn = threading.Lock()
 _server: _ForkServer | None = None
+_is_first = True
 _is_hopeless = not hasattr(os, "pidfd_open")
 
 
-def fork(request: Request, streams: Sequence[int], *, must_wait: bool = True) -> Child | None:
+def fork(
+    request: Request, streams: Sequence[int], *, is_first_worth_it: bool = True
+) -> Child | None:
     """Fork a process, with these descriptors as its standard streams.
 
     Args:
         request: What it is to be.
         streams: Its standard input, output and error.
-        must_wait: Wait for the fork server also where this is its first call, and starting the
-            process as ever would be as quick.
+        is_first_worth_it: Start the fork server for the first process too. Otherwise only the
+            second is taken to be one of many: a fork server costs as much as a server.
 
     Returns:
         None where that cannot be, or where the process would not be as a new one.
     """
-    global _server, _is_hopeless
+    global _server, _is_hopeless, _is_first
     with _turn:
+        if _is_first and not is_first_worth_it:
+            _is_first = False
+            return None
         for _ in range(2):
             if _is_hopeless:
                 return None
             try:
                 if _server is None:
                     _server = _started()
-                    if not must_wait:
-                        return None
                 if not _fits(_server, request):
                     return None
                 _server.get_ready()

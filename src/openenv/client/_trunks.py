@@ -30,7 +30,7 @@ __all__ = ["Trunks", "listed"]
 RESET_HINT = "call reset() to begin new episodes"
 CLOSE_LIMIT_S = 5.0
 OPENED_AT_ONCE = 64
-STEPS_A_FRAME = 32
+STEPS_A_FRAME = 64
 
 Outcome = Reply | OpenEnvError
 
@@ -68,17 +68,22 @@ class Trunks:
         if busy:
             raise RuntimeError(f"environments {listed(busy)} have not answered yet; call recv()")
         await self._connect(requests)
-        groups: dict[_Trunk, list[tuple[int, Request]]] = {}
+        lost = self._lost
+        gone = [i for i, r in requests.items() if i in lost and r.type != "reset"] if lost else []
+        groups: dict[_Trunk, dict[int, Request]] = {}
         for index, request in requests.items():
-            why = self._lost.get(index)
-            self._asked[index] = request
-            if why is not None and request.type != "reset":
-                self.answer(index, SessionLost(f"{why}; {RESET_HINT}"))
-                continue
-            self._lost.pop(index, None)
-            groups.setdefault(self._of[index], []).append((index, request))
-        for trunk, group in groups.items():
-            await trunk.send(group)
+            if index not in gone:
+                groups.setdefault(self._of[index], {})[index] = request
+        # All are written before the first is sent: one that cannot be written must stop them all.
+        frames = [(trunk, trunk.frames(group)) for trunk, group in groups.items()]
+        self._asked |= requests
+        for index in gone:
+            self.answer(index, SessionLost(f"{lost[index]}; {RESET_HINT}"))
+        for group in groups.values():
+            for index in lost.keys() & group.keys():
+                del lost[index]
+        for trunk, written in frames:
+            await trunk.send(written)
 
     async def _connect(self, requests: dict[int, Request]) -> None:
         lacking = [i for i in requests if i not in self._of or self._of[i].is_closed]
@@ -199,27 +204,29 @@ class _Trunk:
     def is_multiplexed(self) -> bool:
         return self._multiplexer is not None
 
-    async def send(self, group: list[tuple[int, Request]]) -> None:
-        """Send requests, those of many sessions in one frame."""
+    def frames(self, group: dict[int, Request]) -> list[bytes]:
+        """Write requests, those of many sessions in one frame."""
+        if self._multiplexer is None:
+            ((index, request),) = group.items()
+            self._last_asked[index], frame = self._single.request(request)
+            return [frame]
+        for index, request in group.items():
+            request.session = index
+        requests = list(group.values())
+        frames = [
+            self._multiplexer.request(requests[first : first + STEPS_A_FRAME])
+            for first in range(0, len(requests), STEPS_A_FRAME)
+        ]
+        self._last_asked |= {index: request.id for index, request in group.items()}
+        return frames
+
+    async def send(self, frames: list[bytes]) -> None:
+        """Send frames."""
         try:
-            # The server begins with the first part while the next one is written.
-            for first in range(0, len(group), STEPS_A_FRAME):
-                frame = self._frame(group[first : first + STEPS_A_FRAME])
+            for frame in frames:
                 await self._transport.send(frame)
         except TransportClosed as error:
             self._end(f"the connection to the server was lost ({error})")
-
-    def _frame(self, group: list[tuple[int, Request]]) -> bytes:
-        if self._multiplexer is None:
-            ((index, request),) = group
-            self._last_asked[index], frame = self._single.request(request)
-            return frame
-        messages: list[bytes] = []
-        for index, request in group:
-            request.session = index
-            messages += self._multiplexer.request(request)
-            self._last_asked[index] = request.id
-        return self._multiplexer.codec.join(messages)
 
     async def _listen(self) -> None:
         why = "the connection to the server was lost"

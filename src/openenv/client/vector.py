@@ -156,6 +156,9 @@ class VectorEnv:
         count = connections or -(-num_envs // SESSIONS_A_CONNECTION)
         self._trunks = Trunks(self._connect, min(count, num_envs))
         self._needs_reset = [False] * num_envs
+        self._observations: list[Any] = [None] * num_envs
+        # The values are stacked as they come: models would only be made to be taken apart again.
+        self._is_plain = stack and client._parse_result is EnvClient._parse_result
 
     @classmethod
     def local(
@@ -190,7 +193,8 @@ class VectorEnv:
                 ``reset_mask``, a sequence of bool that says which of them to reset.
 
         Returns:
-            Observations and infos. Of environments that were not reset, the observation is None.
+            Observations and infos. Of environments that were not reset, the observation is the
+            last one.
 
         Raises:
             ConnectError: No server answers.
@@ -206,12 +210,13 @@ class VectorEnv:
         }
         outcomes = self._run(self._exchange(requests))
         self._raise_failures(outcomes)
-        results = {i: self._result(outcomes[i]) for i in which}
-        for i in which:
+        columns = self._columns(which, outcomes)
+        infos: list[dict[str, Any] | None] = [None] * self.num_envs
+        for place, i in enumerate(which):
             self._needs_reset[i] = False
-        observations = self._batch([results.get(i) for i in range(self.num_envs)])
-        infos = [_info(results[i]) if i in results else None for i in range(self.num_envs)]
-        return observations, gather_infos(infos, self.num_envs)
+            self._observations[i] = columns.observations[place]
+            infos[i] = columns.infos[place]
+        return self._batch(self._observations), gather_infos(infos, self.num_envs)
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
@@ -306,55 +311,79 @@ class VectorEnv:
         outcomes: dict[int, Reply | OpenEnvError],
     ) -> Batch:
         self._raise_failures(outcomes)
-        count = len(which)
-        results = [self._result(outcomes[i]) for i in which]
-        was_reset = [requests[i].type == "reset" for i in which]
-        infos: list[dict[str, Any] | None] = [_info(result) for result in results]
-        rewards = np.array([_reward(r, reset) for r, reset in zip(results, was_reset, strict=True)])
-        truncations = np.array([result.truncated for result in results], dtype=bool)
-        terminations = np.array([r.done and not r.truncated for r in results], dtype=bool)
-        done = [i for i, result in zip(which, results, strict=True) if result.done]
-        for i, result in zip(which, results, strict=True):
-            self._needs_reset[i] = result.done
-        if done and self.autoreset_mode is AutoresetMode.SAME_STEP:
-            self._reset_now(which, results, infos)
-        batch = self._batch(results)
-        return Batch(batch, rewards, terminations, truncations, gather_infos(infos, count))
+        columns = self._columns(which, outcomes)
+        done, truncated = (
+            np.array(columns.done, dtype=bool),
+            np.array(columns.truncated, dtype=bool),
+        )
+        rewards = np.array(columns.rewards, dtype=float)  # None is NaN
+        if any(was_reset := [requests[i].type == "reset" for i in which]):
+            rewards[was_reset] = 0.0
+        for i, is_over in zip(which, columns.done, strict=True):
+            self._needs_reset[i] = is_over
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and any(columns.done):
+            self._reset_now(which, columns)
+        for i, observation in zip(which, columns.observations, strict=True):
+            self._observations[i] = observation
+        return Batch(
+            self._batch(columns.observations),
+            rewards,
+            done & ~truncated,
+            truncated,
+            gather_infos(columns.infos, len(which)),
+        )
 
-    def _reset_now(
-        self,
-        which: Sequence[int],
-        results: list[StepResult[Any]],
-        infos: list[dict[str, Any] | None],
-    ) -> None:
-        over = {i: place for place, i in enumerate(which) if results[place].done}
+    def _reset_now(self, which: Sequence[int], columns: _Columns) -> None:
+        places = [place for place, is_over in enumerate(columns.done) if is_over]
+        over = [which[place] for place in places]
         outcomes = self._run(self._exchange({i: Request("reset") for i in over}))
         self._raise_failures(outcomes)
-        for i, place in over.items():
-            final, results[place] = results[place], self._result(outcomes[i])
-            said = infos[place] or {}
-            infos[place] = {
-                **(_info(results[place]) or {}),
-                "final_obs": final.observation,
-                "final_info": said,
+        fresh = self._columns(over, outcomes)
+        for i, place, observation, info in zip(
+            over, places, fresh.observations, fresh.infos, strict=True
+        ):
+            final = {
+                "final_obs": columns.observations[place],
+                "final_info": columns.infos[place] or {},
             }
+            columns.observations[place] = observation
+            columns.infos[place] = {**(info or {}), **final}
             self._needs_reset[i] = False
 
-    def _result(self, reply: Any) -> StepResult[Any]:
-        payload = reply.payload
-        if self._stacks and type(self._hooks)._parse_result is EnvClient._parse_result:
-            result = StepResult(
+    def _columns(self, which: Sequence[int], outcomes: dict[int, Any]) -> _Columns:
+        """What some environments came to, by kind."""
+        payloads = [outcomes[i].payload for i in which]
+        count = len(payloads)
+        if self._is_plain and not any(p.get("metadata") for p in payloads):
+            return _Columns(
+                [p.get("observation") for p in payloads],
+                [p.get("reward") for p in payloads],
+                [bool(p.get("done")) for p in payloads],
+                [False] * count,
+                [None] * count,
+            )
+        results = [self._result(payload) for payload in payloads]
+        return _Columns(
+            [r.observation for r in results],
+            [r.reward for r in results],
+            [r.done for r in results],
+            [r.truncated for r in results],
+            [_info(r) for r in results],
+        )
+
+    def _result(self, payload: dict[str, Any]) -> StepResult[Any]:
+        if self._is_plain:
+            result: StepResult[Any] = StepResult(
                 payload.get("observation"), payload.get("reward"), bool(payload.get("done"))
             )
         else:
             result = self._hooks._parse_result(payload)
         return codec.complete(result, payload, "step")
 
-    def _batch(self, results: Sequence[StepResult[Any] | None]) -> Any:
-        observations = [None if r is None else r.observation for r in results]
+    def _batch(self, observations: Sequence[Any]) -> Any:
         if not self._stacks:
-            return observations
-        if observations and isinstance(observations[0], BaseModel):
+            return list(observations)
+        if isinstance(observations[0], BaseModel):
             observations = [o if o is None else dict(o) for o in observations]
         return stack_observations(observations)
 
@@ -365,7 +394,8 @@ class VectorEnv:
         late = [i for i, error in errors.items() if isinstance(error, ResponseTimeout)]
         if late:
             raise ResponseTimeout(f"environments {listed(late)}: {errors[late[0]]}")
-        results = {i: self._result(o) for i, o in outcomes.items() if i not in errors}
+        fine: dict[int, Any] = {i: o for i, o in outcomes.items() if i not in errors}
+        results = {i: self._result(outcome.payload) for i, outcome in fine.items()}
         raise EnvironmentsFailed(errors, results)
 
     # ------------------------------------------------------------------ life
@@ -407,10 +437,12 @@ class VectorEnv:
         self.close()
 
 
-def _reward(result: StepResult[Any], was_reset: bool) -> float:
-    if was_reset:
-        return 0.0
-    return float("nan") if result.reward is None else float(result.reward)
+class _Columns(NamedTuple):
+    observations: list[Any]
+    rewards: list[float | None]
+    done: list[bool]
+    truncated: list[bool]
+    infos: list[dict[str, Any] | None]
 
 
 def _info(result: StepResult[Any]) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ bytes are bytes. In JSON an array is ``{"dtype", "shape", "data"}`` with base64 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -68,23 +68,20 @@ INFO = "info"
 IGNORED_ARGUMENTS = "ignored_arguments"
 
 
-RequestType = Literal["open", "reset", "step", "state", "close", "mcp"]
-
-
-class Request(msgspec.Struct):
-    """A request of either version, decoded.
+class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A request of either version, decoded; in version 1 this is what is on the wire.
 
     Attributes:
-        type: Which of the requests.
+        type: Which of the requests: open, reset, step, state, close or mcp.
         data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`.
         arguments: Further arguments of `step`; version 0 carries none.
         id: The request's number in its session; version 0 has none.
         session: Which of the connection's sessions it is for; version 0 has one.
     """
 
-    type: RequestType
-    data: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
-    arguments: dict[str, Any] = {}  # noqa: RUF012
+    type: str
+    data: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     id: int = 0
     session: int = 0
 
@@ -106,7 +103,7 @@ class Transition(msgspec.Struct):
     reward: bool | int | float | None = None
     done: bool = False
     truncated: bool = False
-    metadata: dict[str, Any] = {}  # noqa: RUF012
+    metadata: dict[str, Any] = {}
     info: dict[str, Any] | None = None
     ignored: tuple[str, ...] = ()
 

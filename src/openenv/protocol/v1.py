@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -57,17 +57,6 @@ __all__ = [
 ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
 
 REQUEST_TYPES = frozenset({"open", "reset", "step", "state", "close", "mcp"})
-WITH_DATA = frozenset({"step", "mcp"})
-
-
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    """A request, as it is on the wire."""
-
-    type: str
-    session: int = 0
-    id: int = 0
-    data: dict[str, Any] | None = None
-    arguments: dict[str, Any] | None = None
 
 
 class _Answer(msgspec.Struct):
@@ -115,6 +104,8 @@ def _with_big_integers(value: Any) -> Any:
         return [_with_big_integers(item) for item in value]
     if isinstance(value, BaseModel):
         return _with_big_integers(value.model_dump())
+    if isinstance(value, msgspec.Struct):
+        return _with_big_integers(msgspec.structs.asdict(value))
     return value
 
 
@@ -197,8 +188,11 @@ class Codec:
             raise _invalid(str(error)) from None
         except (ValueError, TypeError, RecursionError, msgspec.DecodeError) as error:
             raise InvalidJSONError(f"Invalid frame: {error}") from None
-        messages = found if type(found) is list else [found]
-        return [_request(message) for message in messages]
+        requests: list[Request] = found if type(found) is list else [found]
+        for request in requests:
+            if request.type not in REQUEST_TYPES:
+                raise UnknownMessageTypeError(f"Unknown message type: {request.type}")
+        return requests
 
     def encode_data(self, reply: Transition | StateReply | MCPReply | Any) -> bytes:
         """Write the ``data`` of an answer.
@@ -240,22 +234,13 @@ class Codec:
 
     # -------------------------------------------------------------- client side
 
-    def encode_request(self, request: Request) -> bytes:
-        """Write one request.
+    def encode_requests(self, requests: Sequence[Request]) -> bytes:
+        """Write requests into one frame.
 
         Raises:
-            EncodingError: A value in it cannot be carried.
+            EncodingError: A value in one of them cannot be carried.
         """
-        message: dict[str, Any] = {"type": request.type, "session": request.session}
-        if request.id:
-            message["id"] = request.id
-        if request.data:
-            message["data"] = request.data
-        elif request.type in WITH_DATA:
-            message["data"] = {}
-        if request.arguments:
-            message["arguments"] = request.arguments
-        return self._encode(message)
+        return self._encode(requests[0] if len(requests) == 1 else requests)
 
     def decode_answers(self, frame: str | bytes | bytearray) -> list[_Answer]:
         """Read the messages of a server's frame.
@@ -291,7 +276,7 @@ class MsgpackCodec(Codec):
     is_binary = True
 
     _encoder = msgspec.msgpack.Encoder(enc_hook=_simple)
-    _requests = msgspec.msgpack.Decoder(list[_Message] | _Message, ext_hook=_extension)
+    _requests = msgspec.msgpack.Decoder(list[Request] | Request, ext_hook=_extension)
     _answers = msgspec.msgpack.Decoder(list[_Answer] | _Answer, ext_hook=_extension)
 
     def _encode(self, value: Any) -> bytes:
@@ -321,7 +306,7 @@ class JSONCodec1(Codec):
     is_binary = False
 
     _encoder = msgspec.json.Encoder(enc_hook=_simple_for_json)
-    _requests = msgspec.json.Decoder(list[_Message] | _Message)
+    _requests = msgspec.json.Decoder(list[Request] | Request)
     _answers = msgspec.json.Decoder(list[_Answer] | _Answer)
 
     def _encode(self, value: Any) -> bytes:
@@ -349,17 +334,6 @@ def codec_named(name: str) -> Codec:
     return _CODECS[name]
 
 
-def _request(message: _Message) -> Request:
-    kind, data = message.type, message.data
-    if kind not in REQUEST_TYPES:
-        raise UnknownMessageTypeError(f"Unknown message type: {kind}")
-    if data is None:
-        if kind in WITH_DATA:
-            raise _invalid(f"Object missing required field `data` of {kind}")
-        data = {}
-    return Request(cast(Any, kind), data, message.arguments or {}, message.id, message.session)
-
-
 def _invalid(why: str) -> InvalidMessageError:
     return InvalidMessageError([{"type": "message", "loc": [], "msg": why, "input": None}])
 
@@ -377,18 +351,22 @@ class Multiplexer:
         self.codec = codec
         self._last: dict[int, int] = {}
 
-    def request(self, request: Request) -> list[bytes]:
-        """Write `request`, after the opening of its session where it is the first; number it."""
-        session = request.session
-        last = self._last.get(session)
-        messages = []
-        if last is None:
-            last = 0
-            messages.append(self.codec.encode_request(Request("open", session=session)))
-        request.id = last + 1
-        messages.append(self.codec.encode_request(request))
-        self._last[session] = request.id
-        return messages
+    def request(self, requests: Sequence[Request]) -> bytes:
+        """Number requests, and write them into one frame, with the opening of each session whose
+        first one is among them.
+        """
+        last, messages = self._last, []
+        for request in requests:
+            number = last.get(request.session)
+            if number is None:
+                messages.append(Request("open", session=request.session))
+                number = 0
+            request.id = number + 1
+            messages.append(request)
+        frame = self.codec.encode_requests(messages)
+        for request in requests:  # now that it is clear that they can be sent
+            last[request.session] = request.id
+        return frame
 
     def knows(self, session: int) -> bool:
         """The session has been opened, or is about to be."""
@@ -462,8 +440,8 @@ class ClientConnection1:
         if request.type == "close" and not self._multiplexer.knows(request.session):
             self.is_over = True  # it was never opened
             return 0, b""
-        messages = self._multiplexer.request(request)
-        return request.id, self.codec.join(messages)
+        frame = self._multiplexer.request((request,))
+        return request.id, frame
 
     def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
         """Read the answers in a frame and say whose they are; None where nobody asked."""

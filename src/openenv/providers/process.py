@@ -135,7 +135,7 @@ class ServerProcess:
         if command[:3] == [sys.executable, "-m", SERVER]:
             watch = ["sh", "-c", _WATCH, "openenv", directory]
             request = Request(f"{SERVER}:main", command[3:], environ, directory, watch)
-            forked = fork(request, (watched, log, log), must_wait=False)
+            forked = fork(request, (watched, log, log), is_first_worth_it=False)
             if forked is not None:
                 return forked
         return subprocess.Popen(
