@@ -27,6 +27,7 @@ from openenv._forkserver import CODE, Request, receive, send
 
 __all__ = [
     "Child",
+    "absolute_path",
     "absolute_target",
     "calm_garbage_collector",
     "fork",
@@ -91,6 +92,12 @@ def wait_for_all(child: Child) -> int:
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
             os.killpg(child.pid, signal.SIGKILL)
     return child.wait()
+
+
+def absolute_path(environ: Mapping[str, str]) -> str:
+    """PYTHONPATH, such that it does not depend on the current directory; empty if there is none."""
+    entries = environ.get("PYTHONPATH", "")
+    return os.pathsep.join(map(os.path.abspath, entries.split(os.pathsep))) if entries else ""
 
 
 def calm_garbage_collector() -> None:
@@ -201,7 +208,7 @@ class _ForkServer:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",  # it must find no modules in this program's directory
-                env={**os.environ, "PYTHONPATH": _absolute_path(os.environ)},
+                env={**os.environ, "PYTHONPATH": absolute_path(os.environ)},
                 start_new_session=True,
             )
         self._link.settimeout(START_TIMEOUT_S)
@@ -321,7 +328,7 @@ def _fits(server: _ForkServer, request: Request) -> bool:
 def _begins_as(environ: Mapping[str, str]) -> Any:
     """What a process has from its parent, and of `environ`, before its program begins."""
     variables = {k: v for k, v in environ.items() if k.startswith(STARTUP_VARIABLES)}
-    variables["PYTHONPATH"] = _absolute_path(environ)
+    variables["PYTHONPATH"] = absolute_path(environ)
     return (
         variables,
         os.getresuid(),
@@ -330,11 +337,6 @@ def _begins_as(environ: Mapping[str, str]) -> Any:
         os.getpriority(os.PRIO_PROCESS, 0),
         [line for line in Path("/proc/self/status").read_text().splitlines() if "Umask" in line],
     )
-
-
-def _absolute_path(environ: Mapping[str, str]) -> str:
-    entries = environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(os.path.abspath(entry) for entry in entries if entry)
 
 
 def _drop() -> None:

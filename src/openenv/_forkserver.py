@@ -216,6 +216,8 @@ def _become(request: Request, streams: list[int]) -> int:
     os.chdir(request.directory)
     os.environ.clear()
     os.environ.update(request.environ)
+    if "PWD" in os.environ:  # as a shell would
+        os.environ["PWD"] = request.directory
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
@@ -239,16 +241,19 @@ def _become(request: Request, streams: list[int]) -> int:
 
 def _stream(number: int, old: Any) -> TextIO:
     """Open a standard stream as the interpreter does when it starts."""
+    is_buffered = not os.environ.get("PYTHONUNBUFFERED")
+    raw = io.FileIO(number, "w" if number else "r", closefd=False)
+    buffer: Any = raw
     if number == 0:
-        return open(0, encoding=old.encoding, errors=old.errors, closefd=False)
-    raw = io.FileIO(number, "w", closefd=False)
-    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+        buffer = io.BufferedReader(raw)
+    elif is_buffered:
+        buffer = io.BufferedWriter(raw)
     return io.TextIOWrapper(
-        raw if unbuffered else io.BufferedWriter(raw),
+        buffer,
         old.encoding,
         old.errors,
-        line_buffering=number == 2 or raw.isatty(),
-        write_through=unbuffered,
+        line_buffering=is_buffered and (number == 2 or raw.isatty()),
+        write_through=not is_buffered,
     )
 
 

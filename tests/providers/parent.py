@@ -12,15 +12,17 @@ import signal
 import sys
 from pathlib import Path
 
+from openenv import _children
 from openenv.providers.process import ProcessProvider
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 PROBE = Path(__file__).parents[1] / "support" / "probe.py"
 
 
-def main(end: str) -> None:
+def main(end: str, how: str) -> None:
     from support.probe import Ask, ProbeEnv
 
+    _children._is_first = how != "forked"  # the first server is not forked
     provider = ProcessProvider(PROBE)
     client = ProbeEnv.with_provider(provider).sync()
     client.connect()
@@ -28,6 +30,7 @@ def main(end: str) -> None:
     grandchild = client.step(Ask(what="spawn")).observation.value
     directory = client.step(Ask(what="where")).observation.value["directory"]
     pids = {"server": provider.pid, "grandchild": grandchild, "directory": directory}
+    pids["parent"] = client.step(Ask(what="parent")).observation.value
     sys.stdout.write(json.dumps(pids) + "\n")
     sys.stdout.flush()
     if end == "exit":
@@ -47,14 +50,19 @@ def main(end: str) -> None:
     if end == "forked child exits":
         child = os.fork()
         if not child:
+            with ProcessProvider(PROBE) as own:
+                own.wait_for_ready()
+                ended = own.pid
+            assert ended != provider.pid
+            provider.stop()  # which it leaves to its parent
             del client, provider
             gc.collect()
             sys.exit(0)
         os.waitpid(child, 0)
-        client.step(Ask(what="where"))
+        assert client.step(Ask(what="where")).observation.value["pid"] == provider.pid
         sys.stdout.write("still there\n")
         client.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -343,10 +343,10 @@ def test_stop_may_be_repeated_and_the_log_stays() -> None:
 ENDS = ["killed", "killed while a forked child lives", "exit", "raise", "collected"]
 
 
-def program(end: str) -> subprocess.Popen[str]:
+def program(end: str, how: str) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(REPOSITORY / "src"), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, str(PARENT), end],
+        [sys.executable, str(PARENT), end, how],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -355,22 +355,27 @@ def program(end: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.parametrize("how", ["started", "forked"])
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_outlives_the_program_that_started_it(end: str) -> None:
-    with program(end) as parent:
+def test_nothing_outlives_the_program_that_started_it(end: str, how: str) -> None:
+    with program(end, how) as parent:
         assert parent.stdout is not None
         started = json.loads(parent.stdout.readline())
+        assert (started["parent"] == parent.pid) is (how == "started")
         wait_until(lambda: not is_alive(started["server"]))
         wait_until(lambda: not is_alive(started["grandchild"]))
         wait_until(lambda: not Path(started["directory"]).exists())
         if end == "collected":
             assert parent.poll() is None
+        else:
+            wait_until(lambda: not is_alive(started["parent"]))
         _, errors = parent.communicate("\n", timeout=10)
         assert "ResourceWarning" not in errors
 
 
-def test_a_forked_child_does_not_end_the_server_of_its_parent() -> None:
-    with program("forked child exits") as parent:
+@pytest.mark.parametrize("how", ["started", "forked"])
+def test_a_forked_child_does_not_end_the_server_of_its_parent(how: str) -> None:
+    with program("forked child exits", how) as parent:
         out, errors = parent.communicate(timeout=20)
         assert "still there" in out, errors
         assert parent.returncode == 0

@@ -413,7 +413,7 @@ async def test_a_connected_session_is_never_reaped(manage: Manage) -> None:
     await eventually(lambda: manager.active_sessions == 1)
     await until_reaped(manager, await manager.create())
     assert manager.active_sessions == 1
-    await transport.send(b'{"type": "reset", "data": {}}')
+    transport.send(b'{"type": "reset", "data": {}}')
     assert "ready" in str(await transport.receive())
     await transport.close()
 

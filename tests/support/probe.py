@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import logging
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -12,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from openenv import Action, EnvClient, Environment, Observation, State
@@ -82,9 +86,52 @@ def write(lines: int) -> None:
     sys.stdout.flush()
 
 
+def facts(_: Any) -> dict[str, Any]:
+    """What a process has from its beginning, with its own directory left out."""
+    here = os.getcwd()
+    status = Path("/proc/self/status").read_text().splitlines()
+    told = ("Umask", "SigBlk", "SigIgn", "SigCgt", "Cpus_allowed_list", "Threads", "CoreDumping")
+    files = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if int(n) < 3]
+    facts = {
+        "arguments": sys.argv,
+        "path": sys.path,
+        "variables": {k: v for k, v in os.environ.items() if k not in ("PYTHON_OF_TEST", "_")},
+        "main": sys.modules["__main__"].__spec__.name,  # type: ignore[union-attr]
+        "files": files,
+        "streams": [
+            (s.fileno(), s.encoding, s.errors, s.line_buffering, getattr(s, "write_through", None))
+            for s in (sys.stdin, sys.stdout, sys.stderr)
+        ],
+        "scratch": tempfile.gettempdir(),
+        "status": [line for line in status if line.startswith(told)],
+        "limits": limits(None),
+        "logging": [repr(logging.root.handlers), logging.root.level],
+        "time zone": time.tzname,
+    }
+    return json.loads(json.dumps(facts).replace(here, "HERE"))  # type: ignore[no-any-return]
+
+
+def parent(_: Any) -> int:
+    return os.getppid()
+
+
+def draw(_: Any) -> list[float]:
+    import numpy
+
+    return [
+        random.random(),
+        float(numpy.random.random()),
+        float(numpy.random.default_rng().random()),
+    ]
+
+
 DEEDS: dict[str, Callable[[Any], Any]] = {
     "where": where,
     "limits": limits,
+    "facts": facts,
+    "parent": parent,
+    "draw": draw,
+    "children": lambda _: Path(f"/proc/self/task/{os.getpid()}/children").read_text().split(),
     "spawn": spawn,
     "kill": kill,
     "allocate": allocate,

@@ -83,7 +83,7 @@ class Trunks:
             for index in lost.keys() & group.keys():
                 del lost[index]
         for trunk, written in frames:
-            await trunk.send(written)
+            trunk.send(written)
 
     async def _connect(self, requests: dict[int, Request]) -> None:
         lacking = [i for i in requests if i not in self._of or self._of[i].is_closed]
@@ -220,11 +220,11 @@ class _Trunk:
         self._last_asked |= {index: request.id for index, request in group.items()}
         return frames
 
-    async def send(self, frames: list[bytes]) -> None:
+    def send(self, frames: list[bytes]) -> None:
         """Send frames."""
         try:
             for frame in frames:
-                await self._transport.send(frame)
+                self._transport.send(frame)
         except TransportClosed as error:
             self._end(f"the connection to the server was lost ({error})")
 

@@ -32,12 +32,20 @@ def background_loop() -> asyncio.AbstractEventLoop:
     global _loop, _thread
     with _lock:
         if _loop is None:
-            _loop = asyncio.new_event_loop()
+            _loop = _new_loop()
             _thread = threading.Thread(
                 target=_loop.run_forever, name="openenv-background-loop", daemon=True
             )
             _thread.start()
         return _loop
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # it is not made for every system
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 @atexit.register  # now, so that what a program registers later can still use the loop

@@ -365,19 +365,27 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     async def _step_async(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
         payload = self._step_payload(action)
+        if not kwargs:
+            return await self._transition(Request("step", payload))
         given = {name: value for name, value in kwargs.items() if value is not None}
         return await self._transition(Request("step", payload, given), kwargs.get("timeout_s"))
 
     async def _transition(
         self, request: Request, timeout_s: float | None = None
     ) -> StepResult[ObsT]:
-        reply = await self._request(request, timeout_s)
-        if not isinstance(reply, ObservationReply):
+        if self._launch is None:
+            reply: Any = await self._session.request(request, timeout_s, self._begin())
+        else:
+            reply = await self._request(request, timeout_s)
+        if type(reply) is not ObservationReply:
             raise ProtocolError(f"the server answered {request.type} with {type(reply).__name__}")
         payload = reply.payload
-        if self._session.version == 0:
+        if request.arguments and self._session.version == 0:
             payload = codec.told_what_was_not_sent(payload, request.arguments)
-        return codec.complete(self._parse_result(payload), payload, request.type)
+        result = self._parse_result(payload)
+        if payload.get("metadata"):
+            return codec.complete(result, payload, request.type)
+        return result
 
     async def _state_async(self) -> StateT:
         reply = await self._request(Request("state"))

@@ -23,8 +23,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,6 +49,37 @@ T = TypeVar("T")
 RESET_HINT = "call reset() to begin a new episode"
 CLOSED = "the client was closed"
 CLOSE_LIMIT_S = 5.0
+
+
+class _Turn:
+    """A lock, first come, first served, that costs next to nothing where nobody waits."""
+
+    def __init__(self) -> None:
+        self.is_taken = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def come(self) -> None:
+        """Take it, once it is one's turn."""
+        if not self.is_taken:
+            self.is_taken = True
+            return
+        called = asyncio.get_running_loop().create_future()
+        self._waiting.append(called)
+        try:
+            await called
+        except asyncio.CancelledError:
+            if called.done() and not called.cancelled():  # it was called, and leaves all the same
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Let the next one come."""
+        while self._waiting:
+            called = self._waiting.popleft()
+            if not called.done():
+                called.set_result(None)
+                return
+        self.is_taken = False
 
 
 class ClientSession:
@@ -77,7 +110,7 @@ class ClientSession:
         self._transport: Transport | None = None
         self._abandonment: weakref.finalize[..., ClientSession] | None = None
         self._connection: ClientConnection | ClientConnection1 = ClientConnection()
-        self._turn = asyncio.Lock()
+        self._turn = _Turn()
         self._lost = lost
         self._unanswered: str | None = None
 
@@ -120,8 +153,11 @@ class ClientSession:
             SessionLost: The session was closed meanwhile.
         """
         began = self.closes if began is None else began
-        async with self._turn:
+        await self._turn.come()
+        try:
             await self._connected(began)
+        finally:
+            self._turn.leave()
 
     async def request(
         self, request: Request, timeout_s: float | None = None, began: int | None = None
@@ -140,25 +176,38 @@ class ClientSession:
             ConnectError: There was no connection, and none could be made.
         """
         began = self.closes if began is None else began
-        async with self._turn:
-            self._check(request)
-            was_connected = self.is_connected
-            try:
-                reply = await self._exchange(request, timeout_s, began)
-            except SessionLost:
-                # An idle connection may have died long ago. A reset loses nothing by it.
-                if request.type != "reset" or not was_connected or began != self.closes:
-                    raise
-                reply = await self._exchange(request, timeout_s, began)
-        if isinstance(reply, ErrorReply):
+        turn = self._turn
+        if turn.is_taken:
+            await turn.come()
+        else:
+            turn.is_taken = True
+        try:
+            if request.type == "reset":
+                return await self._reset(request, timeout_s, began)
+            if self._lost is not None or self._unanswered is not None:
+                self._check(request)
+            reply = await self._exchange(request, timeout_s, began)
+        finally:
+            turn.leave()
+        if type(reply) is ErrorReply:
             raise server_error(reply.data)
-        if request.type == "reset":
-            self._lost = self._unanswered = None
+        return reply
+
+    async def _reset(self, request: Request, timeout_s: float | None, began: int) -> Reply:
+        was_connected = self.is_connected
+        try:
+            reply = await self._exchange(request, timeout_s, began)
+        except SessionLost:
+            # An idle connection may have died long ago. A reset loses nothing by it.
+            if not was_connected or began != self.closes:
+                raise
+            reply = await self._exchange(request, timeout_s, began)
+        if type(reply) is ErrorReply:
+            raise server_error(reply.data)
+        self._lost = self._unanswered = None
         return reply
 
     def _check(self, request: Request) -> None:
-        if request.type == "reset":
-            return
         if self._lost is not None:
             raise SessionLost(f"{self._lost}; {RESET_HINT}")
         if request.type == "step" and self._unanswered is not None:
@@ -172,10 +221,12 @@ class ClientSession:
             raise SessionLost(f"{CLOSED}; {RESET_HINT}")
 
     async def _exchange(self, request: Request, timeout_s: float | None, began: int) -> Reply:
-        transport = await self._connected(began)
+        transport = self._transport
+        if transport is None:
+            transport = await self._connected(began)
         limit = self._timeout_s if timeout_s is None else timeout_s
         try:
-            reply = await _within(limit, self._send_and_receive(transport, request))
+            reply = await self._send_and_receive(transport, request, limit)
         except TransportClosed as error:
             if self._transport is transport:  # otherwise it was closed here, and `_lost` says so
                 self._drop(f"the connection to the server was lost ({error})")
@@ -188,29 +239,34 @@ class ClientSession:
         except ProtocolError:
             await self._close_transport("the server broke the protocol")
             raise
-        if isinstance(reply, ErrorReply) and reply.is_fatal:
+        if type(reply) is ErrorReply and reply.is_fatal:
             refused = reply.data.get("code") != ErrorCode.SESSION_ERROR.value
             # A refusal ends nothing: the next call asks again.
             ended = self._lost if refused else "the server ended the session"
             await self._close_transport(ended)
         return reply
 
-    async def _send_and_receive(self, transport: Transport, request: Request) -> Reply:
-        last_words = await self._read_ahead(transport)
-        if last_words is not None:
-            return last_words
-        # The ticket is taken here: before 3.11, a limit of 0 s ends this before it begins.
+    async def _send_and_receive(
+        self, transport: Transport, request: Request, limit: float | None
+    ) -> Reply:
+        if transport.has_frame():
+            last_words = await self._read_ahead(transport)
+            if last_words is not None:
+                return last_words
         ticket, frame = self._connection.request(request)
         earlier = self._unanswered
-        if request.type in ("step", "reset"):
+        if request.type != "state":
             self._unanswered = request.type
         with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
-            await transport.send(frame)
+            transport.send(frame)
+        deadline = None if limit is None else time.monotonic() + limit
         while True:
-            for owner, reply in self._connection.receive(await transport.receive()):
+            for owner, reply in self._connection.receive(await transport.receive(limit)):
                 if owner == ticket or _is_fatal(reply):
                     self._unanswered = earlier
                     return reply
+            if deadline is not None:  # a late answer to another call
+                limit = max(0.0, deadline - time.monotonic())
 
     async def _read_ahead(self, transport: Transport) -> Reply | None:
         """Drop late answers; return a fatal error. Any other frame would shift the answers."""
@@ -266,7 +322,7 @@ class ClientSession:
         assert transport is not None
         _, frame = connection.request(Request("close"))
         # A call that is under way reads itself what comes, until the connection is closed.
-        await _part(transport, frame, None if self._turn.locked() else connection)
+        await _part(transport, frame, None if self._turn.is_taken else connection)
 
 
 async def _part(
@@ -281,7 +337,7 @@ async def _part(
     async def goodbye() -> None:
         with contextlib.suppress(TransportClosed, ProtocolError):
             if frame:
-                await transport.send(frame)
+                transport.send(frame)
             while connection is not None and not connection.is_over:
                 connection.receive(await transport.receive())
         await transport.close()

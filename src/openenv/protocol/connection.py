@@ -135,11 +135,13 @@ class ClientConnection:
 
     def request(self, request: Request) -> tuple[int, bytes]:
         """Write `request`; the returned ticket is what its answer will carry."""
-        event = Event.CLOSE if request.type == "close" else Event.REQUEST
         frame = self.codec.encode_request(request)
-        self.phase = _next(CLIENT_RULES, self.phase, event)
+        is_close = request.type == "close"
+        if is_close or self.phase is not Phase.OPEN:  # otherwise the rules allow it
+            event = Event.CLOSE if is_close else Event.REQUEST
+            self.phase = _next(CLIENT_RULES, self.phase, event)
         self._last += 1
-        if event is Event.REQUEST:
+        if not is_close:
             self._waiting.append(self._last)
         return self._last, frame
 

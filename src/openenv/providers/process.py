@@ -29,7 +29,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from openenv._children import Child, absolute_target, fork
+from openenv._children import Child, absolute_path, absolute_target, fork
 from openenv._forkserver import Request
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.base import RuntimeProvider
@@ -250,9 +250,8 @@ class ServerProcess:
 
 def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:
     environment = {**os.environ, "TMPDIR": str(scratch), **env_vars}
-    if environment.get("PYTHONPATH"):  # which may be relative to this process's directory
-        entries = environment["PYTHONPATH"].split(os.pathsep)
-        environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, entries))
+    if path := absolute_path(environment):
+        environment["PYTHONPATH"] = path
     return environment
 
 

@@ -36,6 +36,7 @@ __all__ = [
 
 HEAD = struct.Struct("<QIB")
 SOCKET_BUFFER_BYTES = 2**20
+READ_BUFFER_BYTES = 2**18
 PICKLE_PROTOCOL = 5
 
 
@@ -56,7 +57,7 @@ class Kind(IntEnum):
     ERROR = 10
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """One end of the socket between a server and a worker.
 
     Args:
@@ -70,8 +71,8 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
-        self._parts: list[bytes] = []
-        self._missing = 0
+        self._buffer = bytearray(READ_BUFFER_BYTES)
+        self._filled = 0
         self._is_flushing = False
 
     def send(self, kind: Kind, session: int, data: bytes = b"") -> None:
@@ -101,28 +102,25 @@ class Link(asyncio.Protocol):
         self._transport = None
         self._lost()
 
-    def data_received(self, data: bytes) -> None:
-        if self._parts:
-            self._parts.append(data)
-            self._missing -= len(data)
-            if self._missing > 0:
-                return
-            data = b"".join(self._parts)
-            self._parts.clear()
-        at, end = 0, len(data)
-        while True:
-            body = at + HEAD.size
-            if body > end:
-                self._missing = body - end
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        buffer, end, at, needed = self._buffer, self._filled, 0, HEAD.size
+        while end - at >= needed:
+            length, session, kind = HEAD.unpack_from(buffer, at)
+            body, needed = at + HEAD.size, HEAD.size + length
+            if end - at < needed:
                 break
-            length, session, kind = HEAD.unpack_from(data, at)
-            if body + length > end:
-                self._missing = body + length - end
-                break
-            at = body + length
-            self._receive(kind, session, data[body:at])
-        if at < end:
-            self._parts.append(data[at:])
+            at, needed = at + needed, HEAD.size
+            self._receive(kind, session, bytes(memoryview(buffer)[body:at]))
+        self._filled = end - at
+        if needed > len(buffer) or (not self._filled and len(buffer) > READ_BUFFER_BYTES):
+            self._buffer = bytearray(max(needed, READ_BUFFER_BYTES))
+            self._buffer[: self._filled] = buffer[at:end]
+        elif at:
+            buffer[: self._filled] = buffer[at:end]
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

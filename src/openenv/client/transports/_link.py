@@ -41,6 +41,8 @@ class Link(WSListener):
         self._loop = asyncio.get_running_loop()
         self._transport: WSTransport | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._deadline: float | None = None
+        self._alarm: asyncio.TimerHandle | None = None
         self._fragments: list[bytes] = []
         self._ending: TransportClosed | None = None
         self._is_paused = False
@@ -91,8 +93,9 @@ class Link(WSListener):
         transport.disconnect()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._alarm):
+            if timer is not None:
+                timer.cancel()
         if self._ending is None:
             self._ending = TransportClosed("no close frame received or sent")
         self._wake()
@@ -110,8 +113,10 @@ class Link(WSListener):
             raise self._ending or TransportClosed("the connection is closing")
         transport.send(self._kind, frame)
 
-    def take(self) -> bytes | bytearray:
-        """The next frame that has come."""
+    async def receive(self, timeout_s: float | None = None) -> bytes | bytearray:
+        """Wait for the next frame; see `Transport.receive`."""
+        if not self.frames:
+            await self._wait(timeout_s)
         frame = self.frames.popleft()
         if self._is_paused and len(self.frames) < UNREAD_FRAMES // 2:
             assert self._transport is not None
@@ -120,20 +125,40 @@ class Link(WSListener):
                 self._transport.underlying_transport.resume_reading()
         return frame
 
-    async def wait(self) -> None:
-        """Wait until a frame comes.
-
-        Raises:
-            TransportClosed: There will be none.
-        """
-        if self._ending is not None:
-            raise self._ending
-        self._waiter = self._loop.create_future()
-        await self._waiter
+    async def _wait(self, timeout_s: float | None) -> None:
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        while not self.frames:
+            if self._ending is not None:
+                raise self._ending
+            self._deadline = deadline
+            if deadline is not None:
+                self._watch(deadline)
+            self._waiter = self._loop.create_future()
+            await self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _watch(self, deadline: float) -> None:
+        """Have the deadline noticed. A timer that fires earlier sees to it, since most waits end
+        long before theirs.
+        """
+        alarm = self._alarm
+        if alarm is not None:
+            if alarm.when() <= deadline:
+                return
+            alarm.cancel()
+        self._alarm = self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm, deadline, waiter = None, self._deadline, self._waiter
+        if deadline is None or waiter is None or waiter.done():
+            return
+        if self._loop.time() >= deadline:
+            waiter.set_exception(asyncio.TimeoutError())
+        else:
+            self._watch(deadline)
 
     async def close(self) -> None:
         """Say goodbye, and wait until the server has said so too."""

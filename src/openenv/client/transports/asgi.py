@@ -81,15 +81,15 @@ class ASGITransport:
             "extensions": {},
         }
 
-    async def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         if self._running is None or self._running.done():
             raise TransportClosed("the application has ended the connection")
         is_binary = self.subprotocol is not None and codec_named(self.subprotocol).is_binary
         content = {"bytes": frame} if is_binary else {"text": frame.decode()}
         self._to_app.put_nowait({"type": "websocket.receive", **content})
 
-    async def receive(self) -> str | bytearray:
-        message = await self._from_app.get()
+    async def receive(self, timeout_s: float | None = None) -> str | bytearray:
+        message = await asyncio.wait_for(self._from_app.get(), timeout_s)
         if message["type"] == "websocket.close":
             self._from_app.put_nowait(message)
             code = message.get("code", 1000)

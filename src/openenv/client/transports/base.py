@@ -31,18 +31,22 @@ class Transport(Protocol):
         """
         ...
 
-    async def send(self, frame: bytes) -> None:
-        """Send one frame.
+    def send(self, frame: bytes) -> None:
+        """Send one frame, or keep it until it can be sent.
 
         Raises:
             TransportClosed: The connection is gone.
         """
         ...
 
-    async def receive(self) -> str | bytes | bytearray:
+    async def receive(self, timeout_s: float | None = None) -> str | bytes | bytearray:
         """Wait for the next frame. Safe to cancel: no frame is lost.
 
+        Args:
+            timeout_s: Seconds to wait; None for ever.
+
         Raises:
+            asyncio.TimeoutError: None came in time.
             TransportClosed: The connection is gone, and no frame is left to read.
         """
         ...

@@ -33,8 +33,6 @@ class MemoryTransport:
         self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._conversation: Conversation | MultiplexedConversation | None = None
         self._is_binary = subprotocol is not None and codec_named(subprotocol).is_binary
-        self._may_send = asyncio.Event()
-        self._may_send.set()
         self._is_closed = False
 
     def __str__(self) -> str:
@@ -63,16 +61,14 @@ class MemoryTransport:
         if not self._is_closed:
             self._is_closed = True
             self._frames.put_nowait(None)
-            self._may_send.set()
 
-    async def send(self, frame: bytes) -> None:
-        await self._may_send.wait()
+    def send(self, frame: bytes) -> None:
         if self._conversation is None or self._is_closed:
             raise TransportClosed("the session is closed")
         self._conversation.receive(frame if self._is_binary else frame.decode())
 
-    async def receive(self) -> bytearray:
-        frame = await self._frames.get()
+    async def receive(self, timeout_s: float | None = None) -> bytearray:
+        frame = await asyncio.wait_for(self._frames.get(), timeout_s)
         if frame is None:
             self._frames.put_nowait(None)
             raise TransportClosed("the session is closed", 1000)
@@ -109,7 +105,7 @@ class _ServerEnd:
         self._client._shut()
 
     def pause(self) -> None:
-        self._client._may_send.clear()
+        """Nothing: a client waits for its answers, and what it sends is in memory already."""
 
     def resume(self) -> None:
-        self._client._may_send.set()
+        """Nothing."""
