@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.peer import EXTRAS, PEER
+from msgspec import msgpack
 
 __all__ = [
     "BARE",
@@ -86,6 +87,29 @@ STEP = b'{"type":"step","data":{"message":"hello, world"}}'
 
 # An error repeats what was wrong with a request: only an answer has both of these in a row.
 JSON = Frames("json", RESET, STEP, '"echoed":"",', '"echoed":"hello, world","length":12')
+
+
+def _version_1(name: str, check: str) -> Frames:
+    """What version 1 says in MessagePack, for one session of a connection."""
+
+    def request(kind: str, data: dict[str, str]) -> tuple[bytes, int]:
+        """A request, and where its number is: four bytes, so that it may count up in place."""
+        head = b"\x83" + msgpack.encode("type") + msgpack.encode(kind) + msgpack.encode("id")
+        tail = msgpack.encode("data") + msgpack.encode(data)
+        return head + b"\xce\x00\x00\x00\x01" + tail, len(head) + 1
+
+    reset, _ = request("reset", {})
+    step, place = request("step", {"message": "hello, world"})
+    asked = ("--subprotocol", "openenv.v1.msgpack", "--binary", "--greeting", "1")
+    counted = ("--sequence-offset", str(place))
+    opening = (msgpack.encode({"type": "open"}),)
+    # An error never names a field of the observation.
+    return Frames(name, reset, step, check, check, opening, (*asked, *counted))
+
+
+MSGPACK = _version_1("msgpack", "echoed")
+MSGPACK_SCREEN = _version_1("msgpack-screen", "pixels")
+
 JSON_SCREEN = Frames("json-screen", RESET, STEP, '"pixels":[', '"pixels":[')
 RAW_SCREEN = Frames("raw-screen", RESET, STEP, "", "")
 
@@ -135,12 +159,21 @@ ECHOES = (
     Contender("ours sync", OURS, JSON),
     Contender("public async", PUBLIC, JSON, "async", sessions=(1, 256), in_quick=False),
     Contender("ours async", OURS, JSON, "async", sessions=(1, 256), in_quick=False),
+    Contender("ours v1", OURS, MSGPACK),
+    Contender("ours any thread", OURS, JSON, "any thread", sessions=(1, 256), in_quick=False),
+    Contender("ours never blocks", OURS, JSON, "never blocks", sessions=(1, 256, 4096)),
+    Contender(
+        *("ours 2 workers", OURS, JSON, "sync", (1, 256), ("--workers", "2")),
+        in_quick=False,
+        pinned=False,
+    ),
     Contender("bare", BARE, JSON),
 )
 
 FRAMES = (
     Contender("public frames", PUBLIC, JSON_SCREEN, "frame"),
     Contender("ours frames", OURS, JSON_SCREEN, "frame"),
+    Contender("ours v1 frames", OURS, MSGPACK_SCREEN, "array"),
     Contender("bare frames", BARE, RAW_SCREEN, options=("--frames",)),
 )
 
@@ -172,4 +205,6 @@ CLIENTS = (
 VECTORS = (
     (Client("public clients", PUBLIC, "many_sessions.py", "clients"), "public sync"),
     (Client("ours clients", OURS, "many_sessions.py", "clients"), "ours sync"),
+    (Client("ours VectorEnv", OURS, "many_sessions.py", "vector"), "ours sync"),
+    (Client("ours send and recv", OURS, "many_sessions.py", "halves"), "ours sync"),
 )

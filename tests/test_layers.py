@@ -20,6 +20,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 LAYERS = {
     "openenv": "root",
     "openenv.types": "contract",
+    "openenv.arrays": "contract",
     "openenv.environment": "contract",
     "openenv.errors": "contract",
     "openenv.settings": "contract",
@@ -84,16 +85,28 @@ HOMES = {
     "fastapi": {"openenv.server"},
     "matplotlib": {"openenv.cli.blackjack"},
     "openspiel_env": {"openenv.cli"},
-    "picows": {"openenv.server.socket"},
+    "msgspec": {"openenv.protocol", "openenv.sessions.host"},
+    "numpy": {"openenv.arrays", "openenv.client"},
+    "picows": {"openenv.server.socket", "openenv.client.transports"},
+    "python_socks": {"openenv.client.transports.websocket"},
     "rich": {"openenv.cli"},
     "starlette": {"openenv.server"},
     "typer": {"openenv.cli"},
+    "uvloop": {"openenv.client.background"},
     "uvicorn": {"openenv.server.run", "openenv.server.socket"},
     "websockets": {"openenv.client.transports.websocket", "openenv.server.run"},
     "yaml": {"openenv.manifest"},
 }
 # Of these, what is imported on first use only, wherever it is needed.
-LAZY_PACKAGES = {"matplotlib", "openspiel_env", "websockets", "yaml"}
+LAZY_PACKAGES = {
+    "matplotlib",
+    "numpy",
+    "openspiel_env",
+    "python_socks",
+    "uvloop",
+    "websockets",
+    "yaml",
+}
 
 
 # ------------------------------------------------------------------ reading imports

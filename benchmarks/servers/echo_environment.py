@@ -6,7 +6,7 @@ screen of 210 x 160 RGB pixels. `ECHO_SESSIONS` is how many sessions there may b
 
 import os
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 from openenv.core.env_server import create_fastapi_app
@@ -76,11 +76,39 @@ class FrameEnvironment(EchoEnvironment):
         )
 
 
-ENVIRONMENTS = {
+class AnyThreadEnvironment(EchoEnvironment):
+    SUPPORTS_ANY_THREAD = True  # the public package does not look at it
+
+
+class LightEnvironment(EchoEnvironment):
+    NEVER_BLOCKS = True
+
+
+ENVIRONMENTS: dict[str, tuple[type[EchoEnvironment], type[Observation]]] = {
     "sync": (EchoEnvironment, EchoObservation),
     "async": (AsyncEchoEnvironment, EchoObservation),
     "frame": (FrameEnvironment, FrameObservation),
+    "any thread": (AnyThreadEnvironment, EchoObservation),
+    "never blocks": (LightEnvironment, EchoObservation),
 }
+
+if os.environ.get("ECHO") == "array":  # which only ours has
+    import numpy
+
+    from openenv import Array
+
+    class ArrayObservation(EchoObservation):
+        pixels: Annotated[numpy.ndarray, Array("uint8", (210, 160, 3))]
+
+    class ArrayEnvironment(EchoEnvironment):
+        SCREEN = numpy.frombuffer(SCREEN, numpy.uint8).reshape(210, 160, 3)
+
+        def observe(self, message: str, reward: float | None) -> Observation:
+            return ArrayObservation(
+                echoed=message, length=len(message), reward=reward, pixels=self.SCREEN
+            )
+
+    ENVIRONMENTS["array"] = (ArrayEnvironment, ArrayObservation)
 
 environment, observation = ENVIRONMENTS[os.environ.get("ECHO", "sync")]
 app = create_fastapi_app(

@@ -12,11 +12,13 @@ from openenv._lazy import lazy
 
 if TYPE_CHECKING:
     from openenv import cli, core
+    from openenv.arrays import Array, Blob, NDArray
     from openenv.auto.auto_action import AutoAction
     from openenv.auto.auto_env import AutoEnv
     from openenv.client.client import EnvClient
     from openenv.client.generic import GenericAction, GenericEnvClient
     from openenv.client.sync import SyncEnvClient
+    from openenv.client.vector import AutoresetMode, VectorEnv
     from openenv.environment import (
         Environment,
         Transform,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from openenv.errors import (
         CapacityError,
         ConnectError,
+        EnvironmentsFailed,
         ExecutionFailed,
         IgnoredArgumentWarning,
         OpenEnvError,
@@ -48,19 +51,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "Array",
     "AutoAction",
     "AutoEnv",
+    "AutoresetMode",
+    "Blob",
     "CapacityError",
     "ConcurrencyConfig",
     "ConnectError",
     "EnvClient",
     "Environment",
     "EnvironmentMetadata",
+    "EnvironmentsFailed",
     "ExecutionFailed",
     "GenericAction",
     "GenericEnvClient",
     "HTTPEnvServer",
     "IgnoredArgumentWarning",
+    "NDArray",
     "Observation",
     "OpenEnvError",
     "ProcessLimits",
@@ -75,6 +83,7 @@ __all__ = [
     "Transform",
     "UVProvider",
     "ValidationFailed",
+    "VectorEnv",
     "__version__",
     "check_environment",
     "cli",
@@ -89,11 +98,13 @@ __all__ = [
 _names, __dir__ = lazy(
     __name__,
     {
+        "openenv.arrays": ["Array", "Blob", "NDArray"],
         "openenv.auto.auto_action": ["AutoAction"],
         "openenv.auto.auto_env": ["AutoEnv"],
         "openenv.client.client": ["EnvClient"],
         "openenv.client.generic": ["GenericAction", "GenericEnvClient"],
         "openenv.client.sync": ["SyncEnvClient"],
+        "openenv.client.vector": ["AutoresetMode", "VectorEnv"],
         "openenv.environment": [
             "Environment",
             "Transform",
@@ -105,6 +116,7 @@ _names, __dir__ = lazy(
         "openenv.errors": [
             "CapacityError",
             "ConnectError",
+            "EnvironmentsFailed",
             "ExecutionFailed",
             "IgnoredArgumentWarning",
             "OpenEnvError",

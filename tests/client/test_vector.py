@@ -36,6 +36,9 @@ def assert_same(ours: Any, theirs: Any, path: str = "") -> None:
         assert ours.keys() == theirs.keys(), path
         for key, value in theirs.items():
             assert_same(ours[key], value, f"{path}.{key}")
+    elif isinstance(theirs, tuple):
+        for index, value in enumerate(theirs):
+            assert_same(ours[index], value, f"{path}[{index}]")
     elif isinstance(theirs, np.ndarray) and theirs.dtype == object:
         assert ours.dtype == object and ours.shape == theirs.shape, path
         for index, value in enumerate(theirs):

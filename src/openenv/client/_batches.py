@@ -15,6 +15,7 @@ else:
 __all__ = ["gather_infos", "rows_of", "stack"]
 
 NUMBERS = (bool, int, float)
+FINAL_OBS = "final_obs"  # stays an array of objects, as in Gymnasium
 
 
 def stack(values: Sequence[Any]) -> Any:
@@ -75,17 +76,25 @@ def rows_of(actions: Any, count: int, wrap: Callable[[Any], Any]) -> list[Any]:
     if isinstance(actions, Mapping):
         columns = {name: _column(name, batch, count) for name, batch in actions.items()}
         return [{name: column[i] for name, column in columns.items()} for i in range(count)]
-    rows = actions.tolist() if hasattr(actions, "tolist") and actions.ndim == 1 else list(actions)
+    rows = _plain_values(actions)
     if len(rows) != count:
         raise ValueError(f"{len(rows)} actions for {count} environments")
     return [wrap(row) for row in rows]
 
 
 def _column(name: str, batch: Any, count: int) -> list[Any]:
-    column = batch.tolist() if hasattr(batch, "tolist") and batch.ndim == 1 else list(batch)
+    column = _plain_values(batch)
     if len(column) != count:
         raise ValueError(f"{len(column)} values of {name!r} for {count} environments")
     return column
+
+
+def _plain_values(batch: Any) -> list[Any]:
+    """The values of a batch, as lists and numbers: every action model takes those."""
+    if hasattr(batch, "tolist"):
+        values: list[Any] = batch.tolist()
+        return values
+    return [value.tolist() if hasattr(value, "tolist") else value for value in batch]
 
 
 def gather_infos(infos: Iterable[Mapping[str, Any] | None], count: int) -> dict[str, Any]:
@@ -94,17 +103,57 @@ def gather_infos(infos: Iterable[Mapping[str, Any] | None], count: int) -> dict[
     """
     gathered: dict[str, Any] = {}
     for index, info in enumerate(infos):
-        for key, value in (info or {}).items():
-            if key not in gathered:
-                kind = type(value) if type(value) in NUMBERS else object
-                gathered[key] = np.zeros(count, dtype=kind) if kind is not object else _nones(count)
-                gathered[f"_{key}"] = np.zeros(count, dtype=bool)
-            elif gathered[key].dtype != object and type(value) is not type(gathered[key][0].item()):
-                gathered[key] = gathered[key].astype(object)
-            gathered[key][index] = value
-            gathered[f"_{key}"][index] = True
+        if info:
+            _add_info(gathered, info, index, count)
     return gathered
 
 
-def _nones(count: int) -> np.ndarray:
-    return np.full(count, None, dtype=object)
+def _add_info(gathered: dict[str, Any], info: Mapping[str, Any], index: int, count: int) -> None:
+    for key, value in info.items():
+        known = gathered.get(key)
+        if isinstance(value, Mapping) and key != FINAL_OBS and isinstance(known, dict | None):
+            known = {} if known is None else known
+            _add_info(known, value, index, count)
+        else:
+            known = _with_room_for(value, known, count, is_object=key == FINAL_OBS)
+            known[index] = value
+        gathered[key] = known
+        gathered.setdefault(f"_{key}", np.zeros(count, dtype=bool))[index] = True
+
+
+def _with_room_for(value: Any, known: Any, count: int, *, is_object: bool) -> Any:
+    """The array of an info that can hold `value` too: of its type, or else of objects."""
+    kind = type(value)
+    is_number = kind in NUMBERS and not is_object
+    is_array = kind is np.ndarray and not is_object
+    if known is None:
+        if is_number and _fits(value):
+            return np.zeros(count, dtype=kind)
+        if is_array:
+            return np.zeros((count, *value.shape), dtype=value.dtype)
+        return np.full(count, None, dtype=object)
+    if isinstance(known, dict):  # it was a mapping for others
+        return np.array([_row(known, i) for i in range(count)], dtype=object)
+    if known.dtype == object:
+        return known
+    if is_number and known.ndim == 1 and _fits(value) and known.dtype == np.dtype(kind):
+        return known
+    if is_array and known.shape[1:] == value.shape and known.dtype == value.dtype:
+        return known
+    wider = np.full(count, None, dtype=object)
+    for i, row in enumerate(known):
+        wider[i] = row.item() if known.ndim == 1 else row
+    return wider
+
+
+def _fits(value: Any) -> bool:
+    return type(value) is not int or -(2**63) <= value < 2**63
+
+
+def _row(gathered: dict[str, Any], index: int) -> dict[str, Any]:
+    """What one environment has said."""
+    return {
+        key: _row(values, index) if isinstance(values, dict) else values[index]
+        for key, values in gathered.items()
+        if f"_{key}" in gathered and gathered[f"_{key}"][index]
+    }

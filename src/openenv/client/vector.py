@@ -24,9 +24,10 @@ from openenv.errors import (
     ResponseTimeout,
     SessionLost,
 )
+from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import Reply, Request
 from openenv.settings import protocol_version
-from openenv.types import StepResult
+from openenv.types import Observation, StepResult
 
 if TYPE_CHECKING:
     import asyncio
@@ -202,7 +203,7 @@ class VectorEnv:
         """
         arguments = dict(options or {})
         mask = arguments.pop("reset_mask", None)
-        which = range(self.num_envs) if mask is None else [i for i, m in enumerate(mask) if m]
+        which = range(self.num_envs) if mask is None else self._masked(mask)
         seeds = self._seeds(seed)
         requests = {
             i: Request("reset", arguments if seeds[i] is None else {**arguments, "seed": seeds[i]})
@@ -217,6 +218,15 @@ class VectorEnv:
             self._observations[i] = columns.observations[place]
             infos[i] = columns.infos[place]
         return self._batch(self._observations), gather_infos(infos, self.num_envs)
+
+    def _masked(self, mask: Sequence[bool]) -> list[int]:
+        which = [i for i, chosen in enumerate(mask) if chosen]
+        if len(mask) != self.num_envs or not which:
+            raise ValueError(
+                f"reset_mask has {len(mask)} values of which {len(which)} are true, for "
+                f"{self.num_envs} environments; there must be one for each, and one that is true"
+            )
+        return which
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
@@ -384,7 +394,7 @@ class VectorEnv:
         if not self._stacks:
             return list(observations)
         if isinstance(observations[0], BaseModel):
-            observations = [o if o is None else dict(o) for o in observations]
+            observations = [o if o is None else _fields(o) for o in observations]
         return stack_observations(observations)
 
     def _raise_failures(self, outcomes: dict[int, Reply | OpenEnvError]) -> None:
@@ -443,6 +453,12 @@ class _Columns(NamedTuple):
     done: list[bool]
     truncated: list[bool]
     infos: list[dict[str, Any] | None]
+
+
+def _fields(observation: BaseModel) -> dict[str, Any]:
+    """The fields that travel in the observation, not beside it."""
+    beside = left_out(type(observation)) if isinstance(observation, Observation) else ()
+    return {name: value for name, value in observation if name not in beside}
 
 
 def _info(result: StepResult[Any]) -> dict[str, Any] | None:
