@@ -35,7 +35,7 @@ Row = dict[str, Any]
 AnyContender = TypeVar("AnyContender", Contender, Client)
 
 WARM_UP_STEPS = 500
-SCREEN_SESSIONS = 4
+SCREEN_SESSIONS = 16
 SCALE = 16384
 MEMORY_STEPS = 5
 VECTOR_SESSIONS = 256

@@ -94,7 +94,7 @@ HOMES = {
     "typer": {"openenv.cli"},
     "uvloop": {"openenv.client.background"},
     "uvicorn": {"openenv.server.run", "openenv.server.socket"},
-    "websockets": {"openenv.client.transports.websocket", "openenv.server.run"},
+    "websockets": {"openenv.server.run"},
     "yaml": {"openenv.manifest"},
 }
 # Of these, what is imported on first use only, wherever it is needed.

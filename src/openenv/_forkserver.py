@@ -229,6 +229,9 @@ def _become(request: Request, streams: list[int]) -> int:
         _watch([*request.watch, str(os.getpid())])
     time.tzset()
     tempfile.tempdir = None  # its variable may be another here
+    # `random` sees to itself. NumPy is not loaded, unless a module of ours should come to need it.
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
     module_name, _, function = request.entry.partition(":")
     module = importlib.import_module(module_name)
     sys.modules["__main__"] = module

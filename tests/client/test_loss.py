@@ -5,62 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from support.environments import Counter, CounterEnv, Do, Log
+from support.relay import Relay
 from support.servers import serving
 
 from openenv import ConnectError, ResponseTimeout, SessionLost, create_app
-
-
-class Relay:
-    """A TCP relay whose connections can be cut."""
-
-    def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._pairs: list[socket.socket] = []
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(self._target)
-                self._pairs += [near, far]
-                for a, b in ((near, far), (far, near)):
-                    threading.Thread(target=self._copy, args=(a, b), daemon=True).start()
-
-    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-
-    def cut(self) -> None:
-        """Drop every connection, as a proxy that restarts does."""
-        pairs, self._pairs = self._pairs, []
-        for connection in pairs:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
-
-    def close(self) -> None:
-        self._listener.close()
-        self.cut()
 
 
 @pytest.fixture
 def relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     monkeypatch.setattr(Counter, "log", Log())
     with serving(create_app(Counter)) as url:
-        host, _, port = url.removeprefix("http://").partition(":")
-        relay = Relay((host, int(port)))
+        relay = Relay(url)
         yield relay
         relay.close()
 

@@ -157,6 +157,7 @@ def test_a_fork_server_that_is_killed_is_replaced_and_its_servers_go_on(
 
 def test_one_that_does_not_end_is_waited_for_in_vain_and_killed() -> None:
     with ProcessProvider(PROBE) as provider:
+        provider.wait_for_ready()
         server = provider._server
         assert server is not None
         stopped = threading.Thread(target=server.stop, args=[0.1])

@@ -47,10 +47,14 @@ class Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def serving(app: Any) -> Iterator[str]:
-    """Serve `app` from a thread of this process until the block ends."""
-    with bind("127.0.0.1", 0) as bound:
-        config = uvicorn.Config(app, log_level="warning", ws_per_message_deflate=False)
+def serving(app: Any, port: int = 0, **options: Any) -> Iterator[str]:
+    """Serve `app` from a thread of this process until the block ends.
+
+    `options` are those of `uvicorn.Config`.
+    """
+    with bind("127.0.0.1", port) as bound:
+        options = {"log_level": "warning", "ws_per_message_deflate": False, **options}
+        config = uvicorn.Config(app, **options)
         server = Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()

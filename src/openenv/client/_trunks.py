@@ -27,6 +27,7 @@ else:
 
 __all__ = ["Trunks", "listed"]
 
+CONNECTION_LOST = "the connection to the server was lost"
 RESET_HINT = "call reset() to begin new episodes"
 CLOSE_LIMIT_S = 5.0
 OPENED_AT_ONCE = 64
@@ -75,15 +76,15 @@ class Trunks:
             if index not in gone:
                 groups.setdefault(self._of[index], {})[index] = request
         # All are written before the first is sent: one that cannot be written must stop them all.
-        frames = [(trunk, trunk.frames(group)) for trunk, group in groups.items()]
+        written = [(trunk, group, trunk.written(group)) for trunk, group in groups.items()]
         self._asked |= requests
         for index in gone:
             self.answer(index, SessionLost(f"{lost[index]}; {RESET_HINT}"))
         for group in groups.values():
             for index in lost.keys() & group.keys():
                 del lost[index]
-        for trunk, written in frames:
-            trunk.send(written)
+        for trunk, group, frames in written:
+            trunk.send(group, frames)
 
     async def _connect(self, requests: dict[int, Request]) -> None:
         lacking = [i for i in requests if i not in self._of or self._of[i].is_closed]
@@ -91,7 +92,8 @@ class Trunks:
             return
         resets = {i for i in lacking if requests[i].type == "reset"}
         for index in set(lacking) - resets:
-            self._lost.setdefault(index, "the connection to the server was lost")
+            was_there = index in self._of
+            self._lost.setdefault(index, CONNECTION_LOST if was_there else "no episode has begun")
             self._of.setdefault(index, _NO_TRUNK)
         if resets:
             await self._open(sorted(resets))
@@ -113,7 +115,10 @@ class Trunks:
                 trunk = await self._opened(group[0])
             self._of |= dict.fromkeys(group, trunk)
 
-        await asyncio.gather(*(open_one(group) for group in groups[1:]))
+        others = (open_one(group) for group in groups[1:])
+        for failure in await asyncio.gather(*others, return_exceptions=True):
+            if failure is not None:
+                raise failure
 
     async def _opened(self, index: int) -> _Trunk:
         trunk = _Trunk(await self._connect_transport(), self, index)
@@ -154,8 +159,19 @@ class Trunks:
 
     async def answers(self, indices: Sequence[int], timeout_s: float | None) -> dict[int, Outcome]:
         """Wait for the answers to all that was asked; give those of `indices`."""
-        await self._wait(len(self._asked), timeout_s)
+        try:
+            await self._wait(len(self._asked), timeout_s)
+        except asyncio.CancelledError:
+            self._give_up(indices)
+            raise
         return self._taken(indices)[1]
+
+    def _give_up(self, indices: Sequence[int]) -> None:
+        """Nobody will see these answers; the late ones are dropped."""
+        for index in indices:
+            self._lost.setdefault(index, "its caller stopped waiting: the episode's state is unknown")
+            self.answer(index, SessionLost(self._lost[index]))
+        self._taken(indices)
 
     async def first(
         self, count: int, timeout_s: float | None
@@ -204,32 +220,33 @@ class _Trunk:
     def is_multiplexed(self) -> bool:
         return self._multiplexer is not None
 
-    def frames(self, group: dict[int, Request]) -> list[bytes]:
+    def written(self, group: dict[int, Request]) -> list[bytes]:
         """Write requests, those of many sessions in one frame."""
         if self._multiplexer is None:
-            ((index, request),) = group.items()
-            self._last_asked[index], frame = self._single.request(request)
-            return [frame]
+            return [self._single.codec.encode_request(request) for request in group.values()]
         for index, request in group.items():
             request.session = index
         requests = list(group.values())
-        frames = [
-            self._multiplexer.request(requests[first : first + STEPS_A_FRAME])
+        return [
+            self._multiplexer.write(requests[first : first + STEPS_A_FRAME])
             for first in range(0, len(requests), STEPS_A_FRAME)
         ]
-        self._last_asked |= {index: request.id for index, request in group.items()}
-        return frames
 
-    def send(self, frames: list[bytes]) -> None:
-        """Send frames."""
+    def send(self, group: dict[int, Request], frames: list[bytes]) -> None:
+        """Send requests that were written."""
         try:
+            if self._multiplexer is None:
+                self._last_asked = {i: self._single.note(request) for i, request in group.items()}
+            else:
+                self._multiplexer.note(list(group.values()))
+                self._last_asked |= {index: request.id for index, request in group.items()}
             for frame in frames:
                 self._transport.send(frame)
-        except TransportClosed as error:
-            self._end(f"the connection to the server was lost ({error})")
+        except (TransportClosed, ProtocolError) as error:
+            self._end(f"{CONNECTION_LOST} ({error})")
 
     async def _listen(self) -> None:
-        why = "the connection to the server was lost"
+        why = CONNECTION_LOST
         try:
             while True:
                 self._take(await self._transport.receive())
@@ -261,6 +278,7 @@ class _Trunk:
             if reply.is_fatal:
                 self._trunks._lost[index] = f"the server ended the session ({error.message})"
                 if self._multiplexer is None:
+                    self.is_closed = True
                     self._transport.abort()
             self._trunks.answer(index, error)
         elif isinstance(reply, ObservationReply):

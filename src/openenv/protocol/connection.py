@@ -136,6 +136,10 @@ class ClientConnection:
     def request(self, request: Request) -> tuple[int, bytes]:
         """Write `request`; the returned ticket is what its answer will carry."""
         frame = self.codec.encode_request(request)
+        return self.note(request), frame
+
+    def note(self, request: Request) -> int:
+        """Note that `request`, written elsewhere, is sent now; gives the ticket of its answer."""
         is_close = request.type == "close"
         if is_close or self.phase is not Phase.OPEN:  # otherwise the rules allow it
             event = Event.CLOSE if is_close else Event.REQUEST
@@ -143,7 +147,7 @@ class ClientConnection:
         self._last += 1
         if not is_close:
             self._waiting.append(self._last)
-        return self._last, frame
+        return self._last
 
     def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
         """Read the answers in a frame and say whose they are; None where nobody asked."""

@@ -80,7 +80,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """
 
     type: str
-    data: dict[str, Any] = {}
+    data: dict[Any, Any] = {}  # MessagePack has keys of any type; the action's model refuses them
     arguments: dict[str, Any] = {}
     id: int = 0
     session: int = 0

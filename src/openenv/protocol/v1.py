@@ -355,6 +355,12 @@ class Multiplexer:
         """Number requests, and write them into one frame, with the opening of each session whose
         first one is among them.
         """
+        frame = self.write(requests)
+        self.note(requests)
+        return frame
+
+    def write(self, requests: Sequence[Request]) -> bytes:
+        """Do as `request` does, without taking it for sent: `note` follows where it is."""
         last, messages = self._last, []
         for request in requests:
             number = last.get(request.session)
@@ -363,10 +369,13 @@ class Multiplexer:
                 number = 0
             request.id = number + 1
             messages.append(request)
-        frame = self.codec.encode_requests(messages)
-        for request in requests:  # now that it is clear that they can be sent
+        return self.codec.encode_requests(messages)
+
+    def note(self, requests: Sequence[Request]) -> None:
+        """Note that requests, which `write` has written, are sent now."""
+        last = self._last
+        for request in requests:
             last[request.session] = request.id
-        return frame
 
     def knows(self, session: int) -> bool:
         """The session has been opened, or is about to be."""

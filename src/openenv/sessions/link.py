@@ -46,15 +46,16 @@ class Kind(IntEnum):
     # From the server.
     SETUP = 1  # pickled, before anything else: `sys.path`, a grace, a pickled `Source`
     OPEN = 2  # the session's id: make its environment
-    SERVE = 3  # pickled: command, encode, strict
-    CANCEL = 4
-    CLOSE = 5
+    ENCODE = 3  # pickled: what encodes replies from now on
+    SERVE = 4  # pickled: command, strict
+    CANCEL = 5
+    CLOSE = 6
     # From the worker.
-    READY = 6
-    UNFIT = 7  # an error: it cannot make environments, and ends
-    BYTES = 8  # an answer that is bytes
-    VALUE = 9  # any other answer, pickled
-    ERROR = 10
+    READY = 7
+    UNFIT = 8  # an error: it cannot make environments, and ends
+    BYTES = 9  # an answer that is bytes
+    VALUE = 10  # any other answer, pickled
+    ERROR = 11
 
 
 class Link(asyncio.BufferedProtocol):

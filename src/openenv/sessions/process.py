@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from openenv._children import Child, run_module, wait_for_all
 from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
-from openenv.sessions.host import Close, Open
+from openenv.sessions.host import Close, Encode, Open
 from openenv.sessions.lane import Lane, Lanes, Order
 from openenv.sessions.link import PICKLE_PROTOCOL, Kind, Link, load_error, load_value, pair
 from openenv.sessions.spec import EnvironmentSpec, factory_name
@@ -53,6 +53,7 @@ class ProcessLane(Lane):
         self.worker = worker
         self.key = key
         self.call: Order | None = None
+        self.encode: Encode | None = None  # which the worker knows
 
     def submit(self, call: Order) -> None:
         self.call, call.task = call, self
@@ -134,7 +135,7 @@ class WorkerProcess:
                     outlives_s=2 * self._workers.grace_s,
                 )
             code = wait_for_all(self._child)
-        except OSError as error:
+        except Exception as error:
             self.unfit = error
         with contextlib.suppress(RuntimeError):  # the loop has closed: nobody wants to know
             self._loop.call_soon_threadsafe(self._has_ended, code)
@@ -206,7 +207,11 @@ class WorkerProcess:
             self.link.send(Kind.CLOSE, lane.key)
         else:
             try:
-                data = pickle.dumps((command, call.encode, call.strict), PICKLE_PROTOCOL)
+                if call.encode != lane.encode:
+                    encode = pickle.dumps(call.encode, PICKLE_PROTOCOL)
+                    self.link.send(Kind.ENCODE, lane.key, encode)
+                    lane.encode = call.encode
+                data = pickle.dumps((command, call.strict), PICKLE_PROTOCOL)
             except Exception as error:
                 lane.answer(None, error)
             else:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openenv._children import calm_garbage_collector
+from openenv.sessions.host import Encode
 from openenv.sessions.lane import Lanes
 from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
 from openenv.sessions.session import CalledBack, Session, Work
@@ -48,6 +49,7 @@ class Worker:
         self._lanes = Lanes(spec)
         self._sessions: dict[int, Session] = {}
         self._works: dict[int, Work] = {}
+        self._encodes: dict[int, Encode | None] = {}
         self._over = asyncio.Event()
         self.link = Link(self._received, self._over.set)
 
@@ -65,6 +67,8 @@ class Worker:
     def _received(self, kind: int, key: int, data: bytes) -> None:
         if kind == Kind.SERVE:
             self._serve(key, data)
+        elif kind == Kind.ENCODE:
+            self._encodes[key] = _encode_of(data)
         elif kind == Kind.OPEN:
             self._open(key, data.decode())
         elif kind == Kind.CANCEL and key in self._works:
@@ -91,11 +95,11 @@ class Worker:
 
     def _serve(self, key: int, data: bytes) -> None:
         try:
-            command, encode, strict = pickle.loads(data)
+            command, strict = pickle.loads(data)
         except Exception as error:
             self._answer(key, None, error)
             return
-        done = functools.partial(self._served, key)
+        done, encode = functools.partial(self._served, key), self._encodes.get(key)
         work = self._works[key] = CalledBack(self._sessions[key], command, done, encode, strict)
         work.session.serve(work)
 
@@ -105,6 +109,7 @@ class Worker:
 
     def _closed(self, key: int, session: Session) -> None:
         del self._sessions[key]
+        self._encodes.pop(key, None)
         self._answer(key, None, session.close_error)
 
     def _answer(self, key: int, result: Any, error: BaseException | None) -> None:
@@ -118,6 +123,19 @@ class Worker:
             except Exception as unfit:
                 why = f"a {type(result).__name__} cannot leave the environment's process: {unfit}"
                 self.link.send(Kind.ERROR, key, dump_error(TypeError(why)))
+
+
+def _encode_of(data: bytes) -> Encode | None:
+    try:
+        encode: Encode | None = pickle.loads(data)
+    except Exception as error:
+        why = f"replies cannot be encoded in the environment's process: {error}"
+
+        def refuse(_: Any) -> Any:
+            raise TypeError(why)
+
+        return refuse
+    return encode
 
 
 def main() -> None:
