@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import logging
 import os
 import resource
 import select
@@ -30,10 +31,15 @@ __all__ = [
     "absolute_path",
     "absolute_target",
     "calm_garbage_collector",
+    "keep_freed_memory",
     "fork",
     "run_module",
     "wait_for_all",
 ]
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt, in glibc's malloc.h
+
+logger = logging.getLogger(__name__)
 
 # Variables that the interpreter, or the system's loader, looks at when it starts.
 STARTUP_VARIABLES = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
@@ -107,6 +113,18 @@ def calm_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep what is freed instead of returning it to the system at once: frames of 100 kB
+    come and go thousands of times a second, and fresh pages cost more than all else about them.
+    """
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_TRIM_THRESHOLD, 256 * 2**20)
+        mallopt(M_MMAP_THRESHOLD, 32 * 2**20)
 
 
 def absolute_target(target: str) -> str:
@@ -309,8 +327,9 @@ def fork(
                 return _server.fork(request, streams)
             except (ConnectionError, TimeoutError):  # somebody has killed it
                 _drop()
-            except OSError:
+            except OSError as error:
                 if _server is None or not _server.is_ready:
+                    logger.debug("processes are started, not forked: %s", error)
                     _is_hopeless, _server = True, None
                 return None
     return None

@@ -64,6 +64,11 @@ class Trunks:
         self._waiter: asyncio.Future[None] | None = None
         self._wanted: int = 0
 
+    @property
+    def is_open(self) -> bool:
+        """There are connections."""
+        return any(not trunk.is_closed for trunk in self._trunks)
+
     async def submit(self, requests: dict[int, Request]) -> None:
         busy = [i for i in requests if i in self._asked]
         if busy:

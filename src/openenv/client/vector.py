@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Container, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -141,21 +144,15 @@ class VectorEnv:
         self._hooks = client(base_url="http://vector.invalid")
         self._client = client
         self._timeout_s = message_timeout_s
-        self._base_url = base_url
         self._options = WebSocketOptions(
             connect_timeout_s,
             max_message_bytes=int(max_message_size_mb * 2**20),
             headers=dict(headers or {}),
             subprotocols=OFFERED[: protocol_version()],
         )
-        self._open_transport: Callable[[], Transport] = self._websocket
-        self._launch: Launch | None = None
-        if provider is not None:
-            from openenv.client.launch import Launch
-
-            self._launch = Launch(provider, base_url)
-        count = connections or -(-num_envs // SESSIONS_A_CONNECTION)
-        self._trunks = Trunks(self._connect, min(count, num_envs))
+        self._entrance = _Entrance(base_url, provider, self._options)
+        self._connections = min(connections or -(-num_envs // SESSIONS_A_CONNECTION), num_envs)
+        self._begin_unconnected()
         self._needs_reset = [False] * num_envs
         self._observations: list[Any] = [None] * num_envs
         # The values are stacked as they come: models would only be made to be taken apart again.
@@ -169,14 +166,16 @@ class VectorEnv:
         from openenv.client.launch import local_transport
 
         envs = cls("local://", num_envs, **options)
-        envs._open_transport = local_transport(
+        envs._entrance.open_transport = local_transport(
             environment, *codec.models(envs._client), envs._options.subprotocols
         )
         return envs
 
-    def _websocket(self) -> Transport:
-        assert self._base_url is not None
-        return WebSocketTransport(websocket_url(self._base_url), self._options)
+    def _begin_unconnected(self) -> None:
+        self._process = os.getpid()
+        self._trunks = trunks = Trunks(self._entrance.connect, self._connections)
+        self._abandonment = weakref.finalize(self, _abandon, trunks, self._entrance, self._process)
+        self._abandonment.atexit = False
 
     # ------------------------------------------------------------------ the interface of Gymnasium
 
@@ -210,7 +209,7 @@ class VectorEnv:
             for i in which
         }
         outcomes = self._run(self._exchange(requests))
-        self._raise_failures(outcomes)
+        self._check(outcomes)
         columns = self._columns(which, outcomes)
         infos: list[dict[str, Any] | None] = [None] * self.num_envs
         for place, i in enumerate(which):
@@ -259,7 +258,8 @@ class VectorEnv:
         return self._transitions(range(self.num_envs), requests, outcomes)
 
     def _step_request(self, index: int, payload: Any) -> Request:
-        if self._needs_reset[index] and self.autoreset_mode is AutoresetMode.NEXT_STEP:
+        # With SAME_STEP only where the reset that belonged to the step has failed.
+        if self._needs_reset[index] and self.autoreset_mode is not AutoresetMode.DISABLED:
             return Request("reset")
         return Request("step", payload)
 
@@ -320,7 +320,7 @@ class VectorEnv:
         requests: Mapping[int, Request],
         outcomes: dict[int, Reply | OpenEnvError],
     ) -> Batch:
-        self._raise_failures(outcomes)
+        self._check(outcomes)
         columns = self._columns(which, outcomes)
         done, truncated = (
             np.array(columns.done, dtype=bool),
@@ -332,9 +332,13 @@ class VectorEnv:
         for i, is_over in zip(which, columns.done, strict=True):
             self._needs_reset[i] = is_over
         if self.autoreset_mode is AutoresetMode.SAME_STEP and any(columns.done):
-            self._reset_now(which, columns)
+            errors = self._reset_now(which, columns)
+        else:
+            errors = {}
         for i, observation in zip(which, columns.observations, strict=True):
             self._observations[i] = observation
+        if errors:
+            raise EnvironmentsFailed(errors, columns.results(which, errors))
         return Batch(
             self._batch(columns.observations),
             rewards,
@@ -343,15 +347,15 @@ class VectorEnv:
             gather_infos(columns.infos, len(which)),
         )
 
-    def _reset_now(self, which: Sequence[int], columns: _Columns) -> None:
-        places = [place for place, is_over in enumerate(columns.done) if is_over]
-        over = [which[place] for place in places]
-        outcomes = self._run(self._exchange({i: Request("reset") for i in over}))
-        self._raise_failures(outcomes)
+    def _reset_now(self, which: Sequence[int], columns: _Columns) -> dict[int, OpenEnvError]:
+        """Reset what is over; gives what could not be."""
+        places = {which[place]: place for place, is_over in enumerate(columns.done) if is_over}
+        outcomes = self._run(self._exchange({i: Request("reset") for i in places}))
+        errors = _errors(outcomes)
+        over = [i for i in places if i not in errors]
         fresh = self._columns(over, outcomes)
-        for i, place, observation, info in zip(
-            over, places, fresh.observations, fresh.infos, strict=True
-        ):
+        for i, observation, info in zip(over, fresh.observations, fresh.infos, strict=True):
+            place = places[i]
             final = {
                 "final_obs": columns.observations[place],
                 "final_info": columns.infos[place] or {},
@@ -359,6 +363,7 @@ class VectorEnv:
             columns.observations[place] = observation
             columns.infos[place] = {**(info or {}), **final}
             self._needs_reset[i] = False
+        return errors
 
     def _columns(self, which: Sequence[int], outcomes: dict[int, Any]) -> _Columns:
         """What some environments came to, by kind."""
@@ -397,16 +402,19 @@ class VectorEnv:
             observations = [o if o is None else _fields(o) for o in observations]
         return stack_observations(observations)
 
-    def _raise_failures(self, outcomes: dict[int, Reply | OpenEnvError]) -> None:
-        errors = {i: o for i, o in outcomes.items() if isinstance(o, OpenEnvError)}
+    def _check(self, outcomes: dict[int, Reply | OpenEnvError]) -> None:
+        """Raise what has failed, and note what the others came to."""
+        errors = _errors(outcomes)
         if not errors:
             return
+        which = [i for i in outcomes if i not in errors]
+        columns = self._columns(which, outcomes)
+        for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
+            self._needs_reset[i], self._observations[i] = is_over, seen
         late = [i for i, error in errors.items() if isinstance(error, ResponseTimeout)]
         if late:
             raise ResponseTimeout(f"environments {listed(late)}: {errors[late[0]]}")
-        fine: dict[int, Any] = {i: o for i, o in outcomes.items() if i not in errors}
-        results = {i: self._result(outcome.payload) for i, outcome in fine.items()}
-        raise EnvironmentsFailed(errors, results)
+        raise EnvironmentsFailed(errors, columns.results(which))
 
     # ------------------------------------------------------------------ life
 
@@ -416,24 +424,18 @@ class VectorEnv:
             raise SessionLost("this VectorEnv is closed")
         return background.run(coroutine)
 
-    async def _connect(self) -> Transport:
-        if self._launch is not None:
-            await self._launch.start()
-            self._base_url = self._launch.base_url
-        transport = self._open_transport()
-        await transport.connect()
-        return transport
-
     def close(self) -> None:
         """Close every session, and what a provider started. Safe to repeat."""
         if self.closed:
             return
         try:
-            self._run(self._trunks.close())
+            if self._process == os.getpid():  # otherwise all that there is belongs to the parent
+                self._run(self._trunks.close())
         finally:
             self.closed = True
-            if self._launch is not None:
-                background.run(self._launch.stop())
+            self._abandonment.detach()
+            if self._entrance.launch is not None:
+                background.run(self._entrance.launch.stop())
 
     def __enter__(self) -> Self:
         return self
@@ -453,6 +455,63 @@ class _Columns(NamedTuple):
     done: list[bool]
     truncated: list[bool]
     infos: list[dict[str, Any] | None]
+
+    def results(
+        self, which: Sequence[int], but_not: Container[int] = ()
+    ) -> dict[int, StepResult[Any]]:
+        """The same, by the environments' numbers."""
+        return {
+            i: StepResult(observation, reward, done, info, truncated, info)
+            for i, observation, reward, done, truncated, info in zip(which, *self, strict=True)
+            if i not in but_not
+        }
+
+
+class _Entrance:
+    """Where connections come from, and who starts the server."""
+
+    def __init__(
+        self, base_url: str | None, provider: Provider | None, options: WebSocketOptions
+    ) -> None:
+        self._base_url = base_url
+        self._options = options
+        self.open_transport: Callable[[], Transport] = self._websocket
+        self.launch: Launch | None = None
+        if provider is not None:
+            from openenv.client.launch import Launch
+
+            self.launch = Launch(provider, base_url)
+
+    def _websocket(self) -> Transport:
+        assert self._base_url is not None
+        return WebSocketTransport(websocket_url(self._base_url), self._options)
+
+    async def connect(self) -> Transport:
+        if self.launch is not None:
+            await self.launch.start()
+            self._base_url = self.launch.base_url
+        transport = self.open_transport()
+        await transport.connect()
+        return transport
+
+
+def _abandon(trunks: Trunks, entrance: _Entrance, process: int) -> None:
+    """Close what nobody holds any more, from whichever thread."""
+    if process != os.getpid() or not trunks.is_open:
+        return
+
+    async def close() -> None:
+        await trunks.close()
+        if entrance.launch is not None:
+            await entrance.launch.stop()
+
+    background.submit(close())
+    message = "a VectorEnv was never closed; use `with`, or call close()"
+    warnings.warn(message, ResourceWarning, stacklevel=2)
+
+
+def _errors(outcomes: Mapping[int, Any]) -> dict[int, OpenEnvError]:
+    return {i: o for i, o in outcomes.items() if isinstance(o, OpenEnvError)}
 
 
 def _fields(observation: BaseModel) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import uvicorn
 import uvicorn.config
 
-from openenv._children import calm_garbage_collector
+from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv.environment import Environment
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
@@ -83,6 +83,7 @@ def serve(
         return
     _raise_open_files()
     calm_garbage_collector()
+    keep_freed_memory()
     server = _Server(uvicorn.Config(app, **options))
     server.run(sockets=None if bound is None else [bound])
     if not server.started:
@@ -111,7 +112,8 @@ def warm_up() -> None:
     """Do what every server does alike, and what stays in memory: see `openenv._forkserver`."""
     from openenv.server.app import create_app
 
-    config = uvicorn.Config(create_app(_Nothing), **_options() | {"log_config": None})
+    options: dict[str, Any] = {**_options(), "log_config": None}
+    config = uvicorn.Config(create_app(_Nothing), **options)
     config.load()
     config.get_loop_factory()
 

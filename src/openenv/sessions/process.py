@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 # What a worker has to end in once its sessions are closed, before it is killed.
 END_GRACE_S = 2.0
+# What environments have to close in, should the server be killed.
 GRACE_S = 10.0
 # How long what a dead worker has still sent may be on its way, and how long one lives on that has
 # closed its end.
@@ -219,11 +220,13 @@ class WorkerProcess:
 
     def _refuse(self, lane: ProcessLane) -> None:
         """Answer for the worker, which cannot any more."""
-        command = lane.call.command if lane.call is not None else None
-        if type(command) is Close:
+        if lane.call is None:
+            return
+        command = type(lane.call.command)
+        if command is Close:
             lane.answer(None, None)  # there is nothing left to close
         else:
-            lane.answer(None, self.factory_error() if type(command) is Open else self.death)
+            lane.answer(None, self.factory_error() if command is Open else self.death)
 
     def factory_error(self) -> EnvironmentFactoryError:
         """Say why no environment was made."""

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from openenv._children import calm_garbage_collector
+from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv.sessions.host import Encode
 from openenv.sessions.lane import Lanes
 from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
@@ -158,6 +158,7 @@ def main() -> None:
             end.sendall(HEAD.pack(len(data), 0, Kind.UNFIT) + data)
         raise
     calm_garbage_collector()
+    keep_freed_memory()
     _run(spec, grace_s, end)
 
 
