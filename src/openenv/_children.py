@@ -54,9 +54,11 @@ class Child(Protocol):
     @property
     def pid(self) -> int:
         """The process id."""
+        ...
 
     def poll(self) -> int | None:
         """How it ended; None while it runs."""
+        ...
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end.
@@ -64,6 +66,7 @@ class Child(Protocol):
         Raises:
             subprocess.TimeoutExpired: It took longer.
         """
+        ...
 
     def terminate(self) -> None:
         """Ask it to end. Nothing happens if it has ended."""

@@ -67,7 +67,8 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 
     One instance serves one session. Its methods are never called concurrently. Those of a
     synchronous environment are all called on one and the same thread, from the constructor to
-    `close`; coroutines are awaited on the server's event loop.
+    `close`, unless the class declares that this does not matter; coroutines are awaited on the
+    server's event loop.
 
     The methods may be plain functions or ``async def``; `reset_async` and `step_async` may be
     overridden instead. Arguments that a signature leaves out are simply not passed, so
@@ -78,10 +79,18 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         SUPPORTS_CONCURRENT_SESSIONS: Several instances may live in one process at once. False
             by default, which serves one session at a time.
         REQUIRES_SINGLE_THREAD_EXECUTOR: All instances in the process must share one thread.
+        SUPPORTS_ANY_THREAD: The methods may be called from different threads, one at a time. True
+            of whatever keeps nothing that belongs to a thread (a database connection, a browser, a
+            graphics context). Many sessions then share few threads, and a slow step holds up
+            nobody. False by default.
+        NEVER_BLOCKS: The methods compute for microseconds and never wait, so that they may be
+            called on the event loop itself. False by default.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
     REQUIRES_SINGLE_THREAD_EXECUTOR: ClassVar[bool] = False
+    SUPPORTS_ANY_THREAD: ClassVar[bool] = False
+    NEVER_BLOCKS: ClassVar[bool] = False
 
     transform: Any = None
     rubric: Any = None

@@ -91,6 +91,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
+    SUPPORTS_ANY_THREAD: ClassVar[bool] = True
 
     def __init__(
         self,
