@@ -207,7 +207,7 @@ class Board(Observation):
     moved: list[float] = []  # noqa: RUF012
     flag: bool = False
     maybe: float | None = None
-    pixels: NDArray["float32", (2,)] | None = None  # noqa: F821
+    pixels: NDArray[float32, (2,)] | None = None  # noqa: F821
 
 
 class Game(Environment[Move, Board, State]):

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support import probe
 from support.environments import Counter, CounterEnv, Do, Log, Seen
-from support.processes import wait_until
+from support.processes import is_alive, wait_until
 from support.relay import Relay
 from support.servers import serving
 
@@ -22,6 +26,7 @@ from openenv import (
     CapacityError,
     ConnectError,
     ExecutionFailed,
+    ProcessProvider,
     ResponseTimeout,
     SessionLost,
     ValidationFailed,
@@ -363,6 +368,36 @@ def test_it_may_be_used_from_any_thread(version: int, url: str) -> None:
             thread.start()
             thread.join(WAIT_S)
             assert rewards[-1] == [float(number)] * 8
+
+
+def test_a_forked_child_has_episodes_of_its_own(version: int, url: str) -> None:
+    with vector(url) as envs:
+        envs.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+            child = os.fork()
+        if not child:
+            signal.alarm(10)
+            status = 1
+            with contextlib.suppress(BaseException):
+                with pytest.raises(EnvironmentsFailed, match="reset"):
+                    envs.step(GO)
+                envs.reset()
+                assert envs.step(GO)[1].tolist() == [1, 1, 1]
+                envs.close()
+                status = 0
+            os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert envs.step(GO)[1].tolist() == [1, 1, 1], "the parent's go on"
+
+
+def test_a_provider_starts_the_server_and_stops_it_again() -> None:
+    provider = ProcessProvider(f"{Path(probe.__file__)}:ProbeEnvironment")
+    with VectorEnv(num_envs=2, provider=provider, client=probe.ProbeEnv) as envs:
+        envs.reset()
+        pids = envs.step([{"what": "where"}] * 2)[0]["value"]
+        assert pids[0]["pid"] == pids[1]["pid"] != os.getpid()
+    assert not is_alive(pids[0]["pid"])
 
 
 # ------------------------------------------------------------------ send and recv

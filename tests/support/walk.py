@@ -51,7 +51,7 @@ class Go(Action):
 
 
 class Walked(Observation):
-    frame: NDArray["uint8", (2, 3)]  # noqa: F821
+    frame: NDArray[uint8, (2, 3)]  # noqa: F821
     position: float
 
 

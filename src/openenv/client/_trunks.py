@@ -151,16 +151,23 @@ class Trunks:
     async def _wait(self, count: int, timeout_s: float | None) -> None:
         if len(self._answered) >= count:
             return
-        self._wanted, self._waiter = count, asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._wanted, self._waiter = count, loop.create_future()
+        alarm = None if timeout_s is None else loop.call_later(timeout_s, self._expire, timeout_s)
         try:
-            await asyncio.wait_for(self._waiter, timeout_s)
-        except asyncio.TimeoutError:
-            words = f"no answer within {timeout_s:g} s"
-            for index in [i for i in self._asked if i not in self._answered]:
-                self._lost[index] = f"{words}, so the state of the episode is unknown"
-                self.answer(index, ResponseTimeout(words))
+            # Not in `wait_for`, which takes several ticks to be cancelled: the next call may come
+            # before it has ended.
+            await self._waiter
         finally:
             self._waiter = None
+            if alarm is not None:
+                alarm.cancel()
+
+    def _expire(self, timeout_s: float) -> None:
+        words = f"no answer within {timeout_s:g} s"
+        for index in [i for i in self._asked if i not in self._answered]:
+            self._lost[index] = f"{words}, so the state of the episode is unknown"
+            self.answer(index, ResponseTimeout(words))
 
     async def answers(self, indices: Sequence[int], timeout_s: float | None) -> dict[int, Outcome]:
         """Wait for the answers to all that was asked; give those of `indices`."""
@@ -174,7 +181,9 @@ class Trunks:
     def _give_up(self, indices: Sequence[int]) -> None:
         """Nobody will see these answers; the late ones are dropped."""
         for index in indices:
-            self._lost.setdefault(index, "its caller stopped waiting: the episode's state is unknown")
+            self._lost.setdefault(
+                index, "its caller stopped waiting: the episode's state is unknown"
+            )
             self.answer(index, SessionLost(self._lost[index]))
         self._taken(indices)
 
@@ -219,6 +228,7 @@ class _Trunk:
         if transport.subprotocol is not None:
             self._multiplexer = Multiplexer(codec_named(transport.subprotocol))
         self.is_closed = False
+        self._refusal: OpenEnvError | None = None  # version 0: it came before anything was asked
         self._listening = asyncio.ensure_future(self._listen())
 
     @property
@@ -239,6 +249,11 @@ class _Trunk:
 
     def send(self, group: dict[int, Request], frames: list[bytes]) -> None:
         """Send requests that were written."""
+        if self.is_closed:  # while others were still being opened
+            for index in group:
+                error = self._refusal or SessionLost(f"{CONNECTION_LOST}; {RESET_HINT}")
+                self._trunks.answer(index, error)
+            return
         try:
             if self._multiplexer is None:
                 self._last_asked = {i: self._single.note(request) for i, request in group.items()}
@@ -283,7 +298,7 @@ class _Trunk:
             if reply.is_fatal:
                 self._trunks._lost[index] = f"the server ended the session ({error.message})"
                 if self._multiplexer is None:
-                    self.is_closed = True
+                    self.is_closed, self._refusal = True, error
                     self._transport.abort()
             self._trunks.answer(index, error)
         elif isinstance(reply, ObservationReply):

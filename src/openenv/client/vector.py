@@ -173,9 +173,15 @@ class VectorEnv:
 
     def _begin_unconnected(self) -> None:
         self._process = os.getpid()
-        self._trunks = trunks = Trunks(self._entrance.connect, self._connections)
+        self._own_trunks = trunks = Trunks(self._entrance.connect, self._connections)
         self._abandonment = weakref.finalize(self, _abandon, trunks, self._entrance, self._process)
         self._abandonment.atexit = False
+
+    @property
+    def _trunks(self) -> Trunks:
+        if self._process != os.getpid():  # in a forked child, the connections are the parent's
+            self._begin_unconnected()
+        return self._own_trunks
 
     # ------------------------------------------------------------------ the interface of Gymnasium
 
@@ -429,8 +435,7 @@ class VectorEnv:
         if self.closed:
             return
         try:
-            if self._process == os.getpid():  # otherwise all that there is belongs to the parent
-                self._run(self._trunks.close())
+            self._run(self._trunks.close())
         finally:
             self.closed = True
             self._abandonment.detach()

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import copy
+import logging
 import os
 import socket
 import sys
@@ -38,9 +39,12 @@ MAX_MESSAGE_BYTES = 100 * 2**20
 PING_INTERVAL_S = 20
 PING_TIMEOUT_S = 600
 SHUTDOWN_GRACE_S = 10
+OWN_FILES = 64  # descriptors of a server that are no connections, roughly
 LISTEN_BACKLOG = 4096
 TICK_S = 0.1
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+logger = logging.getLogger(__name__)
+
 TARGET_VARIABLE = "OPENENV_TARGET"
 
 _LIMITS = {
@@ -81,7 +85,7 @@ def serve(
         options |= {"reload": True, "reload_dirs": list(reload_dirs), "factory": True}
         uvicorn.run("openenv.server.run:target_app", **options)
         return
-    _raise_open_files()
+    _raise_open_files(app)
     calm_garbage_collector()
     keep_freed_memory()
     server = _Server(uvicorn.Config(app, **options))
@@ -118,14 +122,28 @@ def warm_up() -> None:
     config.get_loop_factory()
 
 
-def _raise_open_files() -> None:
-    """Allow as many connections as the system does: each takes a descriptor."""
+def _raise_open_files(app: Any) -> None:
+    """Allow as many connections as the system does, since each takes a descriptor; and say so where
+    that is fewer than the sessions that `app` would hold.
+    """
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):  # some systems lie about the hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    managers = getattr(getattr(app, "state", None), "openenv_managers", ())
+    wanted = sum(manager.max_sessions for manager in managers)
+    if allowed != resource.RLIM_INFINITY and wanted + OWN_FILES > allowed:
+        logger.warning(
+            "%d sessions are allowed, but this system lets a process open %d files, so about %d "
+            "connections. Raise the hard limit (`ulimit -Hn`, LimitNOFILE=, --ulimit nofile=), or "
+            "let sessions share connections: VectorEnv does",
+            wanted,
+            allowed,
+            max(0, allowed - OWN_FILES),
+        )
 
 
 class _Server(uvicorn.Server):
