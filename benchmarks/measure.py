@@ -133,7 +133,7 @@ class Bench:
             server.port,
             server.contender.frames,
             *("--sessions", sessions, "--warmup", self.plan.warm_up_s),
-            *("--duration", self.plan.window_s, "--spin", *server.cpu_options(), *options),
+            *("--duration", self.plan.window_s, *server.cpu_options(), *options),
         )
 
     def play(self, client: Client, *arguments: object) -> Row:
@@ -155,19 +155,20 @@ def settle(servers: dict[str, Server]) -> None:
         server.settle()
 
 
-def _stepping(bench: Bench, points: Sequence[int], rounds: int) -> Iterator[Row]:
+def _stepping(bench: Bench, points: Sequence[int], rounds: int, *options: object) -> Iterator[Row]:
     contenders = bench.chosen(ECHOES)
     with bench.serve_all(contenders) as servers:
         for contender, row in bench.turns(contenders, rounds, points):
             settle(servers)
-            yield row | bench.step(servers[contender.name], row["sessions"])
+            yield row | bench.step(servers[contender.name], row["sessions"], *options)
 
 
 def steps(bench: Bench) -> Iterator[Row]:
-    yield from _stepping(bench, bench.plan.sessions, bench.plan.rounds)
+    yield from _stepping(bench, bench.plan.sessions, bench.plan.rounds, "--spin")
 
 
 def round_trip(bench: Bench) -> Iterator[Row]:
+    # Without --spin: clients sleep while they wait, and being woken is part of the way.
     yield from _stepping(bench, (1,), bench.plan.rounds * 3)
 
 
@@ -224,7 +225,7 @@ def frames(bench: Bench) -> Iterator[Row]:
     with bench.serve_all(contenders) as servers:
         for contender, row in bench.turns(contenders, bench.plan.rounds, (SCREEN_SESSIONS,)):
             settle(servers)
-            yield row | bench.step(servers[contender.name], row["sessions"])
+            yield row | bench.step(servers[contender.name], row["sessions"], "--spin")
 
 
 def start(bench: Bench) -> Iterator[Row]:

@@ -29,7 +29,8 @@ __all__ = ["JSON_ONLY", "Array", "Blob", "NDArray", "pack_array", "unpack_array"
 Shape = Sequence[int | None]
 
 # dtypes whose bytes mean something in another process: not objects, which are pointers.
-PLAIN_KINDS = "?bBiufcSUmMV"
+PLAIN_KINDS = "biufcSUmMV"
+LISTED_KINDS = "biufU"  # what JSON has a form for; others are written as base64 always
 
 
 class Array:
@@ -71,7 +72,7 @@ class Array:
         import numpy as np
 
         dtype = None if self.dtype is None else np.dtype(self.dtype)
-        if dtype is not None and dtype.kind not in PLAIN_KINDS:
+        if dtype is not None and not _is_plain(dtype):
             raise TypeError(f"an array of dtype {dtype} cannot be sent to another process")
         return core_schema.no_info_plain_validator_function(
             lambda value: self._checked(_as_array(value, dtype)),
@@ -90,7 +91,7 @@ class Array:
             described["dtype"] = np.dtype(self.dtype).name
         if self.shape is not None:
             described["shape"] = list(self.shape)
-        if self.text == "base64":
+        if self.text == "base64" or not _is_listed(self.dtype):
             properties = {
                 "dtype": {"type": "string"},
                 "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
@@ -198,7 +199,10 @@ def _as_array(value: Any, dtype: np.dtype | None) -> np.ndarray:
     except (ValueError, TypeError) as error:
         raise _no_array(str(error)) from None
     if dtype is not None and array.dtype != dtype:
-        array = _cast(array, dtype)
+        if array.dtype.kind == "V" == dtype.kind and array.dtype.itemsize == dtype.itemsize:
+            array = array.view(dtype)  # the names of its fields do not travel
+        else:
+            array = _cast(array, dtype)
     return _plain(array)
 
 
@@ -224,9 +228,19 @@ def _cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind not in PLAIN_KINDS:
+    if not _is_plain(array.dtype):
         raise _no_array(f"dtype {array.dtype} is no plain data")
     return array
+
+
+def _is_plain(dtype: np.dtype) -> bool:
+    return dtype.kind in PLAIN_KINDS and not dtype.hasobject
+
+
+def _is_listed(dtype: Any) -> bool:
+    import numpy as np
+
+    return dtype is None or np.dtype(dtype).kind in LISTED_KINDS
 
 
 def _no_array(why: str) -> PydanticCustomError:
@@ -242,10 +256,11 @@ def _from_object(value: Mapping[str, Any]) -> np.ndarray:
 
 
 def _as_lists(array: Any) -> Any:
-    return array.tolist()
+    return array.tolist() if _is_listed(array.dtype) else _as_base64(array)
 
 
 def _as_base64(array: Any) -> dict[str, Any]:
+    _check_plain(array)
     data = base64.b64encode(_contiguous(array)).decode()
     return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
 
@@ -257,7 +272,8 @@ JSON_ONLY: tuple[Any, ...] = (_as_lists, _as_base64, _as_text)
 def _contiguous(array: Any) -> Any:
     import numpy as np
 
-    return np.ascontiguousarray(array).data if array.size else b""
+    # As bytes, since not every dtype (datetime64) has a buffer of its own.
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.nbytes else b""
 
 
 def _view(data: Any, dtype: Any, shape: Any) -> np.ndarray:
@@ -267,17 +283,22 @@ def _view(data: Any, dtype: Any, shape: Any) -> np.ndarray:
     try:
         kind = np.dtype(dtype)
         axes = tuple(int(n) for n in shape)
-        if kind.hasobject or min(axes, default=0) < 0:
+        if not _is_plain(kind) or min(axes, default=0) < 0:
             raise ValueError(f"dtype {dtype!r}, shape {shape!r}")
         wanted = math.prod(axes) * kind.itemsize
         if wanted != len(data):
             raise ValueError(f"shape {axes} of {kind} takes {wanted} bytes, not {len(data)}")
         return np.frombuffer(data, kind).reshape(axes) if wanted else np.empty(axes, kind)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, SyntaxError) as error:  # NumPy parses dtypes
         raise _no_array(str(error)) from None
 
 
 # ------------------------------------------------------------------ arrays as bytes
+
+
+def _check_plain(array: np.ndarray) -> None:
+    if not _is_plain(array.dtype):
+        raise ValueError(f"an array of dtype {array.dtype} cannot be sent to another process")
 
 
 def pack_array(array: np.ndarray) -> bytes:
@@ -286,8 +307,7 @@ def pack_array(array: np.ndarray) -> bytes:
     Raises:
         ValueError: Its dtype is no plain data.
     """
-    if array.dtype.kind not in PLAIN_KINDS or array.dtype.hasobject or array.ndim > 255:
-        raise ValueError(f"an array of dtype {array.dtype} cannot be sent to another process")
+    _check_plain(array)
     dtype = array.dtype.str.encode()
     head = struct.pack(
         f"<BB{len(dtype)}s{array.ndim}Q", array.ndim, len(dtype), dtype, *array.shape

@@ -182,7 +182,7 @@ class Trunks:
         """Nobody will see these answers; the late ones are dropped."""
         for index in indices:
             self._lost.setdefault(
-                index, "its caller stopped waiting: the episode's state is unknown"
+                index, "the caller stopped waiting: the episode's state is unknown"
             )
             self.answer(index, SessionLost(self._lost[index]))
         self._taken(indices)

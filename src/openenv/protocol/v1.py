@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.msgpack import Ext
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from openenv._generics import once_per_class
 from openenv.arrays import JSON_ONLY, pack_array, unpack_array
@@ -56,6 +57,9 @@ __all__ = [
 
 ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
 
+UNENCODABLE = (TypeError, ValueError, RecursionError, PydanticSerializationError)
+UNDECODABLE = (ValueError, TypeError, RecursionError, ImportError, msgspec.MsgspecError)
+
 REQUEST_TYPES = frozenset({"open", "reset", "step", "state", "close", "mcp"})
 
 
@@ -73,15 +77,15 @@ class _Answer(msgspec.Struct):
 
 def _simple(value: Any) -> Any:
     """Turn what MessagePack has no form for into something that it has."""
-    if type(value).__module__ == "numpy":
+    if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
         return Ext(ARRAY, pack_array(value)) if value.ndim else value.item()
     if isinstance(value, BaseModel):
-        return value.model_dump()
+        return value.model_dump(mode="json" if _is_written_for_json(type(value)) else "python")
     return to_jsonable_python(value)
 
 
 def _simple_for_json(value: Any) -> Any:
-    if type(value).__module__ == "numpy":
+    if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
         return JSON_ONLY[1](value) if value.ndim else value.item()
     return _simple(value)
 
@@ -99,14 +103,21 @@ def _with_big_integers(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return Ext(BIG_INTEGER, str(value).encode())
     if isinstance(value, dict):
-        return {key: _with_big_integers(item) for key, item in value.items()}
+        # As a key, an extension cannot be told from any other when it is read.
+        return {_big_key(key): _with_big_integers(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_with_big_integers(item) for item in value]
     if isinstance(value, BaseModel):
         return _with_big_integers(value.model_dump())
     if isinstance(value, msgspec.Struct):
         return _with_big_integers(msgspec.structs.asdict(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _with_big_integers(to_jsonable_python(value))
     return value
+
+
+def _big_key(key: Any) -> Any:
+    return str(key) if isinstance(key, int) and not -(2**63) <= key < 2**64 else key
 
 
 def _observation_value(observation: Any) -> Any:
@@ -186,7 +197,7 @@ class Codec:
             found = self._requests.decode(frame)
         except msgspec.ValidationError as error:
             raise _invalid(str(error)) from None
-        except (ValueError, TypeError, RecursionError, msgspec.DecodeError) as error:
+        except UNDECODABLE as error:
             raise InvalidJSONError(f"Invalid frame: {error}") from None
         requests: list[Request] = found if type(found) is list else [found]
         for request in requests:
@@ -252,7 +263,7 @@ class Codec:
             found = self._answers.decode(frame)
         except ImportError as error:
             raise ProtocolError(f"the server sent an array; install numpy ({error})") from error
-        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+        except UNDECODABLE as error:
             raise ProtocolError(f"The server sent a frame that cannot be read: {error}") from error
         return found if type(found) is list else [found]
 
@@ -283,8 +294,14 @@ class MsgpackCodec(Codec):
         try:
             return self._encoder.encode(value)
         except OverflowError:
-            return self._encode(_with_big_integers(value))
-        except (TypeError, ValueError, PydanticSerializationError) as error:
+            return self._encode_big(value)
+        except UNENCODABLE as error:
+            raise EncodingError(f"a value cannot be sent: {error}") from error
+
+    def _encode_big(self, value: Any) -> bytes:
+        try:
+            return self._encoder.encode(_with_big_integers(value))
+        except (OverflowError, *UNENCODABLE) as error:
             raise EncodingError(f"a value cannot be sent: {error}") from error
 
     def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
@@ -312,9 +329,7 @@ class JSONCodec1(Codec):
     def _encode(self, value: Any) -> bytes:
         try:
             return self._encoder.encode(value)
-        except OverflowError:
-            return to_json(value, inf_nan_mode="null")
-        except (TypeError, ValueError, PydanticSerializationError) as error:
+        except UNENCODABLE as error:
             raise EncodingError(f"a value cannot be sent: {error}") from error
 
     def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:

@@ -133,6 +133,8 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
         use_aiofastnet=False,
         read_buffer_init_size=READ_BUFFER_BYTES,
     )
+    if link is None:  # which is how picows says that the peer left during the handshake
+        raise ConnectionResetError("the server closed the connection during the handshake")
     return link
 
 
