@@ -199,6 +199,7 @@ CLIENTS = (
     Client("ours await", OURS, "one_session.py", "async"),
     Client("public sync()", PUBLIC, "one_session.py", "sync"),
     Client("ours sync()", OURS, "one_session.py", "sync"),
+    Client("bare picows", BARE, "bare_client.py", "async"),
 )
 
 # Many sessions of one process; each drives the server of its own side, by its name in ECHOES.
