@@ -17,7 +17,7 @@ RESET = b'{"type":"reset","data":{}}'
 STEP = b'{"type":"step","data":{"message":"hello, world"}}'
 
 
-class Listener(WSListener):  # type: ignore[misc] # picows is compiled
+class Listener(WSListener):
     """Keeps the last answer."""
 
     answer: asyncio.Future[Any]

@@ -175,6 +175,7 @@ class Codec:
     is_binary: bool
     _requests: Any
     _answers: Any
+    _anything: Any
 
     def _encode(self, value: Any) -> bytes:
         raise NotImplementedError
@@ -205,6 +206,18 @@ class Codec:
                 raise UnknownMessageTypeError(f"Unknown message type: {request.type}")
         return requests
 
+    def addresses(self, frame: str | bytes) -> list[tuple[int | None, int | None]]:
+        """The sessions and numbers in a frame that `decode_requests` refused, as far as they can be
+        read, so that the refusal reaches whoever waits.
+        """
+        try:
+            found = self._anything.decode(frame)
+        except UNDECODABLE:
+            return [(None, None)]
+        messages = [m for m in (found if type(found) is list else [found]) if type(m) is dict]
+        known = [(m.get("session", 0), m.get("id", 0)) for m in messages]
+        return [a for a in known if all(type(n) is int for n in a)] or [(None, None)]
+
     def encode_data(self, reply: Transition | StateReply | MCPReply | Any) -> bytes:
         """Write the ``data`` of an answer.
 
@@ -214,7 +227,7 @@ class Codec:
         if type(reply) is Transition:
             try:
                 return self._encode(_transition_value(reply))
-            except EncodingError as error:
+            except (EncodingError, *UNENCODABLE) as error:
                 raise EncodingError(self._culprit(reply.observation, error)) from error
         if type(reply) is StateReply:
             return self._encode(reply.state)
@@ -289,6 +302,7 @@ class MsgpackCodec(Codec):
     _encoder = msgspec.msgpack.Encoder(enc_hook=_simple)
     _requests = msgspec.msgpack.Decoder(list[Request] | Request, ext_hook=_extension)
     _answers = msgspec.msgpack.Decoder(list[_Answer] | _Answer, ext_hook=_extension)
+    _anything = msgspec.msgpack.Decoder(ext_hook=_extension)
 
     def _encode(self, value: Any) -> bytes:
         try:
@@ -325,6 +339,7 @@ class JSONCodec1(Codec):
     _encoder = msgspec.json.Encoder(enc_hook=_simple_for_json)
     _requests = msgspec.json.Decoder(list[Request] | Request)
     _answers = msgspec.json.Decoder(list[_Answer] | _Answer)
+    _anything = msgspec.json.Decoder()
 
     def _encode(self, value: Any) -> bytes:
         try:
@@ -425,6 +440,8 @@ def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | Notice]:
     except KeyError:
         raise ProtocolError(f"The server sent a message of no known type: {answer.type}") from None
     data = answer.data
+    if answer.type == "error" and answer.session is None:  # it could not tell whose it was
+        raise ProtocolError(f"The server could not read a frame: {data}")
     if type(data) is not dict:
         if answer.type not in _WITHOUT_DATA:
             raise ProtocolError(f"The server sent {answer.type} without data")

@@ -102,7 +102,8 @@ class MultiplexedConversation:
         try:
             requests = self._codec.decode_requests(frame)
         except OpenEnvError as error:
-            self._send(self._codec.error(None, None, error))
+            for session, number in self._codec.addresses(frame):
+                self._send(self._codec.error(session, number, error))
             return
         for request in requests:
             self._take(request)
