@@ -277,6 +277,7 @@ class SocketProtocol(asyncio.Protocol):
         self._loop: asyncio.AbstractEventLoop = _loop or asyncio.get_running_loop()
         self._transport: Any = None
         self._head = b""
+        self._is_lost = False
         self._ordinary: asyncio.Future[tuple[Any, Any]] | None = None
         self._is_finished: asyncio.Future[None] | None = None
 
@@ -287,6 +288,7 @@ class SocketProtocol(asyncio.Protocol):
         self._server_state.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
         self._server_state.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
@@ -372,6 +374,8 @@ class SocketProtocol(asyncio.Protocol):
             self._transport.set_protocol(ordinary)
             ordinary.connection_made(self._transport)
             ordinary.data_received(self._head)
+            if self._is_lost:  # nobody else would tell it
+                self._loop.call_soon(ordinary.connection_lost, None)
         return await asyncio.shield(self._ordinary)
 
     async def _bridge(self, scope: Any, receive: Any, send: Any) -> None:
