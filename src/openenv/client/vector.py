@@ -286,7 +286,7 @@ class VectorEnv:
 
     # ------------------------------------------------------------------ the interface of EnvPool
 
-    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: Any, env_ids: Sequence[int] | np.ndarray | None = None) -> None:
         """Give actions to some environments, and do not wait; `recv` has what they come to.
 
         Args:

@@ -137,8 +137,7 @@ class SocketChannel(WSListener):
 
     def _close_came(self, transport: WSTransport, frame: WSFrame) -> None:
         if not transport.is_close_frame_sent:
-            code = frame.get_close_code()
-            transport.send_close(WSCloseCode.OK if code == WSCloseCode.NO_INFO else code)
+            transport.send_close(_ANSWERS.get(frame.get_close_code(), frame.get_close_code()))
         transport.disconnect()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -209,6 +208,13 @@ class SocketChannel(WSListener):
         if not self._transport.is_close_frame_sent:
             self._transport.send_close(WSCloseCode.SERVICE_RESTART)
         self._transport.disconnect()
+
+
+# What answers a close frame whose code must not be on the wire (RFC 6455, section 7.4.1).
+_ANSWERS = {
+    WSCloseCode.NO_INFO: WSCloseCode.OK,  # it has none
+    WSCloseCode.ABNORMAL_CLOSURE: WSCloseCode.PROTOCOL_ERROR,
+}
 
 
 def _not_text() -> WSProtocolError:

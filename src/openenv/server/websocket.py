@@ -156,9 +156,29 @@ class AdoptsUvicorn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            config: Any = getattr(getattr(receive, "__self__", None), "config", None)
-            if hasattr(config, "ws_protocol_class"):
+            config = _uvicorn_behind(receive)
+            if config is not None:
                 from openenv.server.socket import use_at
 
                 use_at(config)
         await self._app(scope, receive, send)
+
+
+WRAPPINGS = 5  # at most, around what uvicorn passes as `receive`
+
+
+def _uvicorn_behind(receive: Any, wrappings: int = WRAPPINGS) -> Any:
+    """The configuration of the uvicorn that calls the application; None if another server does.
+
+    `receive` may be wrapped in functions: FastAPI's telemetry does that.
+    """
+    config = getattr(getattr(receive, "__self__", None), "config", None)
+    if hasattr(config, "ws_protocol_class"):
+        return config
+    for cell in getattr(receive, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # an empty one
+            if wrappings and callable(cell.cell_contents):
+                found = _uvicorn_behind(cell.cell_contents, wrappings - 1)
+                if found is not None:
+                    return found
+    return None

@@ -39,14 +39,14 @@ class Open:
 class Reset(msgspec.Struct):
     """Begin an episode with these arguments."""
 
-    arguments: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
+    arguments: dict[str, Any] = {}
 
 
 class Step(msgspec.Struct):
     """Carry out an action (still data, or already a model) with these further arguments."""
 
     action: Any
-    arguments: dict[str, Any] = {}  # noqa: RUF012
+    arguments: dict[str, Any] = {}
 
 
 @dataclass(slots=True)
