@@ -1,7 +1,7 @@
 """Fields that hold arrays and binary data.
 
     class AtariObservation(Observation):
-        frame: NDArray["uint8", (210, 160, 3)]
+        frame: NDArray[np.uint8, (210, 160, 3)]
         screenshot: Annotated[bytes, Blob("image/png")] = b""
 
 In the environment and in the client the field is a `numpy.ndarray` (or `bytes`). Protocol version 1
@@ -20,11 +20,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic_core import PydanticCustomError, core_schema
 
+from openenv._generics import once_per_class
+
 if TYPE_CHECKING:
     import numpy as np
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 
-__all__ = ["JSON_ONLY", "Array", "Blob", "NDArray", "pack_array", "unpack_array"]
+__all__ = [
+    "Array",
+    "Blob",
+    "Kept",
+    "NDArray",
+    "as_base64",
+    "holds_arrays",
+    "pack_array",
+    "unpack_array",
+]
 
 Shape = Sequence[int | None]
 
@@ -77,7 +88,9 @@ class Array:
         return core_schema.no_info_plain_validator_function(
             lambda value: self._checked(_as_array(value, dtype)),
             serialization=core_schema.plain_serializer_function_ser_schema(
-                _as_lists if self.text == "list" else _as_base64, when_used="json"
+                _write_lists if self.text == "list" else _write_base64,
+                info_arg=True,
+                when_used="json",
             ),
         )
 
@@ -120,7 +133,7 @@ if TYPE_CHECKING:
 else:
 
     class NDArray:
-        """A field that holds an array: ``NDArray["uint8", (210, 160, 3)]``.
+        """A field that holds an array: ``NDArray[np.uint8, (210, 160, 3)]``.
 
         The shape may be left out. It is short for ``Annotated[numpy.ndarray, Array(...)]``, which
         static type checkers understand better.
@@ -150,7 +163,7 @@ class Blob:
             _decoded_blob,
             core_schema.bytes_schema(),
             serialization=core_schema.plain_serializer_function_ser_schema(
-                _as_text, when_used="json"
+                _write_text, info_arg=True, when_used="json"
             ),
         )
 
@@ -163,10 +176,6 @@ class Blob:
             if self.media_type is None
             else {**described, "contentMediaType": self.media_type}
         )
-
-
-def _as_text(value: bytes) -> str:
-    return base64.b64encode(value).decode()
 
 
 def _decoded_blob(value: Any) -> Any:
@@ -255,18 +264,80 @@ def _from_object(value: Mapping[str, Any]) -> np.ndarray:
     return _view(_from_base64(data), dtype, shape)
 
 
-def _as_lists(array: Any) -> Any:
-    return array.tolist() if _is_listed(array.dtype) else _as_base64(array)
-
-
-def _as_base64(array: Any) -> dict[str, Any]:
+def as_base64(array: Any) -> dict[str, Any]:
+    """An array as an object that JSON can carry."""
     _check_plain(array)
     data = base64.b64encode(_contiguous(array)).decode()
     return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
 
 
-# What writes these fields into JSON and only there; a binary codec has better ways.
-JSON_ONLY: tuple[Any, ...] = (_as_lists, _as_base64, _as_text)
+class Kept:
+    """Arrays and bytes that a binary codec keeps while the rest of a value is made plain.
+
+    It is the serialization context of Pydantic: fields that hold arrays look for it, and leave a
+    mark in the value's place, which `put_back` finds.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+
+    def keep(self, value: Any) -> str:
+        """Keep a value, and give the mark for its place."""
+        mark = f"\0array {len(self._kept)}\0"
+        self._kept[mark] = value
+        return mark
+
+    def fallback(self, value: Any) -> Any:
+        """Take what JSON has no form for: arrays and numbers of NumPy, declared as nothing."""
+        if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
+            return self.keep(value) if value.ndim else value.item()
+        raise TypeError(f"{type(value).__name__} is no JSON value")
+
+    def put_back(self, value: Any) -> Any:
+        """The same value, with what was kept in place of the marks."""
+        if not self._kept:
+            return value
+        kind = type(value)
+        if kind is str:
+            return self._kept.get(value, value)
+        if kind is dict:
+            return {name: self.put_back(item) for name, item in value.items()}
+        if kind is list:
+            return [self.put_back(item) for item in value]
+        return value
+
+
+def _write_lists(array: Any, info: core_schema.SerializationInfo) -> Any:
+    return info.context.keep(array) if type(info.context) is Kept else array.tolist()
+
+
+def _write_base64(array: Any, info: core_schema.SerializationInfo) -> Any:
+    return info.context.keep(array) if type(info.context) is Kept else as_base64(array)
+
+
+def _write_text(value: bytes, info: core_schema.SerializationInfo) -> str:
+    if type(info.context) is Kept:
+        return info.context.keep(value)
+    return base64.b64encode(value).decode()
+
+
+_WRITERS = (_write_lists, _write_base64, _write_text)
+
+
+@once_per_class
+def holds_arrays(cls: type[BaseModel]) -> bool:
+    """Whether fields of a model, or of the models in it, are declared by `Array` or `Blob`."""
+    return _has_writers(cls.__pydantic_core_schema__)
+
+
+def _has_writers(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        if schema.get("function") in _WRITERS:
+            return True
+        return any(map(_has_writers, schema.values()))
+    return isinstance(schema, list | tuple) and any(map(_has_writers, schema))
 
 
 def _contiguous(array: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
@@ -13,7 +13,7 @@ from support.servers import serving
 from support.walk import Go, GymWalk, Walk, Walked, WalkEnv
 
 from openenv import Action, EnvClient, Environment, Observation, State, StepResult, create_app
-from openenv.arrays import NDArray
+from openenv.arrays import Array
 from openenv.client.vector import AutoresetMode, VectorEnv
 
 COUNT = 5
@@ -207,7 +207,7 @@ class Board(Observation):
     moved: list[float] = []  # noqa: RUF012
     flag: bool = False
     maybe: float | None = None
-    pixels: NDArray[float32, (2,)] | None = None  # noqa: F821
+    pixels: Annotated[np.ndarray, Array(np.float32, (2,))] | None = None
 
 
 class Game(Environment[Move, Board, State]):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
 
 from openenv import Action, EnvClient, Environment, Observation, State, StepResult
-from openenv.arrays import NDArray
+from openenv.arrays import Array
 
 
 class GymWalk(gymnasium.Env[dict[str, Any], int]):
@@ -51,7 +51,7 @@ class Go(Action):
 
 
 class Walked(Observation):
-    frame: NDArray[uint8, (2, 3)]  # noqa: F821
+    frame: Annotated[np.ndarray, Array(np.uint8, (2, 3))]
     position: float
 
 

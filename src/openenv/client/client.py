@@ -312,7 +312,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """Turn an action into the JSON object that is sent. Override it where the default, the
         model's fields, is not what the server expects.
         """
-        return codec.action_payload(action, type(self))
+        return codec.action_payload(action, type(self), binary=self._session.version == 1)
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
         """Turn ``{"observation", "reward", "done"[, "metadata"]}`` into a result. Override it

@@ -18,6 +18,7 @@ from pydantic_core import to_json
 from openenv._generics import members, once_per_class, type_arguments
 from openenv.errors import IgnoredArgumentWarning, ProtocolError
 from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
+from openenv.protocol.v1 import plain
 from openenv.types import Observation, State, StepResult, declares_truncated
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def models(cls: Client) -> tuple[Any, Any, Any]:
     return action, known.observation, known.state
 
 
-def action_payload(action: Any, cls: Client) -> dict[str, Any]:
-    """Write an action as the JSON object that is sent.
+def action_payload(action: Any, cls: Client, *, binary: bool = False) -> dict[str, Any]:
+    """Write an action as the JSON object that is sent; `binary` keeps its arrays as they are.
 
     Raises:
         TypeError: It is none of the client's action models, nor a mapping of fields.
@@ -92,7 +93,7 @@ def action_payload(action: Any, cls: Client) -> dict[str, Any]:
         names = " or ".join(model.__name__ for model in expected)
         raise TypeError(f"{cls.__name__}.step takes {names}, not {type(action).__name__}")
     if isinstance(action, BaseModel):
-        fields = action.model_dump(mode="json")
+        fields: dict[str, Any] = plain(action) if binary else action.model_dump(mode="json")
         if not fields.get("metadata", True):
             del fields["metadata"]
         return fields

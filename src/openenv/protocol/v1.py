@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,8 +14,7 @@ from msgspec.msgpack import Ext
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from openenv._generics import once_per_class
-from openenv.arrays import JSON_ONLY, pack_array, unpack_array
+from openenv.arrays import Kept, as_base64, holds_arrays, pack_array, unpack_array
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -75,19 +73,45 @@ class _Answer(msgspec.Struct):
 # ------------------------------------------------------------------ values
 
 
-def _simple(value: Any) -> Any:
-    """Turn what MessagePack has no form for into something that it has."""
-    if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
-        return Ext(ARRAY, pack_array(value)) if value.ndim else value.item()
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json" if _is_written_for_json(type(value)) else "python")
-    return to_jsonable_python(value)
+def plain(value: Any, exclude: set[str] | None = None) -> Any:
+    """Write a value as JSON would have it, but with its arrays and declared bytes as they are.
+
+    What a client gets must not depend on the version that it speaks.
+
+    Raises:
+        PydanticSerializationError: JSON has no form for it.
+    """
+    if not isinstance(value, BaseModel):
+        kept = Kept()
+        return kept.put_back(to_jsonable_python(value, context=kept, fallback=kept.fallback))
+    cls = type(value)
+    write = cls.__pydantic_serializer__.to_python
+    if not holds_arrays(cls):
+        try:
+            return write(value, mode="json", exclude=exclude)
+        except PydanticSerializationError:
+            pass  # it may hold arrays all the same
+    kept = Kept()
+    context: dict[str, Any] = {"context": kept, "fallback": kept.fallback}
+    return kept.put_back(write(value, mode="json", exclude=exclude, **context))
 
 
-def _simple_for_json(value: Any) -> Any:
-    if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
-        return JSON_ONLY[1](value) if value.ndim else value.item()
-    return _simple(value)
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _plainly(values: dict[str, Any]) -> dict[str, Any]:
+    for value in values.values():
+        if type(value) not in _PLAIN:
+            try:
+                made: dict[str, Any] = plain(values)
+            except UNENCODABLE as error:
+                raise EncodingError(f"a value cannot be sent: {error}") from error
+            return made
+    return values
+
+
+def _array_extension(value: Any) -> Ext:
+    return Ext(ARRAY, pack_array(value))
 
 
 def _extension(code: int, data: memoryview) -> Any:
@@ -105,14 +129,10 @@ def _with_big_integers(value: Any) -> Any:
     if isinstance(value, dict):
         # As a key, an extension cannot be told from any other when it is read.
         return {_big_key(key): _with_big_integers(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list):
         return [_with_big_integers(item) for item in value]
-    if isinstance(value, BaseModel):
-        return _with_big_integers(value.model_dump())
     if isinstance(value, msgspec.Struct):
         return _with_big_integers(msgspec.structs.asdict(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _with_big_integers(to_jsonable_python(value))
     return value
 
 
@@ -120,41 +140,20 @@ def _big_key(key: Any) -> Any:
     return str(key) if isinstance(key, int) and not -(2**63) <= key < 2**64 else key
 
 
-def _observation_value(observation: Any) -> Any:
-    cls = type(observation)
-    if not is_observation(cls):
-        return observation
-    return cls.__pydantic_serializer__.to_python(
-        observation, mode="json" if _is_written_for_json(cls) else "python", exclude=left_out(cls)
-    )
-
-
-@once_per_class
-def _is_written_for_json(cls: type[BaseModel]) -> bool:
-    """Whether a model says how to write one of its fields in JSON, and only there."""
-    return _has_json_only(cls.__pydantic_core_schema__)
-
-
-def _has_json_only(schema: Any) -> bool:
-    if isinstance(schema, dict):
-        if str(schema.get("when_used", "")).startswith("json"):
-            return schema.get("function") not in JSON_ONLY
-        return any(_has_json_only(value) for value in schema.values())
-    return isinstance(schema, list | tuple) and any(map(_has_json_only, schema))
-
-
 def _transition_value(transition: Transition) -> dict[str, Any]:
+    observation = transition.observation
+    cls = type(observation)
     value: dict[str, Any] = {
-        "observation": _observation_value(transition.observation),
+        "observation": plain(observation, left_out(cls) if is_observation(cls) else None),
         "reward": transition.reward,
         "done": transition.done,
     }
     if transition.truncated:
         value[TRUNCATED] = True
     if transition.metadata:
-        value["metadata"] = transition.metadata
+        value["metadata"] = plain(transition.metadata)
     if transition.info is not None:
-        value[INFO] = transition.info
+        value[INFO] = plain(transition.info)
     if transition.ignored:
         value[IGNORED_ARGUMENTS] = transition.ignored
     return value
@@ -230,14 +229,18 @@ class Codec:
             except (EncodingError, *UNENCODABLE) as error:
                 raise EncodingError(self._culprit(reply.observation, error)) from error
         if type(reply) is StateReply:
-            return self._encode(reply.state)
-        if type(reply) is MCPReply:
-            return self._encode(to_jsonable_python(reply.response))
-        return self._encode(reply)
+            return self._encode_plain(reply.state)
+        return self._encode_plain(reply.response if type(reply) is MCPReply else reply)
+
+    def _encode_plain(self, value: Any) -> bytes:
+        try:
+            return self._encode(plain(value))
+        except UNENCODABLE as error:
+            raise EncodingError(f"a value cannot be sent: {error}") from error
 
     def _culprit(self, observation: Any, error: Exception) -> str:
         def write(name: str) -> bytes:
-            return self._encode(observation.model_dump(include={name}))
+            return self._encode_plain({name: getattr(observation, name)})
 
         return culprit(observation, write, error)
 
@@ -250,8 +253,8 @@ class Codec:
         data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
         if isinstance(error, OpenEnvError):
             data |= error.details()
-        plain = to_jsonable_python(data, serialize_unknown=True)
-        return self.answer("error", session, number, self._encode(plain))
+        readable = to_jsonable_python(data, serialize_unknown=True)
+        return self.answer("error", session, number, self._encode(readable))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return codec_named, (self.name,)  # one each is enough, in every process
@@ -264,6 +267,8 @@ class Codec:
         Raises:
             EncodingError: A value in one of them cannot be carried.
         """
+        for request in requests:
+            request.data, request.arguments = _plainly(request.data), _plainly(request.arguments)
         return self._encode(requests[0] if len(requests) == 1 else requests)
 
     def decode_answers(self, frame: str | bytes | bytearray) -> list[_Answer]:
@@ -299,7 +304,7 @@ class MsgpackCodec(Codec):
     name = "openenv.v1.msgpack"
     is_binary = True
 
-    _encoder = msgspec.msgpack.Encoder(enc_hook=_simple)
+    _encoder = msgspec.msgpack.Encoder(enc_hook=_array_extension)
     _requests = msgspec.msgpack.Decoder(list[Request] | Request, ext_hook=_extension)
     _answers = msgspec.msgpack.Decoder(list[_Answer] | _Answer, ext_hook=_extension)
     _anything = msgspec.msgpack.Decoder(ext_hook=_extension)
@@ -336,7 +341,7 @@ class JSONCodec1(Codec):
     name = "openenv.v1.json"
     is_binary = False
 
-    _encoder = msgspec.json.Encoder(enc_hook=_simple_for_json)
+    _encoder = msgspec.json.Encoder(enc_hook=as_base64)
     _requests = msgspec.json.Decoder(list[Request] | Request)
     _answers = msgspec.json.Decoder(list[_Answer] | _Answer)
     _anything = msgspec.json.Decoder()

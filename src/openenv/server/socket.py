@@ -284,6 +284,7 @@ class SocketProtocol(asyncio.Protocol):
         self._transport: Any = None
         self._head = b""
         self._is_lost = False
+        self._calling: asyncio.Task[None] | None = None
         self._ordinary: asyncio.Future[tuple[Any, Any]] | None = None
         self._is_finished: asyncio.Future[None] | None = None
 
@@ -302,7 +303,7 @@ class SocketProtocol(asyncio.Protocol):
             self._transport.abort()
             return
         self._head = data  # uvicorn passes the request on as a whole
-        task = self._loop.create_task(self._call(self._scope()))
+        task = self._calling = self._loop.create_task(self._call(self._scope()))
         self._server_state.tasks.add(task)
         task.add_done_callback(self._server_state.tasks.discard)
 
@@ -342,7 +343,8 @@ class SocketProtocol(asyncio.Protocol):
             failure = None
         except Exception as error:
             failure = error
-        scope["extensions"].clear()  # which refer to this protocol: let nothing live on
+        finally:
+            scope["extensions"].clear()  # which refer to this protocol: let nothing live on
         if self._transport is None:  # it was taken over
             if failure is not None:
                 logger.error("the application failed after the handshake", exc_info=failure)
@@ -365,7 +367,11 @@ class SocketProtocol(asyncio.Protocol):
     # ------------------------------------------------------------------ one way or the other
 
     async def _use_ordinary(self) -> tuple[Any, Any]:
-        """Let uvicorn's protocol go on; it gives what receives and sends ASGI messages."""
+        """Let uvicorn's protocol go on; it gives what receives and sends ASGI messages.
+
+        Where nobody is there any more, or the protocol refuses the handshake, nothing will ever
+        be received: the call of the application ends.
+        """
         if self._ordinary is None:
             self._ordinary = self._loop.create_future()
             self._is_finished = self._loop.create_future()
@@ -377,9 +383,14 @@ class SocketProtocol(asyncio.Protocol):
             )
             ordinary.app = self._bridge
             self._server_state.connections.discard(self)
-            self._transport.set_protocol(ordinary)
-            ordinary.connection_made(self._transport)
-            ordinary.data_received(self._head)
+            is_there = not self._transport.is_closing()
+            if is_there:
+                self._transport.set_protocol(ordinary)
+                ordinary.connection_made(self._transport)
+                ordinary.data_received(self._head)
+            if not is_there or not ordinary.handshake_initiated or ordinary.handshake_complete:
+                assert self._calling is not None
+                self._calling.cancel()
             if self._is_lost:  # nobody else would tell it
                 self._loop.call_soon(ordinary.connection_lost, None)
         return await asyncio.shield(self._ordinary)
