@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -116,16 +117,23 @@ class Array:
 
     def _checked(self, array: np.ndarray) -> np.ndarray:
         wanted = self.shape
-        if wanted is not None and not (
-            len(wanted) == array.ndim
-            and all(w is None or w == got for w, got in zip(wanted, array.shape, strict=True))
-        ):
+        if wanted is not None and not _fits(array.shape, wanted):
+            if array.size == 0 and array.ndim < len(wanted):  # lists do not tell further axes
+                shape = (*array.shape, *((n or 0) for n in wanted[array.ndim :]))
+                if _fits(shape, wanted):
+                    return array.reshape(shape)
             raise PydanticCustomError(
                 "array_shape",
                 "Expected an array of shape {expected}, got {got}",
                 {"expected": str(wanted), "got": str(array.shape)},
             )
         return array
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(wanted) == len(shape) and all(
+        w is None or w == got for w, got in zip(wanted, shape, strict=True)
+    )
 
 
 if TYPE_CHECKING:
@@ -271,6 +279,9 @@ def as_base64(array: Any) -> dict[str, Any]:
     return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
 
 
+_TOKEN = os.urandom(8).hex()  # so that no text of an environment or a client is taken for a mark
+
+
 class Kept:
     """Arrays and bytes that a binary codec keeps while the rest of a value is made plain.
 
@@ -285,7 +296,7 @@ class Kept:
 
     def keep(self, value: Any) -> str:
         """Keep a value, and give the mark for its place."""
-        mark = f"\0array {len(self._kept)}\0"
+        mark = f"\0{_TOKEN}{len(self._kept)}\0"
         self._kept[mark] = value
         return mark
 
@@ -310,7 +321,11 @@ class Kept:
 
 
 def _write_lists(array: Any, info: core_schema.SerializationInfo) -> Any:
-    return info.context.keep(array) if type(info.context) is Kept else array.tolist()
+    return info.context.keep(array) if type(info.context) is Kept else _as_json(array)
+
+
+def _as_json(array: Any) -> Any:
+    return array.tolist() if _is_listed(array.dtype) else as_base64(array)
 
 
 def _write_base64(array: Any, info: core_schema.SerializationInfo) -> Any:

@@ -141,10 +141,10 @@ class Conversation:
     async def _leave(self) -> None:
         session = self._session
         assert session is not None
-        session.attachments -= 1
         if self._session_id is None:
-            closing = asyncio.ensure_future(self._manager.close(session.id))
-            await asyncio.wait({closing}, timeout=LINGER_S)
+            await close_or_leave(self._manager, session)
+        else:
+            session.attachments -= 1
         self._end()
 
     def _end(self) -> None:
@@ -215,6 +215,13 @@ class Conversation:
         self._channel.send(frame if error is None else self._connection.error(None, error))
         if self._frames:
             self._serve_waiting()
+
+
+async def close_or_leave(manager: SessionManager, session: Session) -> None:
+    """Close the session of a client that has gone, or leave it to the manager after `LINGER_S`."""
+    session.attachments -= 1
+    closing = asyncio.ensure_future(manager.close(session.id))
+    await asyncio.wait({closing}, timeout=LINGER_S)
 
 
 def command_of(request: Request) -> Command:

@@ -14,9 +14,9 @@ from openenv.errors import OpenEnvError, SessionCreationError, SessionNotFoundEr
 from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.v1 import Codec
 from openenv.sessions.conversation import (
-    LINGER_S,
     Channel,
     answer_json_rpc,
+    close_or_leave,
     command_of,
 )
 from openenv.sessions.manager import SessionManager
@@ -171,7 +171,7 @@ class MultiplexedConversation:
             session.serve(_Asked(self, request, seat, session))
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
-        await self._leave(seat, session)
+        await close_or_leave(self._manager, session)
         self._answer("closed", request, self._codec.encode_data(None))
 
     def served(self, request: Request, data: Any, error: BaseException | None) -> None:
@@ -228,15 +228,10 @@ class MultiplexedConversation:
             if seat.opening is not None:
                 seat.opening.cancel()
             elif seat.session is not None:
-                leaving.add(self._loop.create_task(self._leave(seat, seat.session)))
+                leaving.add(self._loop.create_task(close_or_leave(self._manager, seat.session)))
         self._manager.keep(self._loop.create_task(self._end(leaving)))
 
     async def _end(self, leaving: set[asyncio.Task[None]]) -> None:
         if leaving:
             await asyncio.wait(leaving)
         self.ended.set_result(None)
-
-    async def _leave(self, seat: _Seat, session: Session) -> None:
-        session.attachments -= 1
-        closing = asyncio.ensure_future(self._manager.close(session.id))
-        await asyncio.wait({closing}, timeout=LINGER_S)

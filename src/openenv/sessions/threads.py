@@ -127,6 +127,7 @@ class WorkerThread:
 
     def __init__(self, name: str, *, on_idle: Callable[[WorkerThread], None] | None = None) -> None:
         self.busy_since: float | None = None
+        self.is_ending = False
         self._waiting: deque[tuple[Call, Courier]] = deque()
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._is_rung = False
@@ -153,6 +154,7 @@ class WorkerThread:
 
     def stop(self) -> None:
         """End the thread once it has made what was submitted; does not wait."""
+        self.is_ending = True
         self._bell.put(False)
 
     def hand_over(self) -> deque[tuple[Call, Courier]]:
@@ -194,23 +196,31 @@ class Pool:
         self._name = name
         self._front: WorkerThread | None = None
         self._idle: list[WorkerThread] = []
+        self._lock = threading.Lock()  # of which threads are where: they retire by themselves
         self._watch: asyncio.TimerHandle | None = None
         self._started = 0
         self._stopped = False
 
     def submit(self, call: Call, courier: Courier) -> None:
         """Make `call` soon; called on the loop."""
-        if self._front is None:
-            self._front = self._thread()
-        self._front.submit(call, courier)
+        if self._stopped:  # the last call of a session that outlived the others
+            last = WorkerThread(f"{self._name}-last")
+            last.submit(call, courier)
+            last.stop()
+            return
+        front = self._front or self._next_front()
+        front.submit(call, courier)
         if self._watch is None:
             self._watch = courier.loop.call_later(STUCK_S, self._look, courier)
 
-    def _thread(self) -> WorkerThread:
-        if self._idle:
-            return self._idle.pop()
+    def _next_front(self) -> WorkerThread:
+        with self._lock:
+            if self._idle:
+                self._front = self._idle.pop()
+                return self._front
         self._started += 1
-        return WorkerThread(f"{self._name}-{self._started}", on_idle=self._retire)
+        self._front = WorkerThread(f"{self._name}-{self._started}", on_idle=self._retire)
+        return self._front
 
     def _look(self, courier: Courier) -> None:
         self._watch = None
@@ -230,19 +240,25 @@ class Pool:
 
     def _retire(self, worker: WorkerThread) -> None:
         """Keep a thread that is out of work, or let it go; called on that thread."""
-        if worker is self._front:
-            return
-        if self._stopped or len(self._idle) >= IDLE_THREADS_KEPT:
-            worker.stop()
-        elif worker not in self._idle:
-            self._idle.append(worker)
+        with self._lock:
+            if worker.is_ending:  # also where its event loop has closed
+                self._front = None if worker is self._front else self._front
+                self._idle = [other for other in self._idle if other is not worker]
+                return
+            if worker is self._front or worker in self._idle:  # it was woken once more than needed
+                return
+            if self._stopped or len(self._idle) >= IDLE_THREADS_KEPT:
+                worker.stop()
+            else:
+                self._idle.append(worker)
 
     def stop(self) -> None:
         """End the threads, each once it has made what was submitted."""
-        self._stopped = True
         if self._watch is not None:
             self._watch.cancel()
-        for worker in [self._front, *self._idle]:
+        with self._lock:
+            self._stopped = True
+            workers, self._front, self._idle = [self._front, *self._idle], None, []
+        for worker in workers:
             if worker is not None:
                 worker.stop()
-        self._front, self._idle = None, []
