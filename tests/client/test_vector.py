@@ -69,8 +69,8 @@ def test_300_steps_are_those_of_gymnasium(walks: str, mode: AutoresetMode) -> No
             assert_same(stepped, theirs.step(actions))
             over = stepped[2] | stepped[3]
             if mode is AutoresetMode.DISABLED and over.any():
-                reset = [envs.reset(options={"reset_mask": over}) for envs in (ours, theirs)]
-                assert_same(*reset)
+                options = {"reset_mask": over}
+                assert_same(ours.reset(options=options), theirs.reset(options=dict(options)))
     theirs.close()
 
 

@@ -43,12 +43,14 @@ class Fragile(Counter):
 
     fails = False
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, size: int = 0) -> Seen:
+    def reset(  # type: ignore[override]
+        self, seed: int | None = None, episode_id: str | None = None, size: int = 0
+    ) -> Seen:
         if self.fails or seed == 13:
             raise RuntimeError("no reset")
         return super().reset(seed, episode_id, size)
 
-    def step(self, action: Do, timeout_s: float | None = None) -> Seen:
+    def step(self, action: Do, timeout_s: float | None = None) -> Seen:  # type: ignore[override]
         if action.what == "fail later":
             self.fails = True
         seen = super().step(action)

@@ -262,7 +262,9 @@ class _Trunk:
                 self._last_asked |= {index: request.id for index, request in group.items()}
             for frame in frames:
                 self._transport.send(frame)
-        except (TransportClosed, ProtocolError) as error:
+        except TransportClosed:
+            pass  # the server's last words may be waiting: `_listen` reads them, and then ends
+        except ProtocolError as error:
             self._end(f"{CONNECTION_LOST} ({error})")
 
     async def _listen(self) -> None:

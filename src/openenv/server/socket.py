@@ -41,6 +41,7 @@ __all__ = ["SocketProtocol", "use_at"]
 
 READ_BUFFER_BYTES = 4096  # at first; it grows with the frames
 CLOSE_TIMEOUT_S = 10.0
+MAX_FRAGMENTS = 100_000  # of one message: empty ones would cost memory without an end
 
 logger = logging.getLogger(__name__)
 # An adapter, since picows makes a logger of its own for every connection out of a plain one.
@@ -70,6 +71,7 @@ class SocketChannel(WSListener):
         self._conversation: AnyConversation | None = None
         self._fragments: list[bytes] | None = None
         self._fragments_type = WSMsgType.TEXT
+        self._fragments_bytes = 0
         self._is_paused = self._is_clogged = False
         self.is_alive = True  # since it was last looked after
         self.silent_since: float | None = None
@@ -92,6 +94,8 @@ class SocketChannel(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self.is_alive = True
         kind = frame.msg_type
+        if transport.is_close_frame_sent and kind != WSMsgType.CLOSE:
+            return  # picows goes on after an error, even with the frame that was too big
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "reserved bits are set")
         if not frame.fin or kind == WSMsgType.CONTINUATION:
@@ -121,8 +125,11 @@ class SocketChannel(WSListener):
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "fragments are out of order")
         if self._fragments is None:
             self._fragments, self._fragments_type = [], frame.msg_type
-        self._fragments.append(frame.get_payload_as_bytes())
-        if sum(map(len, self._fragments)) > self._max_bytes:
+            self._fragments_bytes = 0
+        payload = frame.get_payload_as_bytes()
+        self._fragments.append(payload)
+        self._fragments_bytes += len(payload)
+        if self._fragments_bytes > self._max_bytes or len(self._fragments) > MAX_FRAGMENTS:
             raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {self._max_bytes} bytes")
         if frame.fin:
             whole, self._fragments = b"".join(self._fragments), None

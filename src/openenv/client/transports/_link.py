@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
-from picows.common import WSProtocolError
+from picows.common import WSError, WSProtocolError
 
 from openenv.client.transports.base import TransportClosed
 
@@ -44,11 +45,13 @@ class Link(WSListener):
         self._deadline: float | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._fragments: list[bytes] = []
+        self._fragments_bytes = 0
         self._ending: TransportClosed | None = None
         self._is_paused = False
         self._is_alive = True
         self._silent_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._noticing: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ what picows calls
 
@@ -60,19 +63,24 @@ class Link(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self._is_alive = True
         kind = frame.msg_type
+        if transport.is_close_frame_sent and kind != CLOSE:
+            return  # picows goes on after an error, even with the frame that was too big
         if frame.fin and kind in (TEXT, BINARY):
             # A bytearray, so that arrays that are views of it can be written to.
             self._keep(bytearray(frame.get_payload_as_memoryview()))
         elif kind == CLOSE:
             self._close_came(transport, frame)
         elif kind in (TEXT, BINARY, CONTINUATION):
-            self._fragments.append(frame.get_payload_as_bytes())
+            payload = frame.get_payload_as_bytes()
+            self._fragments.append(payload)
+            self._fragments_bytes += len(payload)
             limit = self._options.max_message_bytes
-            if limit is not None and sum(map(len, self._fragments)) > limit:
+            if limit is not None and self._fragments_bytes > limit:
                 raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {limit} bytes")
             if frame.fin:
                 whole = bytearray().join(self._fragments)
                 self._fragments.clear()
+                self._fragments_bytes = 0
                 self._keep(whole)
 
     def _keep(self, frame: bytes | bytearray) -> None:
@@ -88,8 +96,12 @@ class Link(WSListener):
         number = 1005 if code == WSCloseCode.NO_INFO else int(cast(Any, code))
         words = f"received {number}" + (f" ({reason})" if reason else "")
         self._ending = TransportClosed(words, number)
+        sent = _ending_of(transport)
+        if sent.code not in (None, 1000):  # it was ended from here
+            self._ending = sent
         if not transport.is_close_frame_sent:
-            transport.send_close(WSCloseCode.OK if code == WSCloseCode.NO_INFO else code)
+            is_sendable = code not in (WSCloseCode.NO_INFO, WSCloseCode.ABNORMAL_CLOSURE)
+            transport.send_close(code if is_sendable else WSCloseCode.OK)
         transport.disconnect()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -97,8 +109,15 @@ class Link(WSListener):
             if timer is not None:
                 timer.cancel()
         if self._ending is None:
-            self._ending = TransportClosed("no close frame received or sent")
+            self._ending = _ending_of(transport)
+        if self._ending.code not in (None, 1000):
+            self._noticing = self._loop.create_task(self._notice(transport))
         self._wake()
+
+    async def _notice(self, transport: WSTransport) -> None:
+        """Take the error that picows keeps for whoever waits: if nobody does, it is reported."""
+        with contextlib.suppress(Exception):
+            await transport.wait_disconnected()
 
     # ------------------------------------------------------------------ what the transport calls
 
@@ -168,7 +187,8 @@ class Link(WSListener):
         if not transport.is_close_frame_sent:
             transport.send_close(WSCloseCode.OK)
         while not transport.is_disconnected:
-            await transport.wait_disconnected()
+            with contextlib.suppress(WSError):  # it says why the connection has ended
+                await transport.wait_disconnected()
 
     def abort(self) -> None:
         """Cut the connection."""
@@ -201,3 +221,16 @@ class Link(WSListener):
             return
         self._ending = TransportClosed("the server does not answer pings")
         self.abort()
+
+
+def _ending_of(transport: WSTransport) -> TransportClosed:
+    """Why a connection has ended to which the server has not said goodbye."""
+    handshake = transport.close_handshake
+    sent = None if handshake is None else handshake.sent
+    if sent is None:
+        return TransportClosed("no close frame received or sent")
+    code = int(cast(Any, sent.code))
+    hint = ""
+    if sent.code == WSCloseCode.MESSAGE_TOO_BIG:
+        hint = "; a larger max_message_size_mb may be given to the client"
+    return TransportClosed(f"sent {code} ({sent.reason}){hint}", code)

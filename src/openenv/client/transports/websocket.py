@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from openenv._lazy import lazy_module
 from openenv.client.transports.base import TransportClosed
@@ -28,6 +28,7 @@ _LOOPBACK = ("localhost", "127.", "::1")
 
 READ_BUFFER_BYTES = 16 * 1024  # at first; it grows with the frames
 NO_LIMIT = 2**62
+MAX_REDIRECTS = 5
 
 # An adapter, since picows makes a logger of its own for every connection out of a plain one.
 _logger = logging.LoggerAdapter(logging.getLogger("openenv.client.picows"), {})
@@ -122,6 +123,38 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
         url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return await _followed(url, options, headers, MAX_REDIRECTS)
+
+
+async def _followed(
+    url: str, options: WebSocketOptions, headers: dict[str, str], redirects: int
+) -> Any:
+    try:
+        return await _connected_there(url, options, headers)
+    except picows.WSHandshakeError as error:
+        target = _redirected(url, error)
+        if target is None or not redirects:
+            raise
+    if urlsplit(target).netloc != urlsplit(url).netloc:  # the password is for the first host only
+        headers = {k: v for k, v in headers.items() if k.lower() != "authorization"}
+    return await _followed(target, options, headers, redirects - 1)
+
+
+def _redirected(url: str, error: Any) -> str | None:
+    """Where a server says that it is to be found; picows takes only `ws` and `wss` there."""
+    response = error.response
+    where = response.headers.get("Location") if response is not None else None
+    if where is None or int(response.status) not in (301, 302, 303, 307, 308):
+        return None
+    target = urlsplit(urljoin(url, where))
+    scheme = _SCHEMES.get(target.scheme)
+    if scheme is None or (url.startswith("wss:") and scheme == "ws"):
+        return None
+    there: str = target._replace(scheme=scheme).geturl()
+    return there
+
+
+async def _connected_there(url: str, options: WebSocketOptions, headers: dict[str, str]) -> Any:
     _, link = await picows.ws_connect(
         _make_link(options),
         url,
@@ -130,6 +163,7 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
         max_frame_size=options.max_message_bytes or NO_LIMIT,
         extra_headers=headers,
         proxy=_proxy(url),
+        max_redirects=0,
         use_aiofastnet=False,
         read_buffer_init_size=READ_BUFFER_BYTES,
     )

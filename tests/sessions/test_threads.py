@@ -1,0 +1,379 @@
+"""Which thread an environment is called on, and that a slow one holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from sessions.parts import HANGS_S, Manage, eventually
+from support.environments import Do, Log, Seen
+
+from openenv import State
+from openenv.sessions import lane as lanes
+from openenv.sessions.lane import InlineLane, PoolLane, Tempo, ThreadLane
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.session import Reset, Session, Step
+from openenv.sessions.spec import EnvironmentSpec
+
+pytestmark = pytest.mark.anyio
+
+# What a quick session may wait for while another one is slow, on a machine that is busy: many
+# times what it takes (about 5 ms), and far less than the slow one.
+SOON_S = 0.4
+
+
+class Quick:
+    """Its steps take no time, unless they are told to wait for `gate`."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    log: ClassVar[Log]
+    gate: ClassVar[threading.Event]
+
+    def __init_subclass__(cls) -> None:
+        cls.log, cls.gate = Log(), threading.Event()
+
+    def __init__(self) -> None:
+        self.log.note("init")
+        self.steps = 0
+
+    def reset(self) -> Any:
+        return Seen()
+
+    def step(self, action: Do) -> Any:
+        self.log.note("step")
+        self.steps += 1
+        if action.what == "wait":
+            assert self.gate.wait(HANGS_S)
+        if action.what == "sleep":
+            time.sleep(action.value)
+        return Seen(value=self.steps)
+
+    @property
+    def state(self) -> State:
+        return State()
+
+    def close(self) -> None:
+        self.log.note("close")
+
+
+WAIT = Step(Do(what="wait"))
+
+
+async def steps(session: Session, count: int) -> float:
+    """Take steps; gives the seconds that the longest took."""
+    longest = 0.0
+    for _ in range(count):
+        began = time.perf_counter()
+        await session.handle(Step(Do()))
+        longest = max(longest, time.perf_counter() - began)
+    return longest
+
+
+def counting() -> Callable[[], int]:
+    """Gives what counts the threads of pools that begin from now on."""
+    before = set(threading.enumerate())
+    return lambda: sum(
+        thread.name.startswith("openenv-pool") for thread in set(threading.enumerate()) - before
+    )
+
+
+# ------------------------------------------------------------------ what a class declares
+
+
+async def test_one_that_never_blocks_is_called_on_the_loop(manage: Manage) -> None:
+    class Light(Quick):
+        NEVER_BLOCKS = True
+
+    for factory in (Light, lambda: Light()):
+        manager = manage(factory)
+        session = await manager.create()
+        assert isinstance(session._lane, InlineLane)
+        await session.handle(Reset())
+        await steps(session, 3)
+        await manager.close(session.id)
+    assert {thread for event, thread in Light.log.events if event != "init"} == {
+        threading.get_ident()
+    }
+    assert Light.log.count("close") == 2
+
+
+async def test_a_stuck_call_is_left_alone_where_any_thread_will_do(manage: Manage) -> None:
+    class Anywhere(Quick):
+        SUPPORTS_ANY_THREAD = True
+
+    manager = manage(Anywhere, max_concurrent_envs=50)
+    sessions = [await manager.create() for _ in range(20)]
+    assert all(isinstance(session._lane, PoolLane) for session in sessions)
+    stuck = [asyncio.create_task(session.handle(WAIT)) for session in sessions[:5]]
+    longest = await asyncio.gather(*(steps(session, 20) for session in sessions[5:]))
+    assert max(longest) < SOON_S
+    assert not any(task.done() for task in stuck)
+    Anywhere.gate.set()
+    assert [(await task).observation.value for task in stuck] == [1] * 5
+    assert threading.get_ident() not in Anywhere.log.threads
+
+
+async def test_a_pool_lets_threads_go_that_are_out_of_work(manage: Manage) -> None:
+    class Anywhere(Quick):
+        SUPPORTS_ANY_THREAD = True
+
+    pool_threads = counting()
+    manager = manage(Anywhere, max_concurrent_envs=50)
+    sessions = [await manager.create() for _ in range(20)]
+    stuck = [asyncio.create_task(session.handle(WAIT)) for session in sessions]
+    await eventually(lambda: Anywhere.log.count("step") == 20)
+    assert pool_threads() >= 20
+    Anywhere.gate.set()
+    await asyncio.gather(*stuck)
+    await eventually(lambda: pool_threads() <= 6)
+    assert await steps(sessions[0], 20) < SOON_S
+    await manager.aclose()
+    await eventually(lambda: pool_threads() == 0)
+
+
+async def test_a_pool_never_gives_calls_to_a_thread_that_has_ended(manage: Manage) -> None:
+    """More threads than are kept fall idle at once, again and again."""
+
+    class Anywhere(Quick):
+        SUPPORTS_ANY_THREAD = True
+
+    manager = manage(Anywhere, max_concurrent_envs=50)
+    sessions = [await manager.create() for _ in range(12)]
+    for _ in range(10):
+        Anywhere.gate.clear()
+        begun = Anywhere.log.count("step")
+        stuck = [asyncio.create_task(session.handle(WAIT)) for session in sessions]
+        await eventually(lambda begun=begun: Anywhere.log.count("step") == begun + 12)  # type: ignore[misc]
+        Anywhere.gate.set()
+        await asyncio.wait_for(asyncio.gather(*stuck), HANGS_S)
+        await asyncio.wait_for(asyncio.gather(*(steps(s, 3) for s in sessions)), HANGS_S)
+
+
+async def test_a_pool_serves_another_loop_when_the_first_has_ended() -> None:
+    class Anywhere(Quick):
+        SUPPORTS_ANY_THREAD = True
+
+    manager = SessionManager(EnvironmentSpec.of(Anywhere, Do, Seen))
+
+    async def leave_in_the_middle() -> None:
+        session = await manager.create()
+        asyncio.ensure_future(session.handle(WAIT))  # noqa: RUF006 - its loop ends
+        await eventually(lambda: Anywhere.log.count("step") == 1)
+
+    async def play() -> Any:
+        session = await manager.create()
+        return (await session.handle(Step(Do()))).observation.value
+
+    await asyncio.to_thread(asyncio.run, leave_in_the_middle())
+    Anywhere.gate.set()
+    for _ in range(3):
+        assert await asyncio.wait_for(asyncio.to_thread(asyncio.run, play()), HANGS_S) == 1
+    manager._lanes.stop()
+
+
+async def test_a_session_that_outlives_its_manager_is_closed_all_the_same(
+    manage: Manage,
+) -> None:
+    class Anywhere(Quick):
+        SUPPORTS_ANY_THREAD = True
+
+    pool_threads, manager = counting(), manage(Anywhere)
+    session = await manager.create()
+    stuck = asyncio.create_task(session.handle(WAIT))
+    await eventually(lambda: Anywhere.log.count("step") == 1)
+    await manager.aclose(grace_s=0.05)
+    Anywhere.gate.set()
+    await stuck
+    await eventually(lambda: Anywhere.log.count("close") == 1)
+    await eventually(lambda: pool_threads() == 0)
+
+
+# ------------------------------------------------------------------ threads are shared on evidence
+
+
+async def test_a_class_without_evidence_gets_a_thread_for_each(manage: Manage) -> None:
+    class Unknown(Quick):
+        pass
+
+    manager = manage(Unknown, max_concurrent_envs=50)
+    sessions = [await manager.create() for _ in range(10)]
+    stuck = [asyncio.create_task(session.handle(WAIT)) for session in sessions[:5]]
+    longest = await asyncio.gather(*(steps(session, 20) for session in sessions[5:]))
+    assert max(longest) < SOON_S
+    Unknown.gate.set()
+    await asyncio.gather(*stuck)
+    assert len(Unknown.log.threads) == 10
+
+
+async def test_threads_are_shared_once_steps_were_seen_to_be_quick(manage: Manage) -> None:
+    class Known(Quick):
+        pass
+
+    manager = manage(Known, max_concurrent_envs=100)
+    first = await manager.create()
+    await steps(first, Tempo.EVIDENCE + 1)
+    assert not first._lane.is_shared  # type: ignore[union-attr]
+    later = [await manager.create() for _ in range(20)]
+    await asyncio.gather(*(steps(session, 3) for session in later))
+    assert all(isinstance(s._lane, ThreadLane) and s._lane.is_shared for s in later)
+    assert len(Known.log.threads) == 1 + lanes.SHARED_THREADS
+    await asyncio.gather(*(manager.close(session.id) for session in [first, *later]))
+    by_thread = dict.fromkeys(Known.log.threads, 0)
+    for event, thread in Known.log.events:
+        by_thread[thread] += {"init": 1, "close": -1}.get(event, 0)
+    assert set(by_thread.values()) == {0}, "each was closed on the thread that made it"
+
+
+async def test_a_class_that_turns_out_slow_shares_no_more(
+    manage: Manage, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Turning(Quick):
+        pass
+
+    manager = manage(Turning, max_concurrent_envs=100)
+    await steps(await manager.create(), Tempo.EVIDENCE + 1)
+    shared = await manager.create()
+    for _ in range(Tempo.STRIKES):
+        await shared.handle(Step(Do(what="sleep", value=Tempo.QUICK_S * 1.2)))
+    assert [r.levelname for r in caplog.records if "SUPPORTS_ANY_THREAD" in r.message] == [
+        "WARNING"
+    ]
+    later = await manager.create()
+    assert isinstance(later._lane, ThreadLane) and not later._lane.is_shared
+    assert shared._lane.is_shared, "a thread never changes"  # type: ignore[union-attr]
+
+
+def test_quickness_needs_evidence_and_is_lost_by_three_strikes() -> None:
+    tempo = Tempo()
+    assert tempo.is_wanted and not tempo.is_quick
+    for number in range(Tempo.EVIDENCE):
+        assert not tempo.is_quick, number
+        assert not tempo.note(0.001)
+    assert tempo.is_quick and not tempo.is_wanted
+    assert [tempo.note(1.0) for _ in range(Tempo.STRIKES)] == [False, False, True]
+    assert not tempo.is_quick
+    for _ in range(Tempo.MEMORY):
+        tempo.note(0.001)
+    assert tempo.is_quick
+    for _ in range(Tempo.STRIKES):
+        tempo.note(1.0)
+    for _ in range(Tempo.MEMORY):
+        tempo.note(0.001)
+    assert not tempo.is_quick, "the second time takes ten times as long"
+
+
+def test_a_strike_is_forgotten_after_10000_quick_calls() -> None:
+    tempo = Tempo()
+    for _ in range(Tempo.EVIDENCE):
+        tempo.note(0.001)
+    for _ in range(10):
+        assert not tempo.note(1.0) and not tempo.note(1.0)
+        for _ in range(Tempo.MEMORY):
+            tempo.note(0.001)
+    assert tempo.is_quick
+
+
+def test_evidence_begins_anew_with_a_slow_call() -> None:
+    tempo = Tempo()
+    for _ in range(Tempo.EVIDENCE - 1):
+        tempo.note(0.001)
+    tempo.note(1.0)
+    tempo.note(0.001)
+    assert not tempo.is_quick, "200 in a row were asked for"
+
+
+# ------------------------------------------------------------------ many
+
+
+async def test_more_sessions_than_threads_share_a_crowd_of_them(
+    manage: Manage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lanes, "MAX_OWN_THREADS", 4)
+    monkeypatch.setattr(lanes, "CROWD_THREADS", 3)
+
+    class Crowded(Quick):
+        pass
+
+    manager = manage(Crowded, max_concurrent_envs=100)
+    sessions = await asyncio.gather(*(manager.create() for _ in range(20)))
+    await asyncio.gather(*(steps(session, 5) for session in sessions))
+    assert len(Crowded.log.threads) == 7
+    assert sum("thread of their own" in r.message for r in caplog.records) == 1
+    await asyncio.gather(*(manager.close(session.id) for session in sessions[:4]))
+    again = await manager.create()
+    assert isinstance(again._lane, ThreadLane) and not again._lane.is_shared
+    await manager.aclose()
+    assert Crowded.log.count("init") == Crowded.log.count("close") == 21
+
+
+variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+
+
+@pytest.mark.parametrize("declared", ["NEVER_BLOCKS", "SUPPORTS_ANY_THREAD", "shared"])
+async def test_context_variables_are_each_sessions_own(manage: Manage, declared: str) -> None:
+    class Setting(Quick):
+        def step(self, action: Do) -> Any:
+            variable.set(variable.get() + 1)
+            return Seen(value=variable.get())
+
+    setattr(Setting, declared, True)
+    manager = manage(Setting, max_concurrent_envs=100)
+    if declared == "shared":
+        await steps(await manager.create(), Tempo.EVIDENCE + 1)
+    sessions = [await manager.create() for _ in range(8)]
+    for number in range(1, 4):
+        for session in sessions:
+            assert (await session.handle(Step(Do()))).observation.value == number
+    assert variable.get() == 0, "nor do they leak to the loop"
+
+
+# ------------------------------------------------------------------ the claim
+
+
+class Undeclared(Quick):
+    """Declares nothing."""
+
+
+class AnyThread(Quick):
+    SUPPORTS_ANY_THREAD = True
+
+
+class OnTheLoop(Quick):
+    async def reset(self) -> Any:
+        return Seen()
+
+    async def step(self, action: Do) -> Any:
+        if action.what == "sleep":
+            await asyncio.sleep(action.value)
+        return Seen()
+
+
+@pytest.mark.parametrize("cls", [Undeclared, AnyThread, OnTheLoop])
+async def test_a_step_of_a_second_holds_up_none_of_200_sessions(
+    manage: Manage, cls: type[Quick], record_property: Any
+) -> None:
+    """Each quick session steps every 50 ms, as one that waits for a policy does."""
+    manager = manage(cls, max_concurrent_envs=300)
+    slow, *quick = await asyncio.gather(*(manager.create() for _ in range(201)))
+    took: list[float] = []
+
+    async def play(session: Session, begin: float) -> None:
+        await asyncio.sleep(begin)
+        while not stepping.done():
+            began = time.perf_counter()
+            await session.handle(Step(Do()))
+            took.append(time.perf_counter() - began)
+            await asyncio.sleep(0.05)
+
+    stepping = asyncio.ensure_future(slow.handle(Step(Do(what="sleep", value=1.0))))
+    await asyncio.gather(*(play(session, 0.05 * i / 200) for i, session in enumerate(quick)))
+    took.sort()
+    p99 = took[int(len(took) * 0.99)]
+    record_property("p99_ms", p99 * 1000)
+    assert len(took) > 200, "they went on"
+    assert p99 < 0.2, f"{p99 * 1000:.1f} ms"
