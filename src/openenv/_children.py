@@ -293,6 +293,7 @@ class _ForkServer:
 
 _turn = threading.Lock()
 _server: _ForkServer | None = None
+_retired: list[_ForkServer] = []
 _is_first = True
 _is_hopeless = not hasattr(os, "pidfd_open")
 
@@ -320,6 +321,9 @@ def fork(
             if _is_hopeless:
                 return None
             try:
+                if _server is not None and _server.begins_as != _begins_as(os.environ):
+                    _retired.append(_server)  # which its children still need, as this program was
+                    _server = None
                 if _server is None:
                     _server = _started()
                 if not _fits(_server, request):
@@ -371,8 +375,10 @@ def _drop() -> None:
 def _abandon_in_child() -> None:
     global _server, _turn
     _turn = threading.Lock()
-    server, _server = _server, None
-    if server is not None:
+    servers = [*_retired, *([_server] if _server is not None else ())]
+    _server = None
+    _retired.clear()
+    for server in servers:
         server.abandon()
 
 

@@ -217,7 +217,7 @@ frames = (
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(frames, st.booleans(), st.integers(0, 40))
 def test_anything_is_read_or_refused_with_a_typed_error(
     frame: str | bytes, is_binary: bool, cut: int

@@ -218,6 +218,7 @@ def test_an_interpreter_that_never_answers_is_given_up() -> None:
     assert provider.pid is None
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_server_that_never_gets_ready_is_given_up_and_stopped(
     write: Callable[[str], Path],
@@ -373,6 +374,7 @@ def test_nothing_outlives_the_program_that_started_it(end: str, how: str) -> Non
         assert "ResourceWarning" not in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["started", "forked"])
 def test_a_forked_child_does_not_end_the_server_of_its_parent(how: str) -> None:
     with program("forked child exits", how) as parent:

@@ -251,6 +251,7 @@ def test_a_malformed_request_of_version_1_is_answered_by_its_number(url: str) ->
 # ------------------------------------------------------------------ how much
 
 
+@pytest.mark.slow
 def test_10000_requests_without_a_pause_are_answered_in_order(url: str) -> None:
     with raw(url) as client:
         steps = b"".join(
@@ -265,6 +266,7 @@ def test_10000_requests_without_a_pause_are_answered_in_order(url: str) -> None:
         sender.join(5)
 
 
+@pytest.mark.slow
 def test_10000_requests_of_version_1_are_answered_in_order(url: str) -> None:
     """More than may be under way at a time: meanwhile the server does not listen."""
     with raw(url, Sec_WebSocket_Protocol="openenv.v1.json") as client:

@@ -312,6 +312,7 @@ async def test_closing_closes_every_environment_and_leaves_no_process(
     assert await pid_of(await manager.create()) not in pids, "it may be used again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["sleep", "hold"])
 async def test_an_environment_that_never_closes_ends_with_its_process(
     manage: Manage, how: str
@@ -351,6 +352,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", ["", "sleep", "hold"])
 async def test_workers_end_with_a_server_that_is_killed(busy: str, tmp_path: Path) -> None:
     server = await asyncio.create_subprocess_exec(

@@ -143,8 +143,10 @@ async def _followed(
 def _redirected(url: str, error: Any) -> str | None:
     """Where a server says that it is to be found; picows takes only `ws` and `wss` there."""
     response = error.response
-    where = response.headers.get("Location") if response is not None else None
-    if where is None or int(response.status) not in (301, 302, 303, 307, 308):
+    if response is None or int(response.status) not in (301, 302, 303, 307, 308):
+        return None
+    where = response.headers.get("Location")
+    if where is None:
         return None
     target = urlsplit(urljoin(url, where))
     scheme = _SCHEMES.get(target.scheme)
