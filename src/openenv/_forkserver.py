@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-__all__ = ["CODE", "HEAD", "Request", "main", "receive", "send"]
+__all__ = ["CODE", "HEAD", "Request", "main", "read_exactly", "receive", "send"]
 
 # What servers and workers import before they look at an environment, and what they do alike.
 PRELOADED = ("openenv.client", "openenv.sessions.worker", "uvloop", "yaml")
@@ -84,11 +84,16 @@ def receive(link: socket.socket, most: int) -> tuple[Any, list[int]]:
     head, descriptors, _, _ = socket.recv_fds(link, HEAD.size, most)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    head += _read(link, HEAD.size - len(head))
-    return pickle.loads(_read(link, HEAD.unpack(head)[0])), descriptors
+    head += read_exactly(link, HEAD.size - len(head))
+    return pickle.loads(read_exactly(link, HEAD.unpack(head)[0])), descriptors
 
 
-def _read(link: socket.socket, size: int) -> bytes:
+def read_exactly(link: socket.socket, size: int) -> bytes:
+    """Read `size` bytes.
+
+    Raises:
+        EOFError: The other end is gone.
+    """
     data = b""
     while len(data) < size:
         more = link.recv(size - len(data))

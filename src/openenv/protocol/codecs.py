@@ -39,7 +39,7 @@ from openenv.protocol.messages import (
 )
 from openenv.types import Observation, declares_truncated, is_observation
 
-__all__ = ["JSONCodec", "culprit", "error_list", "left_out", "observation_payload"]
+__all__ = ["JSONCodec", "culprit", "error_data", "error_list", "left_out", "observation_payload"]
 
 
 class JSONCodec:
@@ -99,11 +99,8 @@ class JSONCodec:
         return b'{"type":"mcp","data":%b}' % _to_json(reply.response, "response")
 
     def encode_error(self, error: BaseException) -> bytes:
-        """Write an error frame; the table in `openenv.errors` decides its code."""
-        data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
-        if isinstance(error, OpenEnvError):
-            data |= error.details()
-        frame = {"type": "error", "data": data}
+        """Write an error frame."""
+        frame = {"type": "error", "data": error_data(error)}
         return to_json(frame, serialize_unknown=True, inf_nan_mode="null")
 
     # -------------------------------------------------------------- client side
@@ -204,6 +201,14 @@ def left_out(cls: type[BaseModel]) -> set[str]:
     A class that declares `truncated` itself keeps it inside, as it always did.
     """
     return {"reward", "done"} if declares_truncated(cls) else {"reward", "done", "truncated"}
+
+
+def error_data(error: BaseException) -> dict[str, Any]:
+    """What an error frame says of an error; the table in `openenv.errors` decides its code."""
+    data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
+    if isinstance(error, OpenEnvError):
+        data |= error.details()
+    return data
 
 
 def culprit(observation: Any, write: Callable[[str], object], error: Exception) -> str:

@@ -19,13 +19,10 @@ from openenv.errors import (
     EncodingError,
     InvalidJSONError,
     InvalidMessageError,
-    OpenEnvError,
     ProtocolError,
     UnknownMessageTypeError,
-    outward,
-    words,
 )
-from openenv.protocol.codecs import culprit, left_out
+from openenv.protocol.codecs import culprit, error_data, left_out
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
@@ -51,6 +48,7 @@ __all__ = [
     "Multiplexer",
     "client_connection",
     "codec_named",
+    "is_binary",
 ]
 
 ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
@@ -249,11 +247,8 @@ class Codec:
         raise NotImplementedError
 
     def error(self, session: int | None, number: int | None, error: BaseException) -> bytes:
-        """Write an error; the table in `openenv.errors` decides its code."""
-        data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
-        if isinstance(error, OpenEnvError):
-            data |= error.details()
-        readable = to_jsonable_python(data, serialize_unknown=True)
+        """Write an error."""
+        readable = to_jsonable_python(error_data(error), serialize_unknown=True)
         return self.answer("error", session, number, self._encode(readable))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -367,6 +362,11 @@ SUBPROTOCOLS = tuple(_CODECS)
 def codec_named(name: str) -> Codec:
     """The codec of a subprotocol."""
     return _CODECS[name]
+
+
+def is_binary(subprotocol: str | None) -> bool:
+    """Frames of a connection are binary messages; those of version 0, which is None, are text."""
+    return subprotocol is not None and codec_named(subprotocol).is_binary
 
 
 def _invalid(why: str) -> InvalidMessageError:

@@ -26,7 +26,7 @@ from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv.environment import Environment
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
-from openenv.server.workers import serve_from_workers
+from openenv.server.workers import managers_of, serve_from_workers
 from openenv.settings import log_level
 from openenv.types import Action, Observation, State
 
@@ -133,8 +133,7 @@ def _raise_open_files(app: Any) -> None:
         with contextlib.suppress(ValueError, OSError):  # some systems lie about the hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    managers = getattr(getattr(app, "state", None), "openenv_managers", ())
-    wanted = sum(manager.max_sessions for manager in managers)
+    wanted = sum(manager.max_sessions for manager in managers_of(app))
     if allowed != resource.RLIM_INFINITY and wanted + OWN_FILES > allowed:
         logger.warning(
             "%d sessions are allowed, but this system lets a process open %d files, so about %d "

@@ -34,7 +34,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from openenv.protocol.v1 import codec_named
+from openenv.protocol.v1 import is_binary
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
 
 __all__ = ["SocketProtocol", "use_at"]
@@ -65,8 +65,7 @@ class SocketChannel(WSListener):
         self._keepalive = keepalive
         self._max_bytes = max_bytes
         self._subprotocol = subprotocol
-        is_binary = subprotocol is not None and codec_named(subprotocol).is_binary
-        self._kind = WSMsgType.BINARY if is_binary else WSMsgType.TEXT
+        self._kind = WSMsgType.BINARY if is_binary(subprotocol) else WSMsgType.TEXT
         self._transport: WSTransport | None = None
         self._conversation: AnyConversation | None = None
         self._fragments: list[bytes] | None = None

@@ -16,7 +16,7 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from openenv.protocol.v1 import SUBPROTOCOLS, codec_named
+from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.multiplex import MultiplexedConversation
@@ -85,8 +85,7 @@ class WebSocketChannel:
 
 async def _serve(websocket: WebSocket, converse: Converse, subprotocol: str | None) -> None:
     await websocket.accept(subprotocol)
-    is_binary = subprotocol is not None and codec_named(subprotocol).is_binary
-    channel = WebSocketChannel(websocket, is_binary=is_binary)
+    channel = WebSocketChannel(websocket, is_binary=is_binary(subprotocol))
     conversation = converse(channel)
     tasks = [
         asyncio.ensure_future(channel.read(conversation)),

@@ -14,7 +14,7 @@ from openenv.sessions.process import Workers
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.worker import Source
 
-__all__ = ["note_manager", "serve_from_workers", "spec_source"]
+__all__ = ["managers_of", "note_manager", "serve_from_workers", "spec_source"]
 
 
 def note_manager(app: Any, manager: SessionManager) -> None:
@@ -23,7 +23,7 @@ def note_manager(app: Any, manager: SessionManager) -> None:
     app.state.openenv_managers = [*managers, manager]
 
 
-def _managers(app: Any) -> list[SessionManager]:
+def managers_of(app: Any) -> list[SessionManager]:
     """Find what an application serves, itself or by what is mounted in it or wrapped by it."""
     return list(dict.fromkeys(_walk(app, set())))
 
@@ -45,7 +45,7 @@ def serve_from_workers(app: Any, target: str, count: int) -> None:
     Raises:
         TargetError: It serves none that was made by `create_app` or `HTTPEnvServer`.
     """
-    managers = _managers(app)
+    managers = managers_of(app)
     if not managers:
         raise TargetError(
             f"{target} serves no environment that worker processes could hold; expected an "
@@ -57,7 +57,7 @@ def serve_from_workers(app: Any, target: str, count: int) -> None:
 
 
 def _spec_of_target(target: str, number: int) -> EnvironmentSpec:
-    return _managers(load_target(target))[number].spec
+    return managers_of(load_target(target))[number].spec
 
 
 def spec_source(spec: EnvironmentSpec) -> Source:

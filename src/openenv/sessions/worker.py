@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openenv._children import calm_garbage_collector, keep_freed_memory
+from openenv._forkserver import read_exactly
 from openenv.sessions.host import Encode
 from openenv.sessions.lane import Lanes
 from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
@@ -178,19 +179,9 @@ def _end_with(server: int, grace_s: float) -> None:
 
 
 def _setup(end: socket.socket) -> tuple[list[str], float, bytes]:
-    length, _, _ = HEAD.unpack(_read(end, HEAD.size))
-    path, grace_s, source = pickle.loads(_read(end, length))
+    length, _, _ = HEAD.unpack(read_exactly(end, HEAD.size))
+    path, grace_s, source = pickle.loads(read_exactly(end, length))
     return path, grace_s, source
-
-
-def _read(end: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = end.recv(size - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data
 
 
 def _run(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:

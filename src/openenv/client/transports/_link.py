@@ -11,6 +11,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.common import WSError, WSProtocolError
 
 from openenv.client.transports.base import TransportClosed
+from openenv.protocol.v1 import is_binary
 
 if TYPE_CHECKING:
     from openenv.client.transports.websocket import WebSocketOptions
@@ -38,7 +39,7 @@ class Link(WSListener):
         self.subprotocol = subprotocol
         self.frames: deque[bytes | bytearray] = deque()
         self._options = options
-        self._kind = BINARY if subprotocol is not None and subprotocol.endswith("msgpack") else TEXT
+        self._kind = BINARY if is_binary(subprotocol) else TEXT
         self._loop = asyncio.get_running_loop()
         self._transport: WSTransport | None = None
         self._waiter: asyncio.Future[None] | None = None

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from openenv.client.transports.base import TransportClosed
 from openenv.errors import ConnectError
-from openenv.protocol.v1 import codec_named
+from openenv.protocol.v1 import is_binary
 
 __all__ = ["ASGIApp", "ASGITransport"]
 
@@ -84,8 +84,7 @@ class ASGITransport:
     def send(self, frame: bytes) -> None:
         if self._running is None or self._running.done():
             raise TransportClosed("the application has ended the connection")
-        is_binary = self.subprotocol is not None and codec_named(self.subprotocol).is_binary
-        content = {"bytes": frame} if is_binary else {"text": frame.decode()}
+        content = {"bytes": frame} if is_binary(self.subprotocol) else {"text": frame.decode()}
         self._to_app.put_nowait({"type": "websocket.receive", **content})
 
     async def receive(self, timeout_s: float | None = None) -> str | bytearray:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from openenv.client.transports.base import TransportClosed
-from openenv.protocol.v1 import codec_named
+from openenv.protocol.v1 import codec_named, is_binary
 from openenv.sessions.conversation import Conversation
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.multiplex import MultiplexedConversation
@@ -32,7 +32,7 @@ class MemoryTransport:
         self._manager = manager
         self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._conversation: Conversation | MultiplexedConversation | None = None
-        self._is_binary = subprotocol is not None and codec_named(subprotocol).is_binary
+        self._is_binary = is_binary(subprotocol)
         self._is_closed = False
 
     def __str__(self) -> str:
