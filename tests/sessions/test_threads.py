@@ -250,11 +250,11 @@ async def test_a_class_that_turns_out_slow_shares_no_more(
 
 def test_quickness_needs_evidence_and_is_lost_by_three_strikes() -> None:
     tempo = Tempo()
-    assert tempo.is_wanted and not tempo.is_quick
+    assert tempo.noteworthy_s < 0 and not tempo.is_quick
     for number in range(Tempo.EVIDENCE):
         assert not tempo.is_quick, number
         assert not tempo.note(0.001)
-    assert tempo.is_quick and not tempo.is_wanted
+    assert tempo.is_quick and tempo.noteworthy_s == tempo.QUICK_S
     assert [tempo.note(1.0) for _ in range(Tempo.STRIKES)] == [False, False, True]
     assert not tempo.is_quick
     for _ in range(Tempo.MEMORY):

@@ -92,7 +92,7 @@ class JSONCodec:
         Raises:
             EncodingError: A value in it cannot be written as JSON.
         """
-        if isinstance(reply, Transition):
+        if type(reply) is Transition:
             return b'{"type":"observation","data":%b}' % observation_payload(reply)
         if isinstance(reply, StateReply):
             return b'{"type":"state","data":%b}' % _to_json(reply.state, "state")
@@ -181,17 +181,23 @@ def _extras(transition: Transition) -> dict[str, Any]:
 
 
 def _observation_json(observation: Any) -> bytes:
-    cls = type(observation)
-    if not is_observation(cls):
+    write, exclude = _writer(type(observation))
+    if write is None:
         return _to_json(observation, "observation")
     try:
-        written: bytes = cls.__pydantic_serializer__.to_json(observation, exclude=left_out(cls))
-        return written
+        return write(observation, exclude=exclude)
     except (PydanticSerializationError, UnicodeEncodeError) as error:
-        write = cls.__pydantic_serializer__.to_json
         raise EncodingError(
             culprit(observation, lambda name: write(observation, include={name}), error)
         ) from error
+
+
+@once_per_class
+def _writer(cls: type) -> tuple[Callable[..., bytes] | None, set[str]]:
+    """What writes observations of a class, and the fields that it leaves out."""
+    if not is_observation(cls):
+        return None, set()
+    return cls.__pydantic_serializer__.to_json, left_out(cls)
 
 
 @once_per_class

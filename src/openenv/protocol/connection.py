@@ -76,6 +76,8 @@ class ServerConnection:
         encode: Writes the frame that answers a request.
     """
 
+    __slots__ = ("codec", "encode", "phase")
+
     def __init__(self, codec: JSONCodec | None = None) -> None:
         self.codec = codec or JSONCodec()
         self.encode = self.codec.encode_reply
@@ -97,11 +99,6 @@ class ServerConnection:
         if request.type == "close":
             self.phase = _next(SERVER_RULES, self.phase, Event.CLOSE)
         return request
-
-    @property
-    def is_closed(self) -> bool:
-        """Nothing is to be sent any more."""
-        return self.phase is Phase.CLOSED
 
     def error(self, request: Request | None, error: BaseException) -> bytes:
         """Write the frame that says why `request` (or a frame that was none) failed."""

@@ -2,9 +2,9 @@
 
 uvicorn hands the upgrade of a connection to a protocol class. Ours runs the application as ever,
 with its middleware and routes, but offers it, as an extension of the ASGI scope, to take the socket
-over. The endpoint of `/ws` does: from then on
-`picows` (a WebSocket implementation in Cython) parses frames and hands them straight to the
-conversation. An ASGI message costs more than a quick step.
+over. The endpoint of `/ws` accepts the offer: from then on `picows` (a WebSocket implementation in
+Cython) parses frames and hands them straight to the conversation. An ASGI message costs more than
+a quick step.
 
 The class is chosen by `openenv.server.run`, or by the application itself when a plain
 ``uvicorn module:app`` starts it. Under any other server frames go through ASGI.
@@ -43,6 +43,10 @@ READ_BUFFER_BYTES = 4096  # at first; it grows with the frames
 CLOSE_TIMEOUT_S = 10.0
 MAX_FRAGMENTS = 100_000  # of one message: empty ones would cost memory without an end
 
+# Members of an enumeration are slow to look up.
+_TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
+_CLOSE = WSMsgType.CLOSE
+
 logger = logging.getLogger(__name__)
 # An adapter, since picows makes a logger of its own for every connection out of a plain one.
 _picows_logger = logging.LoggerAdapter(logging.getLogger("openenv.server.picows"), {})
@@ -51,6 +55,24 @@ logging.getLogger("openenv.server.picows").setLevel(logging.WARNING)
 
 class SocketChannel(WSListener):
     """A connection: picows tells it of frames, and the conversation sends by it."""
+
+    __slots__ = (
+        "_connections",
+        "_conversation",
+        "_converse",
+        "_fragments",
+        "_fragments_bytes",
+        "_fragments_type",
+        "_is_clogged",
+        "_is_paused",
+        "_keepalive",
+        "_kind",
+        "_max_bytes",
+        "_subprotocol",
+        "_transport",
+        "is_alive",
+        "silent_since",
+    )
 
     def __init__(
         self,
@@ -65,11 +87,11 @@ class SocketChannel(WSListener):
         self._keepalive = keepalive
         self._max_bytes = max_bytes
         self._subprotocol = subprotocol
-        self._kind = WSMsgType.BINARY if is_binary(subprotocol) else WSMsgType.TEXT
+        self._kind = _BINARY if is_binary(subprotocol) else _TEXT
         self._transport: WSTransport | None = None
         self._conversation: AnyConversation | None = None
         self._fragments: list[bytes] | None = None
-        self._fragments_type = WSMsgType.TEXT
+        self._fragments_type = _TEXT
         self._fragments_bytes = 0
         self._is_paused = self._is_clogged = False
         self.is_alive = True  # since it was last looked after
@@ -93,53 +115,43 @@ class SocketChannel(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self.is_alive = True
         kind = frame.msg_type
-        if transport.is_close_frame_sent and kind != WSMsgType.CLOSE:
+        if transport.is_close_frame_sent and kind is not _CLOSE:
             return  # picows goes on after an error, even with the frame that was too big
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "reserved bits are set")
-        if not frame.fin or kind == WSMsgType.CONTINUATION:
-            self._fragment(frame)
-        elif kind == WSMsgType.TEXT or kind == WSMsgType.BINARY:
-            if self._fragments is not None:
-                raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "a message within a message")
-            self._deliver(kind, frame)
-        elif kind == WSMsgType.CLOSE:
+        if kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
+            payload = frame.get_payload_as_bytes()
+            if frame.fin and self._fragments is None and kind is not _CONTINUATION:
+                self._deliver(kind, payload)
+            else:
+                self._fragment(kind, payload, frame.fin)
+        elif kind is _CLOSE:
             self._close_came(transport, frame)
 
-    def _deliver(self, kind: WSMsgType, frame: WSFrame) -> None:
-        assert self._conversation is not None
-        if kind == WSMsgType.BINARY:
-            self._conversation.receive(frame.get_payload_as_bytes())
-            return
-        try:
-            text = frame.get_payload_as_utf8_text()
-        except UnicodeDecodeError:
-            raise _not_text() from None
-        self._conversation.receive(text)
-
-    def _fragment(self, frame: WSFrame) -> None:
-        assert self._conversation is not None
-        is_first = frame.msg_type != WSMsgType.CONTINUATION
+    def _fragment(self, kind: WSMsgType, payload: bytes, is_last: bool) -> None:
+        is_first = kind is not _CONTINUATION
         if is_first is (self._fragments is not None):
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "fragments are out of order")
         if self._fragments is None:
-            self._fragments, self._fragments_type = [], frame.msg_type
-            self._fragments_bytes = 0
-        payload = frame.get_payload_as_bytes()
+            self._fragments, self._fragments_type, self._fragments_bytes = [], kind, 0
         self._fragments.append(payload)
         self._fragments_bytes += len(payload)
         if self._fragments_bytes > self._max_bytes or len(self._fragments) > MAX_FRAGMENTS:
             raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {self._max_bytes} bytes")
-        if frame.fin:
+        if is_last:
             whole, self._fragments = b"".join(self._fragments), None
-            if self._fragments_type == WSMsgType.BINARY:
-                self._conversation.receive(whole)
-                return
-            try:
-                text = whole.decode()
-            except UnicodeDecodeError:
-                raise _not_text() from None
-            self._conversation.receive(text)
+            self._deliver(self._fragments_type, whole)
+
+    def _deliver(self, kind: WSMsgType, message: bytes) -> None:
+        assert self._conversation is not None
+        if kind is _BINARY:
+            self._conversation.receive(message)
+            return
+        try:
+            text = message.decode()
+        except UnicodeDecodeError:
+            raise WSProtocolError(WSCloseCode.INVALID_TEXT, "this is no UTF-8") from None
+        self._conversation.receive(text)
 
     def _close_came(self, transport: WSTransport, frame: WSFrame) -> None:
         if not transport.is_close_frame_sent:
@@ -221,10 +233,6 @@ _ANSWERS = {
     WSCloseCode.NO_INFO: WSCloseCode.OK,  # it has none
     WSCloseCode.ABNORMAL_CLOSURE: WSCloseCode.PROTOCOL_ERROR,
 }
-
-
-def _not_text() -> WSProtocolError:
-    return WSProtocolError(WSCloseCode.INVALID_TEXT, "this is no UTF-8")
 
 
 class Keepalive:

@@ -1,4 +1,4 @@
-"""One client's connection to one session: frames in, `Session.submit`, frames out, in order.
+"""One client's connection to one session: frames in, `Session.serve`, frames out, in order.
 
 A conversation is driven by calls, not by tasks of its own, so that a step costs no more than
 what it does and a waiting client costs next to nothing. Whatever carries frames (a WebSocket, or
@@ -65,6 +65,21 @@ class Conversation:
     Attributes:
         ended: Done when the client is gone and its session closed, or left to the manager.
     """
+
+    __slots__ = (
+        "_channel",
+        "_connection",
+        "_frames",
+        "_is_over",
+        "_is_paused",
+        "_is_serving",
+        "_manager",
+        "_opening",
+        "_session",
+        "_session_id",
+        "_work",
+        "ended",
+    )
 
     def __init__(
         self, manager: SessionManager, channel: Channel, session_id: str | None = None
@@ -196,7 +211,7 @@ class Conversation:
             self._answer_json_rpc(request)
         else:
             command = command_of(request)
-            work = CalledBack(self._session, command, self._answered, connection.encode)
+            work = CalledBack(self._session, command, connection.encode, done=self._answered)
             self._work = work
             self._session.serve(work)
 
@@ -210,7 +225,7 @@ class Conversation:
 
     def _answered(self, frame: Any, error: BaseException | None) -> None:
         self._work = None
-        if self._connection.is_closed:
+        if self._is_over:
             return
         self._channel.send(frame if error is None else self._connection.error(None, error))
         if self._frames:

@@ -77,6 +77,8 @@ class Host:
     Context variables that the environment sets are its own, also where it shares its thread.
     """
 
+    __slots__ = ("_environment", "context", "is_async", "plan", "spec")
+
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.plan: CallPlan | None = None
@@ -141,12 +143,15 @@ class Host:
         ignored: tuple[str, ...] = ()
         if isinstance(command, Step):
             method = self.plan.step
-            action = self.spec.decode_action(command.action)
-            passed, ignored = self._split(method, command.arguments, strict)
+            action, passed = self.spec.decode_action(command.action), command.arguments
+            if passed:
+                passed, ignored = self._split(method, passed, strict)
             value = getattr(self._environment, method.name)(action, **passed)
         elif isinstance(command, Reset):
             method = self.plan.reset
-            passed, ignored = self._split(method, command.arguments, strict)
+            passed = command.arguments
+            if passed:
+                passed, ignored = self._split(method, passed, strict)
             value = getattr(self._environment, method.name)(**passed)
         else:
             value = self._other(command)
@@ -157,8 +162,6 @@ class Host:
     def _split(
         self, method: Method, arguments: dict[str, Any], strict: bool
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        if not arguments:
-            return arguments, ()
         passed, ignored = method.split(arguments, strict=strict)
         if ignored:
             _report(type(self._environment), method, ignored)

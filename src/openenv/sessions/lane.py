@@ -77,6 +77,8 @@ class Lane(ABC):
         logs: It logs itself what the calls raise.
     """
 
+    __slots__ = ()
+
     logs: ClassVar[bool] = False
 
     @abstractmethod
@@ -89,6 +91,8 @@ class InlineLane(Lane):
     one by one among the reading of sockets.
     """
 
+    __slots__ = ("_courier",)
+
     def __init__(self, courier: Courier) -> None:
         self._courier = courier
 
@@ -98,6 +102,8 @@ class InlineLane(Lane):
 
 class PoolLane(Lane):
     """Calls are made on any thread."""
+
+    __slots__ = ("_courier", "_pool")
 
     def __init__(self, pool: Pool, courier: Courier) -> None:
         self._pool = pool
@@ -109,6 +115,8 @@ class PoolLane(Lane):
 
 class LoopLane(PoolLane):
     """Coroutines begin on the event loop, everything else is called on a thread."""
+
+    __slots__ = ()
 
     def submit(self, call: Order) -> None:
         if call.is_light:
@@ -126,6 +134,8 @@ class ThreadLane(Lane):
         is_shared: Other lanes use it too, so it outlives this one.
     """
 
+    __slots__ = ("_courier", "is_shared", "worker")
+
     def __init__(self, worker: WorkerThread, courier: Courier, *, is_shared: bool = False) -> None:
         self.worker = worker
         self.is_shared = is_shared
@@ -141,6 +151,10 @@ class Tempo:
     They are once 200 in a row took less than 50 ms each. They no longer are when three of 10,000
     took longer (a single one may have had to wait for the garbage collector, or for a processor),
     until 10,000 more have been quick; the next time 100,000, and so on.
+
+    Attributes:
+        noteworthy_s: Calls that took longer than so many seconds are to be noted: all of them
+            while it counts quick ones, otherwise the slow ones.
     """
 
     QUICK_S = 0.050
@@ -152,21 +166,20 @@ class Tempo:
         self._needed = self.EVIDENCE  # quick calls that are still wanting
         self._sentence = self.MEMORY
         self._strikes = self._since = 0
+        self.noteworthy_s = -1.0
 
     @property
     def is_quick(self) -> bool:
         """Enough evidence is there."""
         return self._needed == 0
 
-    @property
-    def is_wanted(self) -> bool:
-        """It needs to know of every call, not of slow ones only."""
-        return self._needed > 0 or self._strikes > 0
-
     def note(self, seconds: float) -> bool:
         """Take a call into account; say whether it is the one that turned the verdict."""
-        if seconds > self.QUICK_S:
-            return self._note_slow()
+        is_turned = self._note_slow() if seconds > self.QUICK_S else self._note_quick()
+        self.noteworthy_s = -1.0 if self._needed or self._strikes else self.QUICK_S
+        return is_turned
+
+    def _note_quick(self) -> bool:
         if self._needed:
             self._needed -= 1
         elif self._strikes:

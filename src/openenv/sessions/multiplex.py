@@ -43,23 +43,12 @@ class _Seat:
         self.works: set[Work] = set()
 
 
-class _Asked(Work):
+class _Asked(Work, kw_only=True):
     """A request on its way through its session."""
 
-    __slots__ = ("conversation", "request", "seat")
-
-    def __init__(
-        self,
-        conversation: MultiplexedConversation,
-        request: Request,
-        seat: _Seat,
-        session: Session,
-    ) -> None:
-        super().__init__(session, command_of(request), conversation.encode_data)
-        self.conversation = conversation
-        self.request = request
-        self.seat = seat
-        seat.works.add(self)
+    conversation: MultiplexedConversation
+    request: Request
+    seat: _Seat
 
     def answered(self, result: Any, error: BaseException | None) -> None:
         self.seat.works.discard(self)
@@ -168,7 +157,16 @@ class MultiplexedConversation:
             self._answer("mcp", request, self._codec.encode_data(reply))
         else:
             self._unanswered += 1
-            session.serve(_Asked(self, request, seat, session))
+            work = _Asked(
+                session,
+                command_of(request),
+                self.encode_data,
+                conversation=self,
+                request=request,
+                seat=seat,
+            )
+            seat.works.add(work)
+            session.serve(work)
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
         await close_or_leave(self._manager, session)

@@ -1,12 +1,13 @@
 """One session: one environment, one caller of it, and everything that is done around a call.
 
-Every transport ends in `Session.submit`, or in `Session.handle`, which awaits it. The environment
+Every transport ends in `Session.serve`, or in `Session.handle`, which awaits it. The environment
 itself is called by the session's `Host`, on the session's lane.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 import uuid
@@ -16,6 +17,7 @@ from enum import Enum, auto
 from types import CoroutineType
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel
 
 from openenv.errors import (
@@ -70,48 +72,29 @@ class SessionInfo(BaseModel):
     environment_type: str
 
 
-class Work:
+class Work(msgspec.Struct, eq=False):
     """A command for a session, until it is answered.
 
-    Args:
+    It is made where the environment lives (`make`) and answered on the event loop (`tell`).
+
+    Attributes:
         session: Who is to do it.
         command: What to do.
-        encode: Turns the reply into what `done` gets, where the environment lives.
+        encode: Turns the reply into what `answered` gets, where the environment lives.
         strict: Refuse an argument that the environment does not take. Otherwise it is left out,
             and named in the transition's `ignored`.
-
-    It is made where the environment lives (`make`) and answered on the event loop (`tell`).
     """
 
-    __slots__ = (
-        "command",
-        "encode",
-        "error",
-        "is_cancelled",
-        "is_light",
-        "result",
-        "seconds",
-        "session",
-        "strict",
-        "task",
-    )
-
-    def __init__(
-        self,
-        session: Session,
-        command: Command,
-        encode: Encode | None = None,
-        strict: bool = False,
-    ) -> None:
-        self.session = session
-        self.command: Any = command
-        self.encode = encode
-        self.strict = strict
-        self.is_light = self.is_cancelled = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.seconds = 0.0
-        self.task: Cancellable | None = None
+    session: Session
+    command: Any
+    encode: Encode | None = None
+    strict: bool = False
+    is_light: bool = False
+    is_cancelled: bool = False
+    result: Any = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+    task: Cancellable | None = None
 
     def make(self) -> None:
         host = self.session._host
@@ -139,21 +122,10 @@ class Work:
             self.task.cancel()
 
 
-class CalledBack(Work):
-    """Work that calls a function when it is answered."""
+class CalledBack(Work, kw_only=True):
+    """Work that calls `done` when it is answered."""
 
-    __slots__ = ("done",)
-
-    def __init__(
-        self,
-        session: Session,
-        command: Command,
-        done: Done,
-        encode: Encode | None = None,
-        strict: bool = False,
-    ) -> None:
-        super().__init__(session, command, encode, strict)
-        self.done = done
+    done: Done
 
     def answered(self, result: Any, error: BaseException | None) -> None:
         self.done(result, error)
@@ -208,6 +180,28 @@ class Session:
         lanes: Finds the place; by default the session has threads of its own.
         is_throwaway: It serves one request and takes no slot.
     """
+
+    __slots__ = (
+        "_born",
+        "_closing",
+        "_host",
+        "_lane",
+        "_lanes",
+        "_opening",
+        "_owns_lanes",
+        "_running",
+        "_tempo",
+        "_waiting",
+        "attachments",
+        "close_error",
+        "created_at",
+        "id",
+        "is_throwaway",
+        "last_activity",
+        "phase",
+        "spec",
+        "step_count",
+    )
 
     def __init__(
         self, spec: EnvironmentSpec, *, lanes: Lanes | None = None, is_throwaway: bool = False
@@ -298,7 +292,7 @@ class Session:
         if self._host is None:
             self._ended(None, None)
         else:
-            self._start(CalledBack(self, Close(), self._ended))
+            self._start(CalledBack(self, Close(), done=self._ended))
 
     def _ended(self, _: Any, error: BaseException | None) -> None:
         self.close_error = error
@@ -356,7 +350,8 @@ class Session:
             Exception: Whatever the environment raised.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        work = CalledBack(self, command, lambda *told: _settle(answer, *told), encode, strict)
+        settle = functools.partial(_settle, answer)
+        work = CalledBack(self, command, encode, strict, done=settle)
         self.serve(work)
         try:
             return await answer
@@ -364,16 +359,8 @@ class Session:
             work.cancel()
             raise
 
-    def submit(
-        self, command: Command, done: Done, *, encode: Encode | None = None, strict: bool = False
-    ) -> Work:
-        """Serve one command, as `handle` does, and call `done` when it is answered; see `Work`."""
-        work = CalledBack(self, command, done, encode, strict)
-        self.serve(work)
-        return work
-
     def serve(self, work: Work) -> None:
-        """Do `work` when its turn comes."""
+        """Do `work`, as `handle` does a command, and have it `answered`."""
         phase = self.phase
         if self._running is None and phase is _OPEN:
             self._start(work)
@@ -397,10 +384,10 @@ class Session:
             self._await(work, work.result)
             return
         tempo = self._tempo
-        if tempo is not None and (tempo.is_wanted or work.seconds > tempo.QUICK_S):
+        if tempo is not None and work.seconds > tempo.noteworthy_s:
             assert self._lane is not None
             self._lanes.note(self._lane, work.seconds)
-        self._answer(work)
+        self._finish(work)
 
     def _await(self, work: Work, coroutine: Coroutine[Any, Any, Any]) -> None:
         assert self._host is not None
@@ -420,9 +407,9 @@ class Session:
             work.error = task.exception()
             if work.error is None:
                 work.result = task.result()
-        self._answer(work)
+        self._finish(work)
 
-    def _answer(self, work: Work) -> None:
+    def _finish(self, work: Work) -> None:
         error, command = work.error, work.command
         if error is not None:
             self._log(work)

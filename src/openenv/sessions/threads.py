@@ -56,38 +56,84 @@ def contain(error: BaseException) -> Exception:
 
 
 class Courier:
-    """Carries calls from one event loop to threads, and their results back, in batches."""
+    """Carries calls from one event loop to where they are made, and their results back, in batches.
+
+    A batch is what is submitted in one tick of the loop, or `BATCH` calls if those come first:
+    few enough that the processor's caches still hold their sessions when they are answered. The
+    loop waits until its threads have made a batch, since they need the interpreter anyway, and
+    delivers the results at once. It does so only for batches of several calls, for as long as
+    these are quick; once they were not, it does not wait for the next batches, ever more of them.
+    """
+
+    BATCH = 128
+    WORTH_WAITING = 16  # calls: to wait with an alarm costs as much as to be woken
+    PATIENCE_S = 0.0001  # for each call
+    MAX_PATIENCE_S = 0.002
+    MAX_UNAWAITED = 1000  # batches
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self._submitted = 0
         self._to_wake: list[WorkerThread] = []
         self._to_make: list[Call] = []
         self._finished: deque[Call] = deque()
-        self._is_called = False
+        self._is_scheduled = self._is_flushing = self._is_called = False
+        self._penalty = self._unawaited = 0
+
+    def note(self) -> None:
+        """Note that a call was submitted; called on the loop."""
+        self._submitted += 1
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.loop.call_soon(self._tick_ends)
+        elif self._submitted >= self.BATCH and not self._is_flushing:
+            self._flush()
 
     def wake_later(self, worker: WorkerThread) -> None:
-        """Wake `worker` at the end of this tick; called on the loop."""
-        if not self._to_wake:
-            self.loop.call_soon(self._wake_all)
+        """Wake `worker` with the batch; called on the loop."""
         self._to_wake.append(worker)
 
-    def _wake_all(self) -> None:
-        workers, self._to_wake = self._to_wake, []
-        for worker in workers:
-            worker.wake()
-
     def make_later(self, call: Call) -> None:
-        """Make `call` on the loop, at the end of this tick; called on the loop."""
-        if not self._to_make:
-            self.loop.call_soon(self._make_all)
+        """Make `call` on the loop, with the batch; called on the loop."""
         self._to_make.append(call)
+        self.note()
 
-    def _make_all(self) -> None:
+    def _tick_ends(self) -> None:
+        self._is_scheduled = False
+        self._flush()
+
+    def _flush(self) -> None:
+        self._is_flushing = True
+        count, self._submitted = self._submitted, 0
+        workers, self._to_wake = self._to_wake, []
         calls, self._to_make = self._to_make, []
+        if count < self.WORTH_WAITING or self._unawaited:
+            self._unawaited = max(0, self._unawaited - 1)
+            for worker in workers:
+                worker.wake()
+        elif workers:
+            self._wake_and_wait(workers)
         for call in calls:
             call.make()
         for call in calls:  # apart, so that answers leave in a burst: each first one wakes a reader
             self._tell(call)
+        self._is_flushing = False
+
+    def _wake_and_wait(self, workers: list[WorkerThread]) -> None:
+        """Let the threads have their turns, and take what they have made."""
+        self._is_called = True  # so that they do not wake the loop
+        is_quick = True
+        for worker in workers:
+            if is_quick:
+                patience_s = min(self.PATIENCE_S * worker.load, self.MAX_PATIENCE_S)
+                is_quick = worker.wake_and_wait(patience_s)
+            else:
+                worker.wake()
+        if is_quick:
+            self._penalty //= 2
+        else:
+            self._penalty = self._unawaited = min(2 * self._penalty + 1, self.MAX_UNAWAITED)
+        self._deliver()
 
     def _tell(self, call: Call) -> None:
         try:
@@ -129,7 +175,7 @@ class WorkerThread:
         self.busy_since: float | None = None
         self.is_ending = False
         self._waiting: deque[tuple[Call, Courier]] = deque()
-        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._bell: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
         self._is_rung = False
         self._on_idle = on_idle
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -146,16 +192,25 @@ class WorkerThread:
         if not self._is_rung:
             self._is_rung = True
             courier.wake_later(self)
+        courier.note()
 
     def wake(self) -> None:
         """Have the thread look for calls."""
         self._is_rung = False
-        self._bell.put(True)
+        self._bell.put(None)
+
+    def wake_and_wait(self, timeout_s: float) -> bool:
+        """Have the thread look for calls; say whether it has made them all within this time."""
+        self._is_rung = False
+        is_done = threading.Lock()
+        is_done.acquire()
+        self._bell.put(is_done)
+        return is_done.acquire(timeout=timeout_s)
 
     def stop(self) -> None:
         """End the thread once it has made what was submitted; does not wait."""
         self.is_ending = True
-        self._bell.put(False)
+        self._bell.put(None)
 
     def hand_over(self) -> deque[tuple[Call, Courier]]:
         """Give up the calls that have not begun."""
@@ -168,20 +223,26 @@ class WorkerThread:
     def _serve(self) -> None:
         goes_on = True
         while goes_on:
-            goes_on = self._bell.get()
+            is_done = self._bell.get()
+            goes_on = not self.is_ending
             self._make_all()
+            if is_done is not None:
+                is_done.release()
             if self._on_idle is not None:
                 self._on_idle(self)
 
     def _make_all(self) -> None:
-        with contextlib.suppress(IndexError):  # there are no more
-            while True:
-                call, courier = self._waiting.popleft()
-                self.busy_since = time.perf_counter()
-                call.make()
-                self.busy_since = None
-                if not courier.bring_back(call):
-                    self.stop()
+        waiting = self._waiting
+        while waiting:
+            try:
+                call, courier = waiting.popleft()
+            except IndexError:  # they have been handed over
+                break
+            self.busy_since = time.perf_counter()
+            call.make()
+            if not courier.bring_back(call):
+                self.stop()
+        self.busy_since = None
 
 
 class Pool:

@@ -101,7 +101,9 @@ class Worker:
             self._answer(key, None, error)
             return
         done, encode = functools.partial(self._served, key), self._encodes.get(key)
-        work = self._works[key] = CalledBack(self._sessions[key], command, done, encode, strict)
+        work = self._works[key] = CalledBack(
+            self._sessions[key], command, encode, strict, done=done
+        )
         work.session.serve(work)
 
     def _served(self, key: int, result: Any, error: BaseException | None) -> None:
