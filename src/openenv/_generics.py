@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Annotated, Any, ForwardRef, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 __all__ = ["members", "once_per_class", "type_arguments"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def once_per_class(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Remember what `function` answers for a class; the least recently used is forgotten."""
-    return functools.lru_cache(maxsize=1024)(function)
+def once_per_class(function: Callable[P, T]) -> Callable[P, T]:
+    """Remember what `function` answers for a class (and whatever else it is given); the least
+    recently used is forgotten.
+    """
+    return cast("Callable[P, T]", functools.lru_cache(maxsize=1024)(function))
 
 
 def type_arguments(cls: type, base: type) -> tuple[Any, ...] | None:

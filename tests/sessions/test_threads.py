@@ -7,6 +7,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +20,7 @@ from openenv.sessions.lane import InlineLane, PoolLane, Tempo, ThreadLane
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.session import Reset, Session, Step
 from openenv.sessions.spec import EnvironmentSpec
+from openenv.sessions.threads import Courier
 
 pytestmark = pytest.mark.anyio
 
@@ -208,6 +210,31 @@ async def test_a_class_without_evidence_gets_a_thread_for_each(manage: Manage) -
     Unknown.gate.set()
     await asyncio.gather(*stuck)
     assert len(Unknown.log.threads) == 10
+
+
+async def test_the_loop_gives_up_waiting_for_a_batch_that_takes_long(manage: Manage) -> None:
+    class Unknown(Quick):
+        pass
+
+    manager = manage(Unknown, max_concurrent_envs=50)
+    sessions = [await manager.create() for _ in range(2 * Courier.WORTH_WAITING)]
+
+    def has_begun(count: int) -> bool:
+        return Unknown.log.count("step") == count
+
+    for _ in range(3):
+        Unknown.gate.clear()
+        begun = Unknown.log.count("step")
+        began = time.perf_counter()
+        stuck = [asyncio.create_task(session.handle(WAIT)) for session in sessions]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert time.perf_counter() - began < SOON_S
+        await eventually(partial(has_begun, begun + len(sessions)))
+        assert not any(task.done() for task in stuck)
+        Unknown.gate.set()
+        await asyncio.gather(*stuck)
+    assert max(await asyncio.gather(*(steps(session, 20) for session in sessions))) < SOON_S
 
 
 async def test_threads_are_shared_once_steps_were_seen_to_be_quick(manage: Manage) -> None:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 else:
     np = lazy_module("numpy")
 
-__all__ = ["gather_infos", "rows_of", "stack"]
+__all__ = ["gather_infos", "plain_value", "rows_of", "stack_observations"]
 
-NUMBERS = (bool, int, float)
+NUMBERS = {bool, int, float}
 FINAL_OBS = "final_obs"  # stays an array of objects, as in Gymnasium
 
 
@@ -25,19 +25,18 @@ def stack(values: Sequence[Any]) -> Any:
     """
     first = values[0]
     kind = type(first)
+    kinds = set(map(type, values))
+    if len(kinds) > 1:
+        return np.array(values, dtype=float) if kinds <= NUMBERS else list(values)
     if kind in NUMBERS:
-        if all(type(value) is kind for value in values):
-            try:
-                return np.array(values)
-            except OverflowError:  # integers beyond 64 bits
-                return list(values)
-        if all(type(value) in NUMBERS for value in values):
-            return np.array(values, dtype=float)
-        return list(values)
+        try:
+            return np.array(values)
+        except OverflowError:  # integers beyond 64 bits
+            return list(values)
     if kind is np.ndarray:
-        same = all(type(v) is kind and v.shape == first.shape for v in values)
+        same = all(value.shape == first.shape for value in values)
         return np.stack(values) if same else list(values)
-    if kind is list and first and all(type(value) is list for value in values):
+    if kind is list and first:
         return _stack_lists(values)
     return list(values)
 
@@ -53,10 +52,10 @@ def _stack_lists(values: Sequence[Any]) -> Any:
 def stack_observations(observations: Sequence[Any]) -> Any:
     """Put observations that are mappings of the same fields into a mapping of batches."""
     first = observations[0]
-    if not isinstance(first, Mapping):
+    if not all(issubclass(kind, Mapping) for kind in set(map(type, observations))):
         return stack(observations)
     names = first.keys()
-    if any(not isinstance(o, Mapping) or o.keys() != names for o in observations):
+    if any(o.keys() != names for o in observations):
         return list(observations)
     return {name: stack([o[name] for o in observations]) for name in names if name != "metadata"}
 
@@ -68,7 +67,7 @@ def rows_of(actions: Any, count: int, wrap: Callable[[Any], Any]) -> list[Any]:
         actions: A sequence of actions, a mapping of batches (one a field), or an array whose
             first axis is the environments.
         count: How many environments.
-        wrap: Turns a bare value, such as a row of an array, into an action.
+        wrap: Turns an action, or a bare value, such as a row of an array, into its fields.
 
     Raises:
         ValueError: There are more or fewer actions than environments.
@@ -76,25 +75,22 @@ def rows_of(actions: Any, count: int, wrap: Callable[[Any], Any]) -> list[Any]:
     if isinstance(actions, Mapping):
         columns = {name: _column(name, batch, count) for name, batch in actions.items()}
         return [{name: column[i] for name, column in columns.items()} for i in range(count)]
-    rows = _plain_values(actions)
+    rows = list(plain_value(actions))
     if len(rows) != count:
         raise ValueError(f"{len(rows)} actions for {count} environments")
-    return [wrap(row) for row in rows]
+    return list(map(wrap, rows))
 
 
 def _column(name: str, batch: Any, count: int) -> list[Any]:
-    column = _plain_values(batch)
+    column = list(map(plain_value, plain_value(batch)))
     if len(column) != count:
         raise ValueError(f"{len(column)} values of {name!r} for {count} environments")
     return column
 
 
-def _plain_values(batch: Any) -> list[Any]:
-    """The values of a batch, as lists and numbers: every action model takes those."""
-    if hasattr(batch, "tolist"):
-        values: list[Any] = batch.tolist()
-        return values
-    return [value.tolist() if hasattr(value, "tolist") else value for value in batch]
+def plain_value(value: Any) -> Any:
+    """A value that is no array or number of NumPy: every action model takes those."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def gather_infos(infos: Iterable[Mapping[str, Any] | None], count: int) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from openenv._lazy import lazy_module
@@ -59,7 +59,6 @@ class Trunks:
         self._of: dict[int, _Trunk] = {}
         self._asked: dict[int, Request] = {}
         self._answered: dict[int, Outcome] = {}
-        self._order: deque[int] = deque()
         self._lost: dict[int, str] = {}
         self._waiter: asyncio.Future[None] | None = None
         self._wanted: int = 0
@@ -70,16 +69,20 @@ class Trunks:
         return any(not trunk.is_closed for trunk in self._trunks)
 
     async def submit(self, requests: dict[int, Request]) -> None:
-        busy = [i for i in requests if i in self._asked]
+        busy = requests.keys() & self._asked.keys()
         if busy:
-            raise RuntimeError(f"environments {listed(busy)} have not answered yet; call recv()")
+            named = listed(sorted(busy))
+            raise RuntimeError(f"environments {named} have not answered yet; call recv()")
         await self._connect(requests)
         lost = self._lost
-        gone = [i for i, r in requests.items() if i in lost and r.type != "reset"] if lost else []
+        gone = [i for i in lost.keys() & requests.keys() if requests[i].type != "reset"]
         groups: dict[_Trunk, dict[int, Request]] = {}
         for index, request in requests.items():
-            if index not in gone:
-                groups.setdefault(self._of[index], {})[index] = request
+            if not gone or index not in gone:
+                trunk = self._of[index]
+                if trunk not in groups:
+                    groups[trunk] = {}
+                groups[trunk][index] = request
         # All are written before the first is sent: one that cannot be written must stop them all.
         written = [(trunk, group, trunk.written(group)) for trunk, group in groups.items()]
         self._asked |= requests
@@ -135,11 +138,11 @@ class Trunks:
 
     def answer(self, index: int, outcome: Outcome) -> None:
         """Note what a request came to."""
-        if index in self._asked and index not in self._answered:
-            self._answered[index] = outcome
-            self._order.append(index)
+        answered = self._answered
+        if index in self._asked and index not in answered:
+            answered[index] = outcome
             waiter = self._waiter
-            if waiter is not None and len(self._answered) >= self._wanted and not waiter.done():
+            if waiter is not None and len(answered) >= self._wanted and not waiter.done():
                 waiter.set_result(None)
 
     def lose(self, indices: Sequence[int], why: str) -> None:
@@ -197,16 +200,15 @@ class Trunks:
                 "send() first"
             )
         await self._wait(count, timeout_s)
-        which = [self._order[i] for i in range(count)]
+        which = list(islice(self._answered, count))  # a dict is in the order of arrival
         requests, outcomes = self._taken(which)
         return which, requests, outcomes
 
     def _taken(self, indices: Sequence[int]) -> tuple[dict[int, Request], dict[int, Outcome]]:
-        requests = {i: self._asked.pop(i) for i in indices}
-        outcomes = {i: self._answered.pop(i) for i in indices}
-        taken = set(indices)
-        self._order = deque(i for i in self._order if i not in taken)
-        return requests, outcomes
+        return (
+            {i: self._asked.pop(i) for i in indices},
+            {i: self._answered.pop(i) for i in indices},
+        )
 
     async def close(self) -> None:
         """Close every connection, and with it its sessions."""
@@ -284,7 +286,7 @@ class _Trunk:
                 if ticket == self._last_asked.get(self._index) or _is_fatal(answer):
                     self._answer(self._index, answer)
             return
-        last_asked = self._last_asked
+        last_asked, note = self._last_asked, self._trunks.answer
         for session, number, reply in self._multiplexer.receive(frame):
             if session is None or type(reply) is Notice:
                 continue
@@ -292,7 +294,10 @@ class _Trunk:
                 self._multiplexer.forget(session)
             elif number != last_asked.get(session):
                 continue  # a late answer
-            self._answer(session, reply)
+            if type(reply) is ObservationReply:
+                note(session, reply)
+            else:
+                self._answer(session, reply)
 
     def _answer(self, index: int, reply: Reply | Notice) -> None:
         if isinstance(reply, ErrorReply):

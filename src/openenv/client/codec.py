@@ -7,8 +7,9 @@ or else from the type parameters of ``EnvClient[Action, Observation, State]``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union, cast
 
@@ -86,17 +87,30 @@ def action_payload(action: Any, cls: Client, *, binary: bool = False) -> dict[st
     Raises:
         TypeError: It is none of the client's action models, nor a mapping of fields.
     """
-    if isinstance(action, Mapping):
-        return dict(action)
+    write, is_model = _action_writer(type(action), cls, binary)
+    fields = write(action)
+    if is_model and not fields.get("metadata", True):
+        del fields["metadata"]
+    return fields
+
+
+@once_per_class
+def _action_writer(
+    kind: type, cls: Client, binary: bool
+) -> tuple[Callable[[Any], dict[str, Any]], bool]:
+    """What writes the actions of a type, and whether these are models."""
+    if issubclass(kind, Mapping):
+        return dict, False
     expected = _models(cls).actions
-    if expected and not isinstance(action, expected):
+    if expected and not issubclass(kind, expected):
         names = " or ".join(model.__name__ for model in expected)
-        raise TypeError(f"{cls.__name__}.step takes {names}, not {type(action).__name__}")
-    if isinstance(action, BaseModel):
-        fields: dict[str, Any] = plain(action) if binary else action.model_dump(mode="json")
-        if not fields.get("metadata", True):
-            del fields["metadata"]
-        return fields
+        raise TypeError(f"{cls.__name__}.step takes {names}, not {kind.__name__}")
+    if not issubclass(kind, BaseModel):
+        return _attributes, False
+    return (plain if binary else functools.partial(kind.model_dump, mode="json")), True
+
+
+def _attributes(action: Any) -> dict[str, Any]:
     return dict(vars(action))
 
 

@@ -87,7 +87,12 @@ class _OnItsWay(Runnable, Generic[T]):
         _source: Source[T]
 
     def __init__(self, source: Source[T]) -> None:
-        vars(self).update(_source=source, _is_awaited=False)
+        own = vars(self)
+        own["_source"] = source
+        if isinstance(source, futures.Future):
+            own["_is_awaited"] = False
+        else:  # an event loop drives the coroutine itself
+            own["send"], own["throw"] = source.send, source.throw
 
     def __await__(self) -> Generator[Any, None, T]:
         vars(self)["_is_awaited"] = True
@@ -157,19 +162,30 @@ class PendingState(Pending[StateT]):
             ...
 
 
-_FIELDS = frozenset({"observation", "reward", "done", "metadata", "truncated", "info"})
+class _Field:
+    """A field of an answer on its way: reading it waits for the answer."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, step: Any, owner: Any = None) -> Any:
+        if step is None:
+            return getattr(StepResult, self._name)
+        own = vars(step)
+        if self._name not in own:
+            own.update(vars(step.result()))
+        return own[self._name]
+
+    def __set__(self, step: Any, value: Any) -> None:
+        vars(step)[self._name] = value
 
 
 class PendingStep(_OnItsWay[StepResult[ObsT]], StepResult[ObsT]):
     """A `StepResult` on its way. It is one, as soon as any field is read."""
 
-    # The dataclass's defaults are class attributes, so __getattr__ would never be asked.
-    def __getattribute__(self, name: str) -> Any:
-        if name in _FIELDS:
-            fields = object.__getattribute__(self, "__dict__")
-            if name not in fields:
-                fields.update(vars(self.result()))
-        return object.__getattribute__(self, name)
+    if not TYPE_CHECKING:
+        observation, reward, done = _Field(), _Field(), _Field()
+        metadata, truncated, info = _Field(), _Field(), _Field()
 
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(vars(self)["_source"], futures.Future):

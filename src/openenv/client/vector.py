@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import BaseModel
 from typing_extensions import Self
 
+from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
 from openenv.client import background, codec
-from openenv.client._batches import gather_infos, rows_of, stack_observations
+from openenv.client._batches import gather_infos, plain_value, rows_of, stack_observations
 from openenv.client._trunks import Trunks, listed
 from openenv.client.client import OFFERED, EnvClient
 from openenv.client.generic import GenericEnvClient
@@ -28,7 +29,7 @@ from openenv.errors import (
     SessionLost,
 )
 from openenv.protocol.codecs import left_out
-from openenv.protocol.messages import Reply, Request
+from openenv.protocol.messages import ObservationReply, Reply, Request
 from openenv.settings import protocol_version
 from openenv.types import Observation, StepResult
 
@@ -258,21 +259,25 @@ class VectorEnv:
                 `results` has what the others came to, so that nothing is lost.
             ResponseTimeout: Some have not answered in time; they have to be reset.
         """
-        payloads = rows_of(actions, self.num_envs, self._payload)
-        requests = {i: self._step_request(i, payload) for i, payload in enumerate(payloads)}
+        requests = self._step_requests(range(self.num_envs), actions)
         outcomes = self._run(self._exchange(requests))
         return self._transitions(range(self.num_envs), requests, outcomes)
 
-    def _step_request(self, index: int, payload: Any) -> Request:
+    def _step_requests(self, which: Sequence[int], actions: Any) -> dict[int, Request]:
+        payloads = rows_of(actions, len(which), self._payload)
+        requests = {i: Request("step", payload) for i, payload in zip(which, payloads, strict=True)}
+        if len(requests) < len(payloads):
+            raise ValueError("env_ids names an environment twice")
         # With SAME_STEP only where the reset that belonged to the step has failed.
-        if self._needs_reset[index] and self.autoreset_mode is not AutoresetMode.DISABLED:
-            return Request("reset")
-        return Request("step", payload)
+        if self.autoreset_mode is not AutoresetMode.DISABLED and True in self._needs_reset:
+            resets = (i for i in which if self._needs_reset[i])
+            requests |= {i: Request("reset") for i in resets}
+        return requests
 
     def _payload(self, action: Any) -> Any:
-        if isinstance(action, BaseModel | Mapping):
+        if _has_fields(type(action)):
             return self._hooks._step_payload(action)
-        return {self._only_field(): action}
+        return {self._only_field(): plain_value(action)}
 
     def _only_field(self) -> str:
         actions = codec.models(self._client)[0]
@@ -294,10 +299,7 @@ class VectorEnv:
             env_ids: Which; by default all. One that has not answered yet may not be given another.
         """
         which = list(range(self.num_envs) if env_ids is None else map(int, env_ids))
-        payloads = rows_of(actions, len(which), self._payload)
-        pairs = zip(which, payloads, strict=True)
-        requests = {i: self._step_request(i, payload) for i, payload in pairs}
-        self._run(self._trunks.submit(requests))
+        self._run(self._trunks.submit(self._step_requests(which, actions)))
 
     def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Wait for the first `batch_size` environments that have answered.
@@ -516,7 +518,13 @@ def _abandon(trunks: Trunks, entrance: _Entrance, process: int) -> None:
 
 
 def _errors(outcomes: Mapping[int, Any]) -> dict[int, OpenEnvError]:
-    return {i: o for i, o in outcomes.items() if isinstance(o, OpenEnvError)}
+    return {i: o for i, o in outcomes.items() if type(o) is not ObservationReply}
+
+
+@once_per_class
+def _has_fields(kind: type) -> bool:
+    """Actions of this type are models, or mappings of an action's fields."""
+    return issubclass(kind, BaseModel | Mapping)
 
 
 def _fields(observation: BaseModel) -> dict[str, Any]:

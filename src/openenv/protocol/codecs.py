@@ -92,7 +92,7 @@ class JSONCodec:
         Raises:
             EncodingError: A value in it cannot be written as JSON.
         """
-        if type(reply) is Transition:
+        if isinstance(reply, Transition):
             return b'{"type":"observation","data":%b}' % observation_payload(reply)
         if isinstance(reply, StateReply):
             return b'{"type":"state","data":%b}' % _to_json(reply.state, "state")
@@ -193,7 +193,7 @@ def _observation_json(observation: Any) -> bytes:
 
 
 @once_per_class
-def _writer(cls: type) -> tuple[Callable[..., bytes] | None, set[str]]:
+def _writer(cls: type[BaseModel]) -> tuple[Callable[..., bytes] | None, set[str]]:
     """What writes observations of a class, and the fields that it leaves out."""
     if not is_observation(cls):
         return None, set()

@@ -41,7 +41,6 @@ bytes are bytes. In JSON an array is ``{"dtype", "shape", "data"}`` with base64 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -108,37 +107,32 @@ class Transition(msgspec.Struct):
     ignored: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class ObservationReply:
+class ObservationReply(msgspec.Struct):
     """An observation frame, decoded by a client: the payload as clients' hooks expect it."""
 
     payload: dict[str, Any]
 
 
-@dataclass(slots=True)
-class StateReply:
+class StateReply(msgspec.Struct):
     """A state frame: the state (server side: any model; client side: a dict)."""
 
     state: Any
 
 
-@dataclass(slots=True)
-class MCPReply:
+class MCPReply(msgspec.Struct):
     """An mcp frame: a JSON-RPC response."""
 
     response: Any
 
 
-@dataclass(slots=True)
-class Notice:
+class Notice(msgspec.Struct):
     """A message of version 1 that is no answer to a call: hello, opened, closed."""
 
     kind: str
     data: dict[str, Any] | None = None
 
 
-@dataclass(slots=True)
-class ErrorReply:
+class ErrorReply(msgspec.Struct):
     """An error frame: `data` holds message, code and details."""
 
     data: dict[str, Any]

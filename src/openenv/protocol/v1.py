@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from msgspec.msgpack import Ext
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from openenv._generics import once_per_class
 from openenv.arrays import Kept, as_base64, holds_arrays, pack_array, unpack_array
 from openenv.errors import (
     EncodingError,
@@ -79,19 +80,26 @@ def plain(value: Any, exclude: set[str] | None = None) -> Any:
     Raises:
         PydanticSerializationError: JSON has no form for it.
     """
-    if not isinstance(value, BaseModel):
-        kept = Kept()
-        return kept.put_back(to_jsonable_python(value, context=kept, fallback=kept.fallback))
-    cls = type(value)
-    write = cls.__pydantic_serializer__.to_python
-    if not holds_arrays(cls):
+    write = _quick_writer(type(value))
+    if write is not None:
         try:
             return write(value, mode="json", exclude=exclude)
         except PydanticSerializationError:
             pass  # it may hold arrays all the same
     kept = Kept()
+    if not isinstance(value, BaseModel):
+        return kept.put_back(to_jsonable_python(value, context=kept, fallback=kept.fallback))
+    write = type(value).__pydantic_serializer__.to_python
     context: dict[str, Any] = {"context": kept, "fallback": kept.fallback}
     return kept.put_back(write(value, mode="json", exclude=exclude, **context))
+
+
+@once_per_class
+def _quick_writer(cls: type) -> Callable[..., Any] | None:
+    """What writes a model that declares no arrays."""
+    if not issubclass(cls, BaseModel) or holds_arrays(cls):
+        return None
+    return cls.__pydantic_serializer__.to_python
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})

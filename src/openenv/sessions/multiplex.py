@@ -28,19 +28,19 @@ logger = logging.getLogger(__name__)
 
 # Requests that are under way or wait, of all sessions together, before no more are listened to.
 UNANSWERED = 8192
+ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
 
 
 class _Seat:
     """One session of the connection: still opening, or there."""
 
-    __slots__ = ("early", "opening", "session", "works")
+    __slots__ = ("early", "opening", "session")
 
     def __init__(self) -> None:
         self.session: Session | None = None
         self.opening: asyncio.Task[None] | None = None
         self.early: deque[Request] | None = None
-        self.works: set[Work] = set()
 
 
 class _Asked(Work, kw_only=True):
@@ -48,11 +48,9 @@ class _Asked(Work, kw_only=True):
 
     conversation: MultiplexedConversation
     request: Request
-    seat: _Seat
 
     def answered(self, result: Any, error: BaseException | None) -> None:
-        self.seat.works.discard(self)
-        self.conversation.served(self.request, result, error)
+        self.conversation.answer(self.request, result, error)
 
 
 class MultiplexedConversation:
@@ -163,17 +161,15 @@ class MultiplexedConversation:
                 self.encode_data,
                 conversation=self,
                 request=request,
-                seat=seat,
             )
-            seat.works.add(work)
             session.serve(work)
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
         await close_or_leave(self._manager, session)
         self._answer("closed", request, self._codec.encode_data(None))
 
-    def served(self, request: Request, data: Any, error: BaseException | None) -> None:
-        """Take what a request came to."""
+    def answer(self, request: Request, data: Any, error: BaseException | None) -> None:
+        """Send what a request came to."""
         self._unanswered -= 1
         if self._is_paused and self._unanswered < UNANSWERED // 2:
             self._is_paused = False
@@ -197,6 +193,8 @@ class MultiplexedConversation:
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(message)
+        if len(self._unsent) >= ANSWERS_A_FRAME:
+            self._flush()
 
     def _flush(self) -> None:
         if self._is_over:
@@ -221,8 +219,9 @@ class MultiplexedConversation:
         seats, self._seats = list(self._seats.values()), {}
         leaving = set(self._closings)
         for seat in seats:
-            for work in list(seat.works):
-                work.cancel()
+            for work in seat.session.works() if seat.session is not None else ():
+                if isinstance(work, _Asked) and work.conversation is self:
+                    work.cancel()
             if seat.opening is not None:
                 seat.opening.cancel()
             elif seat.session is not None:

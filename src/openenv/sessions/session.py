@@ -309,6 +309,11 @@ class Session:
 
     # ------------------------------------------------------------------ use
 
+    def works(self) -> list[Work]:
+        """What is under way, and what waits."""
+        running = () if self._running is None else (self._running,)
+        return [*running, *(self._waiting or ())]
+
     @property
     def is_busy(self) -> bool:
         """A call is running or waiting."""

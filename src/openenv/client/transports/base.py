@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 __all__ = ["Transport", "TransportClosed"]
@@ -39,7 +40,7 @@ class Transport(Protocol):
         """
         ...
 
-    async def receive(self, timeout_s: float | None = None) -> str | bytes | bytearray:
+    def receive(self, timeout_s: float | None = None) -> Awaitable[str | bytes | bytearray]:
         """Wait for the next frame. Safe to cancel: no frame is lost.
 
         Args:

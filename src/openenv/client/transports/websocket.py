@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
@@ -93,8 +93,8 @@ class WebSocketTransport:
     def send(self, frame: bytes) -> None:
         self._open_link().send(frame)
 
-    async def receive(self, timeout_s: float | None = None) -> str | bytes | bytearray:
-        frame: bytes | bytearray = await self._open_link().receive(timeout_s)
+    def receive(self, timeout_s: float | None = None) -> Awaitable[str | bytes | bytearray]:
+        frame: Awaitable[bytes | bytearray] = self._open_link().receive(timeout_s)
         return frame
 
     def has_frame(self) -> bool:
