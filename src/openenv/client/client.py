@@ -461,12 +461,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
                 goodbye.close()
 
     def _step_answer(self, coroutine: Coroutine[Any, Any, StepResult[ObsT]]) -> PendingStep[ObsT]:
-        home = self._home
-        if (
-            home is not None
-            and home is background.running_loop()
-            and not self._session.is_inherited
-        ):
+        here = background.running_loop()
+        if here is not None and here is self._home and not self._session.is_inherited:
             return PendingStep(coroutine)
         self._settle()
         answer = launch(coroutine, self._home, block=self._blocks)

@@ -30,7 +30,7 @@ from openenv.errors import (
 from openenv.sessions.host import Call, Close, Command, Encode, GetState, Host, Open, Reset, Step
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
 from openenv.sessions.spec import EnvironmentSpec
-from openenv.sessions.threads import contain
+from openenv.sessions.threads import Courier, contain
 from openenv.types import EnvironmentMetadata
 
 __all__ = [
@@ -93,18 +93,17 @@ class Work(msgspec.Struct, eq=False):
     is_cancelled: bool = False
     result: Any = None
     error: BaseException | None = None
-    seconds: float = 0.0
     task: Cancellable | None = None
+    courier: Courier | None = None
+    seconds: float = 0.0
 
     def make(self) -> None:
         host = self.session._host
         assert host is not None
-        began = time.perf_counter()
         try:
             self.result = host.context.run(host.serve, self.command, self.encode, self.strict)
         except BaseException as error:
             self.error = contain(error)
-        self.seconds = time.perf_counter() - began
 
     def tell(self) -> None:
         self.session._made(self)
@@ -147,16 +146,15 @@ class _Construction:
         self.result: Any = None
         self.error: BaseException | None = None
         self.task: Cancellable | None = None
+        self.courier: Courier | None = None
         self.seconds = 0.0
         self._made = made
 
     def make(self) -> None:
-        began = time.perf_counter()
         try:
             self.coroutine = self.host.construct()
         except EnvironmentFactoryError as error:
             self.error = error
-        self.seconds = time.perf_counter() - began
 
     def tell(self) -> None:
         if self.coroutine is None:

@@ -31,9 +31,13 @@ class Call(Protocol):
 
     Attributes:
         is_light: It is over in microseconds: a coroutine that begins, a state that is read.
+        courier: Who brings it back from its thread.
+        seconds: How long it took there.
     """
 
     is_light: bool
+    courier: Courier | None
+    seconds: float
 
     def make(self) -> None:
         """Do it, on whichever thread this is. It raises nothing."""
@@ -115,8 +119,8 @@ class Courier:
             self._wake_and_wait(workers)
         for call in calls:
             call.make()
-        for call in calls:  # apart, so that answers leave in a burst: each first one wakes a reader
-            self._tell(call)
+        # Apart, so that answers leave in a burst: each first one wakes a reader.
+        self._tell(deque(calls))
         self._is_flushing = False
 
     def _wake_and_wait(self, workers: list[WorkerThread]) -> None:
@@ -134,12 +138,6 @@ class Courier:
         else:
             self._penalty = self._unawaited = min(2 * self._penalty + 1, self.MAX_UNAWAITED)
         self._deliver()
-
-    def _tell(self, call: Call) -> None:
-        try:
-            call.tell()
-        except Exception:  # one listener's mistake is not the others'
-            logger.exception("the result of a call could not be delivered")
 
     def bring_back(self, call: Call) -> bool:
         """Have the loop told of a call that was made; called on any thread.
@@ -160,9 +158,18 @@ class Courier:
 
     def _deliver(self) -> None:
         self._is_called = False  # before the first is taken: who comes now calls again
-        finished = self._finished
-        while finished:
-            self._tell(finished.popleft())
+        self._tell(self._finished)
+
+    def _tell(self, calls: deque[Call]) -> None:
+        while calls:
+            self._tell_until_one_fails(calls)
+
+    def _tell_until_one_fails(self, calls: deque[Call]) -> None:
+        try:
+            while calls:
+                calls.popleft().tell()
+        except Exception:  # one listener's mistake is not the others'
+            logger.exception("the result of a call could not be delivered")
 
 
 class WorkerThread:
@@ -174,7 +181,7 @@ class WorkerThread:
     def __init__(self, name: str, *, on_idle: Callable[[WorkerThread], None] | None = None) -> None:
         self.busy_since: float | None = None
         self.is_ending = False
-        self._waiting: deque[tuple[Call, Courier]] = deque()
+        self._waiting: deque[Call] = deque()
         self._bell: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
         self._is_rung = False
         self._on_idle = on_idle
@@ -188,7 +195,8 @@ class WorkerThread:
 
     def submit(self, call: Call, courier: Courier) -> None:
         """Make `call` on the thread, after those submitted before; called on the loop."""
-        self._waiting.append((call, courier))
+        call.courier = courier
+        self._waiting.append(call)
         if not self._is_rung:
             self._is_rung = True
             courier.wake_later(self)
@@ -212,9 +220,9 @@ class WorkerThread:
         self.is_ending = True
         self._bell.put(None)
 
-    def hand_over(self) -> deque[tuple[Call, Courier]]:
+    def hand_over(self) -> deque[Call]:
         """Give up the calls that have not begun."""
-        left: deque[tuple[Call, Courier]] = deque()
+        left: deque[Call] = deque()
         with contextlib.suppress(IndexError):  # the thread may take some meanwhile
             while True:
                 left.append(self._waiting.popleft())
@@ -233,14 +241,17 @@ class WorkerThread:
 
     def _make_all(self) -> None:
         waiting = self._waiting
+        began = self.busy_since = time.perf_counter()
         while waiting:
             try:
-                call, courier = waiting.popleft()
+                call = waiting.popleft()
             except IndexError:  # they have been handed over
                 break
-            self.busy_since = time.perf_counter()
             call.make()
-            if not courier.bring_back(call):
+            self.busy_since = time.perf_counter()
+            call.seconds, began = self.busy_since - began, self.busy_since
+            assert call.courier is not None
+            if not call.courier.bring_back(call):
                 self.stop()
         self.busy_since = None
 
@@ -293,8 +304,8 @@ class Pool:
             return
         if since is not None and time.perf_counter() - since > STUCK_S:
             self._front = None
-            for call, its_courier in front.hand_over():
-                self.submit(call, its_courier)
+            for call in front.hand_over():
+                self.submit(call, call.courier or courier)
             front.wake()  # once more, so that it retires also if it has just ended
         if self._watch is None:
             self._watch = courier.loop.call_later(STUCK_S, self._look, courier)
