@@ -266,7 +266,7 @@ async def test_a_class_that_turns_out_slow_shares_no_more(
     await steps(await manager.create(), Tempo.EVIDENCE + 1)
     shared = await manager.create()
     for _ in range(Tempo.STRIKES):
-        await shared.handle(Step(Do(what="sleep", value=Tempo.QUICK_S * 1.2)))
+        await shared.handle(Step(Do(what="sleep", value=Tempo.LONG_S * 1.2)))
     assert [r.levelname for r in caplog.records if "SUPPORTS_ANY_THREAD" in r.message] == [
         "WARNING"
     ]
@@ -275,43 +275,70 @@ async def test_a_class_that_turns_out_slow_shares_no_more(
     assert shared._lane.is_shared, "a thread never changes"  # type: ignore[union-attr]
 
 
+QUICK = Tempo.QUICK_S / 2
+
+
 def test_quickness_needs_evidence_and_is_lost_by_three_strikes() -> None:
     tempo = Tempo()
     assert tempo.noteworthy_s < 0 and not tempo.is_quick
     for number in range(Tempo.EVIDENCE):
         assert not tempo.is_quick, number
-        assert not tempo.note(0.001)
+        assert not tempo.note(QUICK)
     assert tempo.is_quick and tempo.noteworthy_s == tempo.QUICK_S
     assert [tempo.note(1.0) for _ in range(Tempo.STRIKES)] == [False, False, True]
     assert not tempo.is_quick
     for _ in range(Tempo.MEMORY):
-        tempo.note(0.001)
+        tempo.note(QUICK)
     assert tempo.is_quick
     for _ in range(Tempo.STRIKES):
         tempo.note(1.0)
     for _ in range(Tempo.MEMORY):
-        tempo.note(0.001)
+        tempo.note(QUICK)
     assert not tempo.is_quick, "the second time takes ten times as long"
 
 
 def test_a_strike_is_forgotten_after_10000_quick_calls() -> None:
     tempo = Tempo()
     for _ in range(Tempo.EVIDENCE):
-        tempo.note(0.001)
+        tempo.note(QUICK)
     for _ in range(10):
         assert not tempo.note(1.0) and not tempo.note(1.0)
         for _ in range(Tempo.MEMORY):
-            tempo.note(0.001)
+            tempo.note(QUICK)
     assert tempo.is_quick
 
 
 def test_evidence_begins_anew_with_a_slow_call() -> None:
     tempo = Tempo()
     for _ in range(Tempo.EVIDENCE - 1):
-        tempo.note(0.001)
+        tempo.note(QUICK)
     tempo.note(1.0)
-    tempo.note(0.001)
+    tempo.note(QUICK)
     assert not tempo.is_quick, "200 in a row were asked for"
+
+
+def test_calls_of_several_milliseconds_are_no_evidence() -> None:
+    tempo = Tempo()
+    for _ in range(5 * Tempo.EVIDENCE):
+        tempo.note(0.004)
+    assert not tempo.is_quick
+    for _ in range(2 * Tempo.EVIDENCE):
+        tempo.note(QUICK)
+    assert tempo.is_quick
+
+
+@pytest.mark.parametrize(("pause_s", "stays"), [(0.001, False), (0.1, True)])
+def test_quickness_is_lost_by_what_keeps_a_thread_busy(pause_s: float, stays: bool) -> None:
+    """Calls of 20 ms, one after the other, or a few a second."""
+    now = 0.0
+    tempo = Tempo(clock=lambda: now)
+    for _ in range(Tempo.EVIDENCE):
+        tempo.note(QUICK)
+    turned = False
+    for _ in range(1000):
+        now += 0.020 + pause_s
+        turned = tempo.note(0.020) or turned
+    assert turned is not stays and tempo.is_quick is stays
 
 
 # ------------------------------------------------------------------ many

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from openenv.sessions.host import Command, Encode, Open
@@ -148,24 +150,38 @@ class ThreadLane(Lane):
 class Tempo:
     """Whether the calls of a class are quick, as far as they were measured.
 
-    They are once 200 in a row took less than 50 ms each. They no longer are when three of 10,000
-    took longer (a single one may have had to wait for the garbage collector, or for a processor),
+    They are once 200 in a row took less than 1 ms on average, and none more than 50 ms. They no
+    longer are when
+
+    - three of 10,000 took over 50 ms (a single one may have had to wait for the garbage collector,
+      or for a processor), or
+    - those over 1 ms keep a thread busy for half of the time,
+
     until 10,000 more have been quick; the next time 100,000, and so on.
+
+    Args:
+        clock: Gives seconds.
 
     Attributes:
         noteworthy_s: Calls that took longer than so many seconds are to be noted: all of them
-            while it counts quick ones, otherwise the slow ones.
+            while it counts quick ones, otherwise those that are not quick.
     """
 
-    QUICK_S = 0.050
+    QUICK_S = 0.001
+    LONG_S = 0.050
     EVIDENCE = 200
     STRIKES = 3
     MEMORY = 10_000
+    SHARE = 0.5  # of the time
+    SHARE_AFTER_S = 0.5
 
-    def __init__(self) -> None:
-        self._needed = self.EVIDENCE  # quick calls that are still wanting
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._needed = self._asked = self.EVIDENCE  # quick calls that are still wanting, and were
+        self._taken_s = 0.0
         self._sentence = self.MEMORY
         self._strikes = self._since = 0
+        self._busy_s = self._busy_until = 0.0
         self.noteworthy_s = -1.0
 
     @property
@@ -175,29 +191,43 @@ class Tempo:
 
     def note(self, seconds: float) -> bool:
         """Take a call into account; say whether it is the one that turned the verdict."""
-        is_turned = self._note_slow() if seconds > self.QUICK_S else self._note_quick()
-        self.noteworthy_s = -1.0 if self._needed or self._strikes else self.QUICK_S
-        return is_turned
-
-    def _note_quick(self) -> bool:
         if self._needed:
-            self._needed -= 1
-        elif self._strikes:
+            self._gather(seconds)
+        elif self._doubt(seconds):
+            self._ask_for(self._sentence)
+            self._sentence *= 10
+            return True
+        self.noteworthy_s = -1.0 if self._needed or self._strikes else self.QUICK_S
+        return False
+
+    def _ask_for(self, calls: int) -> None:
+        self._needed = self._asked = calls
+        self._taken_s = self._busy_s = 0.0
+        self._strikes = 0
+        self.noteworthy_s = -1.0
+
+    def _gather(self, seconds: float) -> None:
+        self._needed -= 1
+        self._taken_s += seconds
+        if seconds > self.LONG_S:
+            self._ask_for(max(self._needed, self.EVIDENCE))
+        elif not self._needed and self._taken_s > self.QUICK_S * self._asked:
+            self._ask_for(self.EVIDENCE)
+
+    def _doubt(self, seconds: float) -> bool:
+        if seconds > self.LONG_S:
+            self._strikes, self._since = self._strikes + 1, 0
+            return self._strikes >= self.STRIKES
+        if self._strikes:
             self._since += 1
             if self._since >= self.MEMORY:
                 self._strikes = 0
-        return False
-
-    def _note_slow(self) -> bool:
-        if self._needed:
-            self._needed = max(self._needed, self.EVIDENCE)
+        if seconds <= self.QUICK_S:
             return False
-        self._strikes, self._since = self._strikes + 1, 0
-        if self._strikes < self.STRIKES:
-            return False
-        self._needed, self._strikes = self._sentence, 0
-        self._sentence *= 10
-        return True
+        now = self._clock()
+        forgiven = (now - self._busy_until) * self.SHARE
+        self._busy_s, self._busy_until = max(0.0, self._busy_s - forgiven) + seconds, now
+        return self._busy_s > self.SHARE_AFTER_S
 
 
 class Lanes:
@@ -309,10 +339,10 @@ class Lanes:
         if self.tempo.note(seconds) and is_shared:
             cls = self.spec.environment_class
             logger.warning(
-                "a call of %s took %.0f ms on a thread that it shares with others, since all "
-                "had been quick so far; from now on each new session gets a thread of its own. If "
-                "its calls may come from any thread, declare SUPPORTS_ANY_THREAD = True on it: "
-                "then nobody waits for a slow one",
+                "a call of %s took %.1f ms, one of several, on a thread that it shares with "
+                "others, since all had been quick so far; from now on each new session gets a "
+                "thread of its own. If its calls may come from any thread, declare "
+                "SUPPORTS_ANY_THREAD = True on it: then nobody waits for a slow one",
                 cls.__name__ if cls is not None else self.spec.name,
                 seconds * 1000,
             )
