@@ -31,8 +31,8 @@ __all__ = [
     "absolute_path",
     "absolute_target",
     "calm_garbage_collector",
-    "keep_freed_memory",
     "fork",
+    "keep_freed_memory",
     "run_module",
     "wait_for_all",
 ]

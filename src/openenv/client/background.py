@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._lazy import lazy_module
+from openenv._loops import new_event_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,20 +33,12 @@ def background_loop() -> asyncio.AbstractEventLoop:
     global _loop, _thread
     with _lock:
         if _loop is None:
-            _loop = _new_loop()
+            _loop = new_event_loop()
             _thread = threading.Thread(
                 target=_loop.run_forever, name="openenv-background-loop", daemon=True
             )
             _thread.start()
         return _loop
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:  # it is not made for every system
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 @atexit.register  # now, so that what a program registers later can still use the loop

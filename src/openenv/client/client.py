@@ -31,6 +31,7 @@ from openenv.client.transports.websocket import (
 )
 from openenv.errors import ConnectError, ProtocolError, SessionLost
 from openenv.protocol.messages import ObservationReply, Request, StateReply
+from openenv.protocol.v1 import offered
 from openenv.settings import client_mode, protocol_version
 from openenv.types import StepResult
 
@@ -47,8 +48,6 @@ else:  # a sixth of what it takes to import a client, and needed by those only w
     futures = lazy_module("concurrent.futures")
 
 __all__ = ["EnvClient"]
-
-OFFERED = ("openenv.v1.msgpack",)  # the subprotocols, those of each version after those before
 
 ActT = TypeVar("ActT")
 ObsT = TypeVar("ObsT")
@@ -123,7 +122,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             websocket_ping_timeout_s,
             int(max_message_size_mb * 2**20),
             dict(headers or {}),
-            OFFERED[: protocol_version()],
+            offered(protocol_version()),
         )
         self._open_transport: Callable[[], Transport] | None = None
         self._session = ClientSession(_opener(self), message_timeout_s)

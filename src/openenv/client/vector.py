@@ -18,7 +18,7 @@ from openenv._lazy import lazy_module
 from openenv.client import background, codec
 from openenv.client._batches import gather_infos, plain_value, rows_of, stack_observations
 from openenv.client._trunks import Trunks, listed
-from openenv.client.client import OFFERED, EnvClient
+from openenv.client.client import EnvClient
 from openenv.client.generic import GenericEnvClient
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport, websocket_url
@@ -30,6 +30,7 @@ from openenv.errors import (
 )
 from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import ObservationReply, Reply, Request
+from openenv.protocol.v1 import offered
 from openenv.settings import protocol_version
 from openenv.types import Observation, StepResult
 
@@ -149,7 +150,7 @@ class VectorEnv:
             connect_timeout_s,
             max_message_bytes=int(max_message_size_mb * 2**20),
             headers=dict(headers or {}),
-            subprotocols=OFFERED[: protocol_version()],
+            subprotocols=offered(protocol_version()),
         )
         self._entrance = _Entrance(base_url, provider, self._options)
         self._connections = min(connections or -(-num_envs // SESSIONS_A_CONNECTION), num_envs)

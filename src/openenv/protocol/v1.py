@@ -50,6 +50,7 @@ __all__ = [
     "client_connection",
     "codec_named",
     "is_binary",
+    "offered",
 ]
 
 ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
@@ -370,6 +371,11 @@ SUBPROTOCOLS = tuple(_CODECS)
 def codec_named(name: str) -> Codec:
     """The codec of a subprotocol."""
     return _CODECS[name]
+
+
+def offered(version: int) -> tuple[str, ...]:
+    """The subprotocols that a client offers whose newest protocol version this is."""
+    return (MsgpackCodec.name,) if version >= 1 else ()
 
 
 def is_binary(subprotocol: str | None) -> bool:

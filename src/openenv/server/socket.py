@@ -34,6 +34,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from openenv._fragments import Fragments
 from openenv.protocol.v1 import is_binary
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
 
@@ -41,7 +42,6 @@ __all__ = ["SocketProtocol", "use_at"]
 
 READ_BUFFER_BYTES = 4096  # at first; it grows with the frames
 CLOSE_TIMEOUT_S = 10.0
-MAX_FRAGMENTS = 100_000  # of one message: empty ones would cost memory without an end
 
 # Members of an enumeration are slow to look up.
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
@@ -61,8 +61,6 @@ class SocketChannel(WSListener):
         "_conversation",
         "_converse",
         "_fragments",
-        "_fragments_bytes",
-        "_fragments_type",
         "_is_clogged",
         "_is_paused",
         "_keepalive",
@@ -90,9 +88,7 @@ class SocketChannel(WSListener):
         self._kind = _BINARY if is_binary(subprotocol) else _TEXT
         self._transport: WSTransport | None = None
         self._conversation: AnyConversation | None = None
-        self._fragments: list[bytes] | None = None
-        self._fragments_type = _TEXT
-        self._fragments_bytes = 0
+        self._fragments: Fragments | None = None
         self._is_paused = self._is_clogged = False
         self.is_alive = True  # since it was last looked after
         self.silent_since: float | None = None
@@ -129,18 +125,12 @@ class SocketChannel(WSListener):
             self._close_came(transport, frame)
 
     def _fragment(self, kind: WSMsgType, payload: bytes, is_last: bool) -> None:
-        is_first = kind is not _CONTINUATION
-        if is_first is (self._fragments is not None):
-            raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "fragments are out of order")
         if self._fragments is None:
-            self._fragments, self._fragments_type, self._fragments_bytes = [], kind, 0
-        self._fragments.append(payload)
-        self._fragments_bytes += len(payload)
-        if self._fragments_bytes > self._max_bytes or len(self._fragments) > MAX_FRAGMENTS:
-            raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {self._max_bytes} bytes")
-        if is_last:
-            whole, self._fragments = b"".join(self._fragments), None
-            self._deliver(self._fragments_type, whole)
+            self._fragments = Fragments(self._max_bytes)
+        message = self._fragments.add(kind, payload, is_last)
+        if message is not None:
+            self._fragments = None
+            self._deliver(message[0], bytes(message[1]))
 
     def _deliver(self, kind: WSMsgType, message: bytes) -> None:
         assert self._conversation is not None

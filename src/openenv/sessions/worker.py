@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import faulthandler
 import functools
-import importlib
 import os
 import pickle
 import select
@@ -23,6 +22,7 @@ from typing import Any
 
 from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv._forkserver import read_exactly
+from openenv._loops import new_event_loop
 from openenv.sessions.host import Encode
 from openenv.sessions.lane import Lanes
 from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
@@ -189,7 +189,7 @@ def _setup(end: socket.socket) -> tuple[list[str], float, bytes]:
 def _run(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
     end.setblocking(False)
     if sys.version_info >= (3, 11):
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_work(spec, grace_s, end))
     else:
         asyncio.run(_work(spec, grace_s, end))
@@ -197,16 +197,3 @@ def _run(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
 
 async def _work(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
     await Worker(spec, grace_s).work(end)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
-if __name__ == "__main__":
-    main()

@@ -8,8 +8,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
-from picows.common import WSError, WSProtocolError
+from picows.common import WSError
 
+from openenv._fragments import Fragments
 from openenv.client.transports.base import TransportClosed
 from openenv.protocol.v1 import is_binary
 
@@ -45,8 +46,7 @@ class Link(WSListener):
         self._waiter: asyncio.Future[None] | None = None
         self._deadline: float | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._fragments: list[bytes] = []
-        self._fragments_bytes = 0
+        self._fragments = Fragments(options.max_message_bytes)
         self._ending: TransportClosed | None = None
         self._is_paused = False
         self._is_alive = True
@@ -64,25 +64,17 @@ class Link(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self._is_alive = True
         kind = frame.msg_type
-        if transport.is_close_frame_sent and kind != CLOSE:
+        if transport.is_close_frame_sent and kind is not CLOSE:
             return  # picows goes on after an error, even with the frame that was too big
-        if frame.fin and kind in (TEXT, BINARY):
+        if frame.fin and (kind is TEXT or kind is BINARY) and not self._fragments.is_open:
             # A bytearray, so that arrays that are views of it can be written to.
             self._keep(bytearray(frame.get_payload_as_memoryview()))
-        elif kind == CLOSE:
+        elif kind is CLOSE:
             self._close_came(transport, frame)
-        elif kind in (TEXT, BINARY, CONTINUATION):
-            payload = frame.get_payload_as_bytes()
-            self._fragments.append(payload)
-            self._fragments_bytes += len(payload)
-            limit = self._options.max_message_bytes
-            if limit is not None and self._fragments_bytes > limit:
-                raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {limit} bytes")
-            if frame.fin:
-                whole = bytearray().join(self._fragments)
-                self._fragments.clear()
-                self._fragments_bytes = 0
-                self._keep(whole)
+        elif kind is CONTINUATION or kind is TEXT or kind is BINARY:
+            message = self._fragments.add(kind, frame.get_payload_as_bytes(), frame.fin)
+            if message is not None:
+                self._keep(message[1])
 
     def _keep(self, frame: bytes | bytearray) -> None:
         self.frames.append(frame)

@@ -1,0 +1,58 @@
+"""Messages that come in several WebSocket frames, on either side of a connection."""
+
+from __future__ import annotations
+
+from picows import WSCloseCode, WSMsgType
+from picows.common import WSProtocolError
+
+__all__ = ["Fragments"]
+
+CONTINUATION = WSMsgType.CONTINUATION
+
+
+class Fragments:
+    """Puts the fragments of a message together (RFC 6455, section 5.4).
+
+    Args:
+        max_bytes: How long a message may be; None for no limit.
+    """
+
+    MAX_FRAGMENTS = 100_000  # of one message: empty ones would cost memory without an end
+
+    __slots__ = ("_kind", "_max_bytes", "_parts", "_size")
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._max_bytes = max_bytes
+        self._kind = CONTINUATION
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    @property
+    def is_open(self) -> bool:
+        """A message has begun that has not ended."""
+        return bool(self._parts)
+
+    def add(
+        self, kind: WSMsgType, payload: bytes, is_last: bool
+    ) -> tuple[WSMsgType, bytearray] | None:
+        """Take the next data frame; gives the message's kind and bytes with its last one.
+
+        Raises:
+            WSProtocolError: It does not follow what came before, or the message is too long.
+        """
+        if (kind is CONTINUATION) is not bool(self._parts):
+            raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "fragments are out of order")
+        if not self._parts:
+            self._kind = kind
+        self._parts.append(payload)
+        self._size += len(payload)
+        limit = self._max_bytes
+        if limit is not None and self._size > limit:
+            raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {limit} bytes")
+        if len(self._parts) > self.MAX_FRAGMENTS:
+            raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, "in too many fragments")
+        if not is_last:
+            return None
+        whole = bytearray().join(self._parts)
+        self._parts, self._size = [], 0
+        return self._kind, whole
