@@ -460,8 +460,8 @@ def _section(folder: Path, page: Path, stored: dict[str, Any]) -> str:
     return "\n\n".join(pieces)
 
 
-def write(folder: Path, parts: Sequence[str]) -> int:
-    """Write the sections of `parts`, and the targets; 1 if a target that was measured is missed.
+def write(folder: Path, parts: Sequence[str]) -> bool:
+    """Write the sections of `parts`, and the targets; say whether all that were measured are met.
 
     Elsewhere than in `RESULTS`, what other runs have left is not looked at.
     """
@@ -474,7 +474,7 @@ def write(folder: Path, parts: Sequence[str]) -> int:
     targets = [t for t in TARGETS if folder == RESULTS or t.measured(rows) is not None]
     _publish(page, "Targets", _targets_table(targets, rows))
     measured = [(target, target.measured(rows)) for target in targets]
-    return int(any(value is not None and not t.is_met(value) for t, value in measured))
+    return all(value is None or t.is_met(value) for t, value in measured)
 
 
 def _stored(folder: Path, parts: Iterable[str]) -> dict[str, dict[str, Any]]:

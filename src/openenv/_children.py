@@ -372,16 +372,26 @@ def _drop() -> None:
         server.close()
 
 
-def _abandon_in_child() -> None:
-    global _server, _turn
-    _turn = threading.Lock()
+def _take_all() -> list[_ForkServer]:
+    global _server
     servers = [*_retired, *([_server] if _server is not None else ())]
     _server = None
     _retired.clear()
-    for server in servers:
+    return servers
+
+
+def _abandon_in_child() -> None:
+    global _turn
+    _turn = threading.Lock()
+    for server in _take_all():
         server.abandon()
 
 
-atexit.register(_drop)
+@atexit.register
+def _close_all() -> None:
+    for server in _take_all():
+        server.close()
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_in_child)
