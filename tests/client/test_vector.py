@@ -245,6 +245,7 @@ def test_every_field_is_a_batch_of_its_own(
         observations, rewards, *_ = envs.step(by)
         assert np.array_equal(observations["moved"], by)
         assert np.array_equal(observations["pixels"], by)
+        assert observations["pixels"].dtype == np.float32
         assert observations["words"] == [["a"], ["a", "a"], ["a", "a", "a"]]
         assert observations["maybe"] == [None, 2.0, 3.0]
         assert np.isnan(rewards).all() and rewards.dtype == float
@@ -257,6 +258,26 @@ class OldEnv(EnvClient[Do, Seen, State]):
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[Seen]:
         seen = Seen(text=payload["observation"]["text"].upper())
         return StepResult(seen, payload["reward"], payload["done"])
+
+
+class HalfEnv(EnvClient[Move, Board, State]):
+    """A client that sends something else than it is given."""
+
+    def _step_payload(self, action: Any) -> dict[str, Any]:
+        fields = super()._step_payload(action)
+        return {"by": [value / 2 for value in fields["by"]]}
+
+
+def test_every_form_of_action_goes_through_the_hook(serve: Any) -> None:
+    halves = [[0.5, 1.0], [1.5, 2.0]]
+    with VectorEnv(serve(create_app(Game, Move, Board)), 2, client=HalfEnv) as envs:
+        envs.reset()
+        for actions in (
+            [Move(by=[1.0, 2.0]), Move(by=[3.0, 4.0])],
+            [{"by": [1.0, 2.0]}, {"by": [3.0, 4.0]}],
+            {"by": [[1.0, 2.0], [3.0, 4.0]]},
+        ):
+            assert envs.step(actions)[0]["moved"].tolist() == halves
 
 
 @pytest.mark.parametrize("client", [CounterEnv, OldEnv])

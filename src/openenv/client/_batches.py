@@ -74,7 +74,7 @@ def rows_of(actions: Any, count: int, wrap: Callable[[Any], Any]) -> list[Any]:
     """
     if isinstance(actions, Mapping):
         columns = {name: _column(name, batch, count) for name, batch in actions.items()}
-        return [{name: column[i] for name, column in columns.items()} for i in range(count)]
+        return [wrap({name: column[i] for name, column in columns.items()}) for i in range(count)]
     rows = list(plain_value(actions))
     if len(rows) != count:
         raise ValueError(f"{len(rows)} actions for {count} environments")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,8 @@ class Trunks:
         self._answered: dict[int, Outcome] = {}
         self._lost: dict[int, str] = {}
         self._waiter: asyncio.Future[None] | None = None
-        self._wanted: int = 0
+        self._among: Collection[int] | None = None  # whose answers count; None is all
+        self._missing = 0
 
     @property
     def is_open(self) -> bool:
@@ -141,9 +142,10 @@ class Trunks:
         answered = self._answered
         if index in self._asked and index not in answered:
             answered[index] = outcome
-            waiter = self._waiter
-            if waiter is not None and len(answered) >= self._wanted and not waiter.done():
-                waiter.set_result(None)
+            if self._waiter is not None and (self._among is None or index in self._among):
+                self._missing -= 1
+                if self._missing == 0 and not self._waiter.done():
+                    self._waiter.set_result(None)
 
     def lose(self, indices: Sequence[int], why: str) -> None:
         """Note that sessions are gone."""
@@ -151,11 +153,16 @@ class Trunks:
             self._lost[index] = why
             self.answer(index, SessionLost(f"{why}; {RESET_HINT}"))
 
-    async def _wait(self, count: int, timeout_s: float | None) -> None:
-        if len(self._answered) >= count:
+    async def _wait(
+        self, count: int, timeout_s: float | None, among: Collection[int] | None = None
+    ) -> None:
+        """Wait until `count` have answered, of those whose answers count."""
+        there = self._answered if among is None else self._answered.keys() & among
+        self._missing, self._among = count - len(there), among
+        if self._missing <= 0:
             return
         loop = asyncio.get_running_loop()
-        self._wanted, self._waiter = count, loop.create_future()
+        self._waiter = loop.create_future()
         alarm = None if timeout_s is None else loop.call_later(timeout_s, self._expire, timeout_s)
         try:
             # Not in `wait_for`, which takes several ticks to be cancelled: the next call may come
@@ -168,14 +175,15 @@ class Trunks:
 
     def _expire(self, timeout_s: float) -> None:
         words = f"no answer within {timeout_s:g} s"
-        for index in [i for i in self._asked if i not in self._answered]:
+        awaited = self._asked if self._among is None else self._among
+        for index in [i for i in awaited if i not in self._answered]:
             self._lost[index] = f"{words}, so the state of the episode is unknown"
             self.answer(index, ResponseTimeout(words))
 
     async def answers(self, indices: Sequence[int], timeout_s: float | None) -> dict[int, Outcome]:
-        """Wait for the answers to all that was asked; give those of `indices`."""
+        """Wait for the answers of `indices`, whoever else is at work."""
         try:
-            await self._wait(len(self._asked), timeout_s)
+            await self._wait(len(indices), timeout_s, set(indices))
         except asyncio.CancelledError:
             self._give_up(indices)
             raise

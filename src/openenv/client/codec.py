@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from openenv._generics import members, once_per_class, type_arguments
+from openenv.arrays import holds_arrays
 from openenv.errors import IgnoredArgumentWarning, ProtocolError
 from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
 from openenv.protocol.v1 import plain
@@ -36,6 +37,7 @@ __all__ = [
     "models",
     "parse_result",
     "parse_state",
+    "shows_arrays",
     "told_what_was_not_sent",
 ]
 
@@ -79,6 +81,11 @@ def models(cls: Client) -> tuple[Any, Any, Any]:
     known = _models(cls)
     action = Union[known.actions] if known.actions else None  # noqa: UP007 - a runtime tuple
     return action, known.observation, known.state
+
+
+def shows_arrays(cls: Client) -> bool:
+    """Observations of a client's model hold arrays."""
+    return any(holds_arrays(model) for model in _members(_models(cls).observation))
 
 
 def action_payload(action: Any, cls: Client, *, binary: bool = False) -> dict[str, Any]:
@@ -146,7 +153,8 @@ def _validated(adapter: TypeAdapter[Any], fields: dict[str, Any], cls: Client) -
     try:
         return adapter.validate_python(fields)
     except ValidationError as error:
-        with contextlib.suppress(ValidationError):  # a strict model takes some values as JSON only
+        # A strict model takes some values as JSON only (which has no form for every array).
+        with contextlib.suppress(ValueError):
             return adapter.validate_json(to_json(fields))
         raise ProtocolError(
             f"the server's observation does not fit the model of {cls.__name__}; are client "

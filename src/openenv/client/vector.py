@@ -17,7 +17,7 @@ from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
 from openenv.client import background, codec
 from openenv.client._batches import gather_infos, plain_value, rows_of, stack_observations
-from openenv.client._trunks import Trunks, listed
+from openenv.client._trunks import Trunks
 from openenv.client.client import EnvClient
 from openenv.client.generic import GenericEnvClient
 from openenv.client.transports.base import Transport
@@ -25,7 +25,6 @@ from openenv.client.transports.websocket import WebSocketOptions, WebSocketTrans
 from openenv.errors import (
     EnvironmentsFailed,
     OpenEnvError,
-    ResponseTimeout,
     SessionLost,
 )
 from openenv.protocol.codecs import left_out
@@ -158,7 +157,12 @@ class VectorEnv:
         self._needs_reset = [False] * num_envs
         self._observations: list[Any] = [None] * num_envs
         # The values are stacked as they come: models would only be made to be taken apart again.
-        self._is_plain = stack and client._parse_result is EnvClient._parse_result
+        # But version 0 carries arrays as lists, and only the model knows of what dtype they are.
+        self._is_plain = (
+            stack
+            and client._parse_result is EnvClient._parse_result
+            and not codec.shows_arrays(client)
+        )
 
     @classmethod
     def local(
@@ -217,8 +221,8 @@ class VectorEnv:
             for i in which
         }
         outcomes = self._run(self._exchange(requests))
-        self._check(outcomes)
-        columns = self._columns(which, outcomes)
+        self._check(outcomes, "reset")
+        columns = self._columns(which, outcomes, "reset")
         infos: list[dict[str, Any] | None] = [None] * self.num_envs
         for place, i in enumerate(which):
             self._needs_reset[i] = False
@@ -256,9 +260,9 @@ class VectorEnv:
 
         Raises:
             ValueError: There are more or fewer actions than environments.
-            EnvironmentsFailed: Some raised, or are lost; `errors` says which and why, and
-                `results` has what the others came to, so that nothing is lost.
-            ResponseTimeout: Some have not answered in time; they have to be reset.
+            EnvironmentsFailed: Some raised, are lost, or have not answered in time (and have to be
+                reset); `errors` says which and why, and `results` has what the others came to, so
+                that nothing is lost.
         """
         requests = self._step_requests(range(self.num_envs), actions)
         outcomes = self._run(self._exchange(requests))
@@ -362,7 +366,7 @@ class VectorEnv:
         outcomes = self._run(self._exchange({i: Request("reset") for i in places}))
         errors = _errors(outcomes)
         over = [i for i in places if i not in errors]
-        fresh = self._columns(over, outcomes)
+        fresh = self._columns(over, outcomes, "reset")
         for i, observation, info in zip(over, fresh.observations, fresh.infos, strict=True):
             place = places[i]
             final = {
@@ -374,7 +378,9 @@ class VectorEnv:
             self._needs_reset[i] = False
         return errors
 
-    def _columns(self, which: Sequence[int], outcomes: dict[int, Any]) -> _Columns:
+    def _columns(
+        self, which: Sequence[int], outcomes: dict[int, Any], method: str = "step"
+    ) -> _Columns:
         """What some environments came to, by kind."""
         payloads = [outcomes[i].payload for i in which]
         count = len(payloads)
@@ -386,43 +392,41 @@ class VectorEnv:
                 [False] * count,
                 [None] * count,
             )
-        results = [self._result(payload) for payload in payloads]
+        results = [self._result(payload, method) for payload in payloads]
+        observations = [r.observation for r in results]
+        if self._stacks:
+            observations = [_fields(o) if isinstance(o, BaseModel) else o for o in observations]
         return _Columns(
-            [r.observation for r in results],
+            observations,
             [r.reward for r in results],
             [r.done for r in results],
             [r.truncated for r in results],
             [_info(r) for r in results],
         )
 
-    def _result(self, payload: dict[str, Any]) -> StepResult[Any]:
+    def _result(self, payload: dict[str, Any], method: str) -> StepResult[Any]:
         if self._is_plain:
             result: StepResult[Any] = StepResult(
                 payload.get("observation"), payload.get("reward"), bool(payload.get("done"))
             )
         else:
             result = self._hooks._parse_result(payload)
-        return codec.complete(result, payload, "step")
+        return codec.complete(result, payload, method)
 
     def _batch(self, observations: Sequence[Any]) -> Any:
         if not self._stacks:
             return list(observations)
-        if isinstance(observations[0], BaseModel):
-            observations = [o if o is None else _fields(o) for o in observations]
         return stack_observations(observations)
 
-    def _check(self, outcomes: dict[int, Reply | OpenEnvError]) -> None:
+    def _check(self, outcomes: dict[int, Reply | OpenEnvError], method: str = "step") -> None:
         """Raise what has failed, and note what the others came to."""
         errors = _errors(outcomes)
         if not errors:
             return
         which = [i for i in outcomes if i not in errors]
-        columns = self._columns(which, outcomes)
+        columns = self._columns(which, outcomes, method)
         for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
             self._needs_reset[i], self._observations[i] = is_over, seen
-        late = [i for i, error in errors.items() if isinstance(error, ResponseTimeout)]
-        if late:
-            raise ResponseTimeout(f"environments {listed(late)}: {errors[late[0]]}")
         raise EnvironmentsFailed(errors, columns.results(which))
 
     # ------------------------------------------------------------------ life
