@@ -425,7 +425,7 @@ def test_the_first_that_are_done_come_first(version: int, url: str) -> None:
 def test_a_reset_within_a_batch_waits_for_nobody_else(version: int, url: str) -> None:
     with vector(url, 2, batch_size=1, autoreset_mode="SameStep") as envs:
         envs.reset()
-        envs.send([Do(what="sleep", value=1.0), Do(what="done")])
+        envs.send([Do(what="sleep", value=0.5), Do(what="done")])
         _, _, terminations, _, infos = envs.recv()
         assert infos["env_id"].tolist() == [1] and terminations.tolist() == [True]
         assert envs._trunks._asked.keys() == {0}, "which is still at work"

@@ -124,6 +124,7 @@ def modules_after(*imports: str) -> set[str]:
     return set(answer.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", LEAVES)
 def test_a_mirror_loads_no_more_than_its_targets(module: str) -> None:
     targets = sorted({name.source for name in MIRRORS[module].names})

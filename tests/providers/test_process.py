@@ -356,6 +356,7 @@ def program(end: str, how: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["started", "forked"])
 @pytest.mark.parametrize("end", ENDS)
 def test_nothing_outlives_the_program_that_started_it(end: str, how: str) -> None:

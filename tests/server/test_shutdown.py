@@ -144,6 +144,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("launcher", "target", "path", "by", "code"), ENDS)
 def test_a_signal_closes_every_environment(
     launch: Callable[[str, str], Launched],
