@@ -139,25 +139,26 @@ class Host:
             InvalidReturnError: The environment returned no observation.
             Exception: Whatever the environment raised.
         """
-        assert self.plan is not None
+        plan, environment = self.plan, self._environment
+        assert plan is not None
+        method: Method | None = None
         ignored: tuple[str, ...] = ()
         if isinstance(command, Step):
-            method = self.plan.step
+            method = plan.step
             action, passed = self.spec.decode_action(command.action), command.arguments
             if passed:
                 passed, ignored = self._split(method, passed, strict)
-            value = getattr(self._environment, method.name)(action, **passed)
+            value = getattr(environment, method.name)(action, **passed)
         elif isinstance(command, Reset):
-            method = self.plan.reset
-            passed = command.arguments
+            method, passed = plan.reset, command.arguments
             if passed:
                 passed, ignored = self._split(method, passed, strict)
-            value = getattr(self._environment, method.name)(**passed)
+            value = getattr(environment, method.name)(**passed)
         else:
             value = self._other(command)
         if is_awaitable(type(value)):
-            return self._later(value, command, ignored, encode)
-        return self._reply(value, command, ignored, encode)
+            return self._later(value, command, method, ignored, encode)
+        return self._reply(value, command, method, ignored, encode)
 
     def _split(
         self, method: Method, arguments: dict[str, Any], strict: bool
@@ -185,25 +186,21 @@ class Host:
         return None if close is None else close()
 
     def _reply(
-        self, value: Any, command: Command, ignored: tuple[str, ...], encode: Encode | None
+        self,
+        value: Any,
+        command: Command,
+        method: Method | None,
+        ignored: tuple[str, ...],
+        encode: Encode | None,
     ) -> Any:
-        assert self.plan is not None
-        if isinstance(command, Step):
-            value = normalise(value, self.plan.step.name, ignored)
-        elif isinstance(command, Reset):
-            value = normalise(value, self.plan.reset.name, ignored)
+        if method is not None:
+            value = normalise(value, method.name, ignored)
         elif isinstance(command, GetState):
             value = StateReply(value)
         return value if encode is None else encode(value)
 
-    async def _later(
-        self,
-        awaitable: Awaitable[Any],
-        command: Command,
-        ignored: tuple[str, ...],
-        encode: Encode | None,
-    ) -> Any:
-        return self._reply(await _contained(awaitable), command, ignored, encode)
+    async def _later(self, awaitable: Awaitable[Any], *rest: Any) -> Any:
+        return self._reply(await _contained(awaitable), *rest)
 
     def begin(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
