@@ -10,8 +10,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Union, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -42,8 +41,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Models:
+class Models(NamedTuple):
     """What a client class speaks. None, or an empty tuple, where it does not say."""
 
     actions: tuple[type, ...]

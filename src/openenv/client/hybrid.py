@@ -10,7 +10,6 @@ must it be awaited, since there the connection lives on the caller's own loop.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -20,10 +19,12 @@ from openenv.types import StepResult
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
     from concurrent import futures
 else:
     asyncio = lazy_module("asyncio")
     futures = lazy_module("concurrent.futures")
+    logging = lazy_module("logging")
 
 __all__ = [
     "Pending",
@@ -34,8 +35,6 @@ __all__ = [
     "launch",
     "resolve",
 ]
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 ObsT = TypeVar("ObsT")
@@ -117,7 +116,9 @@ class _OnItsWay(Runnable, Generic[T]):
 def _report(future: futures.Future[Any]) -> None:
     """Say what went wrong in a call that nobody asks about any more, as asyncio does."""
     if not future.cancelled() and (error := future.exception()) is not None:
-        logger.error("the error of a client's call was never retrieved", exc_info=error)
+        logging.getLogger(__name__).error(
+            "the error of a client's call was never retrieved", exc_info=error
+        )
 
 
 class Pending(_OnItsWay[T]):

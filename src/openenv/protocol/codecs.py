@@ -7,14 +7,14 @@ JSON by Pydantic's serializer, with no dictionary in between.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from openenv._generics import once_per_class
+from openenv._lazy import lazy_module
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -38,6 +38,11 @@ from openenv.protocol.messages import (
     Transition,
 )
 from openenv.types import Observation, declares_truncated, is_observation
+
+if TYPE_CHECKING:
+    import json
+else:  # few frames need it
+    json = lazy_module("json")
 
 __all__ = ["JSONCodec", "culprit", "error_data", "error_list", "left_out", "observation_payload"]
 

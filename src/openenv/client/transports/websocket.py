@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import logging
+import functools
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,12 @@ from openenv.errors import ConnectError
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
 
     import picows
 else:
     asyncio = lazy_module("asyncio")
+    logging = lazy_module("logging")
     picows = lazy_module("picows")
 
 __all__ = ["WebSocketOptions", "WebSocketTransport", "websocket_url"]
@@ -29,10 +31,6 @@ _LOOPBACK = ("localhost", "127.", "::1")
 READ_BUFFER_BYTES = 16 * 1024  # at first; it grows with the frames
 NO_LIMIT = 2**62
 MAX_REDIRECTS = 5
-
-# An adapter, since picows makes a logger of its own for every connection out of a plain one.
-_logger = logging.LoggerAdapter(logging.getLogger("openenv.client.picows"), {})
-logging.getLogger("openenv.client.picows").setLevel(logging.CRITICAL)  # errors are raised
 
 
 def websocket_url(base_url: str) -> str:
@@ -161,7 +159,7 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
         _make_link(options),
         url,
         websocket_handshake_timeout=None,  # the caller's limit is for all of it
-        logger_name=_logger,
+        logger_name=_picows_logger(),
         max_frame_size=options.max_message_bytes or NO_LIMIT,
         extra_headers=headers,
         proxy=_proxy(url),
@@ -172,6 +170,14 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
     if link is None:  # which is how picows says that the peer left during the handshake
         raise ConnectionResetError("the server closed the connection during the handshake")
     return link
+
+
+@functools.cache
+def _picows_logger() -> logging.LoggerAdapter[logging.Logger]:
+    logger = logging.getLogger("openenv.client.picows")
+    logger.setLevel(logging.CRITICAL)  # errors are raised
+    # An adapter, since picows makes a logger of its own for every connection out of a plain one.
+    return logging.LoggerAdapter(logger, {})
 
 
 def _make_link(options: WebSocketOptions) -> Any:
