@@ -7,6 +7,7 @@
 | `OPENENV_PROTOCOL` | the newest protocol version that a client offers, `0` or `1` | `1` |
 | `OPENENV_TRUST_REMOTE_CODE` | `1`, `true`, `yes`: install packages from a hub unasked | off |
 | `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
+| `OPENENV_COMPRESS` | `1`, `true`, `yes`: a server compresses for clients that ask for it | off |
 | `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
 
 Environments read variables of their own; their READMEs name them.
@@ -20,6 +21,7 @@ from enum import Enum
 __all__ = [
     "ServerMode",
     "client_mode",
+    "compresses",
     "log_level",
     "parse_mode",
     "protocol_version",
@@ -70,6 +72,11 @@ def protocol_version() -> int:
     if wanted not in ("0", "1"):
         raise ValueError(f"OPENENV_PROTOCOL is {wanted!r}; it must be 0 or 1")
     return int(wanted)
+
+
+def compresses() -> bool:
+    """WebSocket messages are compressed for clients that ask for it (RFC 7692)."""
+    return _truthy("OPENENV_COMPRESS")
 
 
 def trusts_remote_code() -> bool:

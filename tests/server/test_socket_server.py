@@ -31,6 +31,7 @@ from support.ws import (
     raw,
     request_for,
 )
+from websockets.sync.client import connect
 
 from openenv.server.run import bind
 from openenv.server.socket import SocketProtocol
@@ -46,6 +47,23 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------ beside it
+
+
+@pytest.mark.parametrize("ws", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("setting", ["", "1"])
+def test_messages_are_compressed_where_both_sides_want_it(
+    ws: Any, setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENENV_COMPRESS", setting)
+    with serving(app_of(), ws=ws, ws_per_message_deflate=bool(setting)) as url:
+        address = f"ws{url.removeprefix('http')}/ws"
+        for compression in ("deflate", None):
+            with connect(address, compression=compression) as client:
+                assert client.response is not None
+                answer = client.response.headers.get("Sec-WebSocket-Extensions", "")
+                assert ("permessage-deflate" in answer) is bool(setting and compression)
+                client.send('{"type":"reset","data":{}}')
+                assert json.loads(client.recv())["type"] == "observation"
 
 
 def test_http_is_served_on_the_same_port(url: str) -> None:

@@ -27,7 +27,7 @@ from openenv.environment import Environment
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
 from openenv.server.workers import managers_of, serve_from_workers
-from openenv.settings import log_level
+from openenv.settings import compresses, log_level
 from openenv.types import Action, Observation, State
 
 __all__ = ["bind", "main", "serve", "serve_from_command_line", "target_app"]
@@ -100,7 +100,7 @@ def _options() -> dict[str, Any]:
         "log_level": log_level(),
         "ws": SocketProtocol,
         "ws_max_size": MAX_MESSAGE_BYTES,
-        "ws_per_message_deflate": False,
+        "ws_per_message_deflate": compresses(),
         "ws_ping_interval": PING_INTERVAL_S,
         "ws_ping_timeout": PING_TIMEOUT_S,
         "backlog": LISTEN_BACKLOG,

@@ -7,7 +7,8 @@ Cython) parses frames and hands them straight to the conversation. An ASGI messa
 a quick step.
 
 The class is chosen by `openenv.server.run`, or by the application itself when a plain
-``uvicorn module:app`` starts it. Under any other server frames go through ASGI.
+``uvicorn module:app`` starts it. Under any other server frames go through ASGI, and so they do for
+clients that are to have them compressed (`OPENENV_COMPRESS`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from openenv._fragments import Fragments
 from openenv.protocol.v1 import is_binary
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
+from openenv.settings import compresses
 
 __all__ = ["SocketProtocol", "use_at"]
 
@@ -323,6 +325,9 @@ class SocketProtocol(asyncio.Protocol):
         parts = [line.partition(b": ") for line in lines]
         headers = [(name.lower(), value) for name, _, value in parts]
         offered = [v.decode("latin-1") for n, v in headers if n == b"sec-websocket-protocol"]
+        extensions: dict[str, Any] = {"websocket.http.response": {}}
+        if not (compresses() and self._config.ws_per_message_deflate and _asks_for_it(headers)):
+            extensions[SOCKET_EXTENSION] = self.take_over
         root, transport = self._config.root_path, self._transport
         return {
             "type": "websocket",
@@ -338,7 +343,7 @@ class SocketProtocol(asyncio.Protocol):
             "headers": headers,
             "subprotocols": [name.strip() for line in offered for name in line.split(",")],
             "state": self._app_state.copy(),
-            "extensions": {"websocket.http.response": {}, SOCKET_EXTENSION: self.take_over},
+            "extensions": extensions,
         }
 
     async def _call(self, scope: dict[str, Any]) -> None:
@@ -422,6 +427,11 @@ class SocketProtocol(asyncio.Protocol):
         _feed(protocol, _handshake_only(self._head))
         if not transport.is_closing():
             transport.resume_reading()
+
+
+def _asks_for_it(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a client asks for compressed messages: picows has none, uvicorn's protocol does."""
+    return any(n == b"sec-websocket-extensions" and b"permessage-deflate" in v for n, v in headers)
 
 
 # All that picows looks at; it keeps the request as long as the connection lasts.
