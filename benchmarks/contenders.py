@@ -154,16 +154,18 @@ def clean_environment(whose: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": source or str(PATHS[whose]), "PYTHONUNBUFFERED": "1"}
 
 
+SESSIONS = (1, 32, 256, 1024, 4096)  # at which steps are measured
+
 ECHOES = (
     Contender("public sync", PUBLIC, JSON),
     Contender("ours sync", OURS, JSON),
-    Contender("public async", PUBLIC, JSON, "async", sessions=(1, 256), in_quick=False),
-    Contender("ours async", OURS, JSON, "async", sessions=(1, 256), in_quick=False),
+    Contender("public async", PUBLIC, JSON, "async", sessions=SESSIONS, in_quick=False),
+    Contender("ours async", OURS, JSON, "async", sessions=SESSIONS, in_quick=False),
     Contender("ours v1", OURS, MSGPACK),
     Contender("ours any thread", OURS, JSON, "any thread", sessions=(1, 256), in_quick=False),
     Contender("ours never blocks", OURS, JSON, "never blocks", sessions=(1, 256, 4096)),
     Contender(
-        *("ours 2 workers", OURS, JSON, "sync", (1, 256), ("--workers", "2")),
+        *("ours 2 workers", OURS, JSON, "sync", SESSIONS, ("--workers", "2")),
         in_quick=False,
         pinned=False,
     ),

@@ -321,9 +321,12 @@ def fork(
             if _is_hopeless:
                 return None
             try:
-                if _server is not None and _server.begins_as != _begins_as(os.environ):
+                begins_as = _begins_as(os.environ)
+                if _server is not None and _server.begins_as != begins_as:
                     _retired.append(_server)  # which its children still need, as this program was
-                    _server = None
+                    _server = next((old for old in _retired if old.begins_as == begins_as), None)
+                    if _server is not None:
+                        _retired.remove(_server)
                 if _server is None:
                     _server = _started()
                 if not _fits(_server, request):

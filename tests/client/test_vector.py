@@ -260,6 +260,41 @@ class OldEnv(EnvClient[Do, Seen, State]):
         return StepResult(seen, payload["reward"], payload["done"])
 
 
+class Shown(Action):
+    pixels: Annotated[np.ndarray, Array(np.uint8, (2, 2))]
+
+
+class Mirror(Environment[Shown, Board, State]):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    state = State()
+
+    def reset(self) -> Board:  # type: ignore[override]
+        return Board()
+
+    def step(self, action: Shown) -> Board:  # type: ignore[override]
+        return Board(cells=action.pixels.tolist(), text=action.pixels.dtype.name)
+
+
+class MirrorEnv(EnvClient[Shown, Board, State]):
+    """Its client."""
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_arrays_of_actions_go_as_they_are_where_the_protocol_can(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setenv("OPENENV_PROTOCOL", str(version))
+    pixels = np.array([[1, 2], [3, 250]], "uint8")
+    with VectorEnv(serve(create_app(Mirror, Shown, Board)), 2, client=MirrorEnv) as envs:
+        envs.reset()
+        actions = [Shown(pixels=pixels)] * 2
+        sent = envs._step_requests(range(2), actions)[0].data["pixels"]
+        assert isinstance(sent, np.ndarray if version else list)
+        observations = envs.step(actions)[0]
+        assert observations["text"] == ["uint8"] * 2
+        assert np.array_equal(observations["cells"], [pixels] * 2)
+
+
 class HalfEnv(EnvClient[Move, Board, State]):
     """A client that sends something else than it is given."""
 

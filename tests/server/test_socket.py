@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from server.sockets import MAX_BYTES, STATE, WAYS, NotAdopted, app_of, assert_serves
+from server.sockets import MAX_BYTES, STATE, assert_serves
 from support.logs import tracebacks
 from support.raw import connected, reset_connection
-from support.servers import serving
 from support.ws import (
     ACCEPT,
     BINARY,
@@ -29,16 +27,6 @@ from support.ws import (
     raw,
     request_for,
 )
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    app: Any = app_of()
-    if request.param == "asgi":
-        app = NotAdopted(app)
-    with serving(app, ws=WAYS[request.param], ws_max_size=MAX_BYTES) as url:
-        yield url
-
 
 # ------------------------------------------------------------------ the handshake
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 from fastapi import FastAPI, WebSocket, WebSocketDisconnect
-from server.sockets import MAX_BYTES, STATE, WAYS, NotAdopted, app_of, assert_serves
+from server.sockets import STATE, WAYS, NotAdopted, app_of, assert_serves
 from starlette.responses import PlainTextResponse
 from support.environments import Counter, Log
 from support.logs import tracebacks
@@ -35,16 +35,6 @@ from websockets.sync.client import connect
 
 from openenv.server.run import bind
 from openenv.server.socket import SocketProtocol
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    app: Any = app_of()
-    if request.param == "asgi":
-        app = NotAdopted(app)
-    with serving(app, ws=WAYS[request.param], ws_max_size=MAX_BYTES) as url:
-        yield url
-
 
 # ------------------------------------------------------------------ beside it
 

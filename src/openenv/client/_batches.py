@@ -26,13 +26,13 @@ def stack(values: Sequence[Any]) -> Any:
     first = values[0]
     kind = type(first)
     kinds = set(map(type, values))
-    if len(kinds) > 1:
-        return np.array(values, dtype=float) if kinds <= NUMBERS else list(values)
-    if kind in NUMBERS:
+    if kinds <= NUMBERS:
         try:
-            return np.array(values)
-        except OverflowError:  # integers beyond 64 bits
+            return np.array(values, dtype=None if len(kinds) == 1 else float)
+        except OverflowError:  # integers beyond what there is
             return list(values)
+    if len(kinds) > 1:
+        return list(values)
     if kind is np.ndarray:
         same = all(value.shape == first.shape for value in values)
         return np.stack(values) if same else list(values)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio")
 
-__all__ = ["Trunks", "listed"]
+__all__ = ["Trunks"]
 
 CONNECTION_LOST = "the connection to the server was lost"
 RESET_HINT = "call reset() to begin new episodes"
@@ -68,6 +68,11 @@ class Trunks:
     def is_open(self) -> bool:
         """There are connections."""
         return any(not trunk.is_closed for trunk in self._trunks)
+
+    @property
+    def version(self) -> int:
+        """The protocol version that is spoken, as far as is known."""
+        return int(any(trunk.is_multiplexed for trunk in self._trunks))
 
     async def submit(self, requests: dict[int, Request]) -> None:
         busy = requests.keys() & self._asked.keys()

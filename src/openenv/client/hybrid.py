@@ -174,7 +174,7 @@ class _Field:
             return getattr(StepResult, self._name)
         own = vars(step)
         if self._name not in own:
-            own.update(vars(step.result()))
+            own.update({**vars(step.result()), **own})  # what was assigned stays
         return own[self._name]
 
     def __set__(self, step: Any, value: Any) -> None:

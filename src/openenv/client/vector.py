@@ -144,6 +144,7 @@ class VectorEnv:
         self._stacks = stack
         self._hooks = client(base_url="http://vector.invalid")
         self._client = client
+        self._has_own_payload = client._step_payload is not EnvClient._step_payload
         self._timeout_s = message_timeout_s
         self._options = WebSocketOptions(
             connect_timeout_s,
@@ -281,7 +282,9 @@ class VectorEnv:
 
     def _payload(self, action: Any) -> Any:
         if _has_fields(type(action)):
-            return self._hooks._step_payload(action)
+            if self._has_own_payload:
+                return self._hooks._step_payload(action)
+            return codec.action_payload(action, self._client, binary=self._trunks.version == 1)
         return {self._only_field(): plain_value(action)}
 
     def _only_field(self) -> str:

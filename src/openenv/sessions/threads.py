@@ -129,7 +129,8 @@ class Courier:
         is_quick = True
         for worker in workers:
             if is_quick:
-                patience_s = min(self.PATIENCE_S * worker.load, self.MAX_PATIENCE_S)
+                calls = max(worker.load, 1)  # it may be at the last one already
+                patience_s = min(self.PATIENCE_S * calls, self.MAX_PATIENCE_S)
                 is_quick = worker.wake_and_wait(patience_s)
             else:
                 worker.wake()
