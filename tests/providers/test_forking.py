@@ -156,6 +156,21 @@ def test_a_fork_server_that_is_killed_is_replaced_and_its_servers_go_on(
     assert not is_alive(pid)
 
 
+def test_a_program_that_changes_back_and_forth_has_one_fork_server_for_each(
+    fork_server: _children._ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = None
+    for _ in range(2):
+        with monkeypatch.context() as changed:
+            changed.setenv("PYTHON_OF_TEST", "1")
+            with ProcessProvider("echo_env"):
+                assert _children._server is not fork_server
+                assert other in (None, _children._server)
+                other = _children._server
+        with ProcessProvider("echo_env"):
+            assert _children._server is fork_server
+
+
 def test_one_that_does_not_end_is_waited_for_in_vain_and_killed() -> None:
     with ProcessProvider(PROBE) as provider:
         provider.wait_for_ready()

@@ -7,6 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -270,7 +271,8 @@ class VectorEnv:
         return self._transitions(range(self.num_envs), requests, outcomes)
 
     def _step_requests(self, which: Sequence[int], actions: Any) -> dict[int, Request]:
-        payloads = rows_of(actions, len(which), self._payload)
+        payload_of = partial(self._payload, binary=self._trunks.version == 1)
+        payloads = rows_of(actions, len(which), payload_of)
         requests = {i: Request("step", payload) for i, payload in zip(which, payloads, strict=True)}
         if len(requests) < len(payloads):
             raise ValueError("env_ids names an environment twice")
@@ -280,11 +282,11 @@ class VectorEnv:
             requests |= {i: Request("reset") for i in resets}
         return requests
 
-    def _payload(self, action: Any) -> Any:
+    def _payload(self, action: Any, *, binary: bool) -> Any:
         if _has_fields(type(action)):
             if self._has_own_payload:
                 return self._hooks._step_payload(action)
-            return codec.action_payload(action, self._client, binary=self._trunks.version == 1)
+            return codec.action_payload(action, self._client, binary=binary)
         return {self._only_field(): plain_value(action)}
 
     def _only_field(self) -> str:
