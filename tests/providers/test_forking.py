@@ -25,6 +25,12 @@ PROBE = Path(__file__).parents[1] / "support" / "probe.py"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="servers are forked on Linux only")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def none_of_others() -> None:
+    """No fork server of other tests, which may have children that still live."""
+    _children._close_all()
+
+
 @pytest.fixture(autouse=True)
 def fork_server() -> Iterator[_children._ForkServer]:
     """The fork server of this program, there from the first server on."""
