@@ -36,12 +36,15 @@ if TYPE_CHECKING:
         OpenEnvError,
         ResponseTimeout,
         ServerError,
+        SessionBusy,
         SessionLost,
+        StepTimeout,
         ValidationFailed,
     )
     from openenv.providers.process import ProcessLimits, ProcessProvider
     from openenv.providers.uv import UVProvider
     from openenv.server.app import HTTPEnvServer, create_app
+    from openenv.sessions.limits import Limits
     from openenv.sessions.manager import ConcurrencyConfig
     from openenv.settings import ServerMode
     from openenv.testing import check_environment
@@ -68,6 +71,7 @@ __all__ = [
     "GenericEnvClient",
     "HTTPEnvServer",
     "IgnoredArgumentWarning",
+    "Limits",
     "NDArray",
     "Observation",
     "OpenEnvError",
@@ -76,9 +80,11 @@ __all__ = [
     "ResponseTimeout",
     "ServerError",
     "ServerMode",
+    "SessionBusy",
     "SessionLost",
     "State",
     "StepResult",
+    "StepTimeout",
     "SyncEnvClient",
     "Transform",
     "UVProvider",
@@ -122,12 +128,15 @@ _names, __dir__ = lazy(
             "OpenEnvError",
             "ResponseTimeout",
             "ServerError",
+            "SessionBusy",
             "SessionLost",
+            "StepTimeout",
             "ValidationFailed",
         ],
         "openenv.providers.process": ["ProcessLimits", "ProcessProvider"],
         "openenv.providers.uv": ["UVProvider"],
         "openenv.server.app": ["HTTPEnvServer", "create_app"],
+        "openenv.sessions.limits": ["Limits"],
         "openenv.sessions.manager": ["ConcurrencyConfig"],
         "openenv.settings": ["ServerMode"],
         "openenv.testing": ["check_environment"],

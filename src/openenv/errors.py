@@ -9,6 +9,7 @@
      |    +-- EnvironmentFactoryError         the environment's constructor raised
      |    +-- SessionClosedError              the session ended while a request waited
      |    +-- EnvironmentCrashed              its worker process has died; .exit_code
+     |    +-- SessionBusyError                an overdue call has not come back yet
      |    +-- InvalidJSONError                (ValueError) a frame that is not JSON
      |    +-- UnknownMessageTypeError         (ValueError) a frame of no known type
      |    +-- InvalidMessageError             (ValueError) a malformed frame; .errors
@@ -16,10 +17,12 @@
      |    +-- InvalidArgumentError            (TypeError) an argument that nobody takes
      |    +-- InvalidReturnError              (TypeError) user code returned no observation
      |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
+     |         +-- TooLargeError              it is over the limit; .size, .limit
      +-- raised by a client
      |    +-- ConnectError                    (ConnectionError) no server answers there
      |    +-- SessionLost                     (ConnectionError) the episode is gone
      |    +-- ResponseTimeout                 (TimeoutError) no answer in time
+     |    |    +-- StepTimeout                its `timeout_s` is over; .timeout_s, .is_running
      |    +-- EnvironmentsFailed              (RuntimeError) of a VectorEnv; .errors, .results
      |    +-- ProtocolError                   the peer broke the protocol
      |    +-- ServerError                     (RuntimeError) the server answered with an error
@@ -29,6 +32,8 @@
      |         +-- CapacityError              CAPACITY_REACHED
      |         +-- FactoryFailed              FACTORY_ERROR
      |         +-- SessionFailed              SESSION_ERROR
+     |         +-- SessionBusy                SESSION_BUSY
+     |         +-- MessageTooLarge            (ValueError) TOO_LARGE
      +-- raised by a provider
           +-- ProviderError                   (RuntimeError) an environment would not start
                +-- ProviderExited             its process ended; .exit_code, .logs
@@ -64,6 +69,7 @@ __all__ = [
     "InvalidMessageError",
     "InvalidReturnError",
     "MalformedRequest",
+    "MessageTooLarge",
     "OpenEnvError",
     "ProtocolError",
     "ProviderError",
@@ -71,12 +77,16 @@ __all__ = [
     "ProviderTimeout",
     "ResponseTimeout",
     "ServerError",
+    "SessionBusy",
+    "SessionBusyError",
     "SessionCapacityError",
     "SessionClosedError",
     "SessionCreationError",
     "SessionFailed",
     "SessionLost",
     "SessionNotFoundError",
+    "StepTimeout",
+    "TooLargeError",
     "UnknownMessageTypeError",
     "ValidationFailed",
     "how_it_ended",
@@ -89,7 +99,7 @@ ErrorList = list[dict[str, Any]]
 
 
 class ErrorCode(str, Enum):
-    """The error codes of protocol version 0."""
+    """The codes of errors on the wire: those of protocol version 0, and after them ours."""
 
     INVALID_JSON = "INVALID_JSON"
     UNKNOWN_TYPE = "UNKNOWN_TYPE"
@@ -98,6 +108,9 @@ class ErrorCode(str, Enum):
     CAPACITY_REACHED = "CAPACITY_REACHED"
     FACTORY_ERROR = "FACTORY_ERROR"
     SESSION_ERROR = "SESSION_ERROR"
+    STEP_TIMEOUT = "STEP_TIMEOUT"
+    SESSION_BUSY = "SESSION_BUSY"
+    TOO_LARGE = "TOO_LARGE"
 
 
 class IgnoredArgumentWarning(UserWarning):
@@ -235,6 +248,25 @@ class EnvironmentCrashed(OpenEnvError):
         return {"exit_code": self.exit_code}
 
 
+class SessionBusyError(OpenEnvError):
+    """A call whose time is over has not come back yet, so nothing else can be begun.
+
+    Attributes:
+        running_s: Seconds for which it has been running.
+    """
+
+    def __init__(self, running_s: float, message: str | None = None) -> None:
+        self.running_s = running_s
+        super().__init__(
+            message
+            or f"the step whose time was over is still running, for {running_s:.3g} s by now. Ask "
+            "again for its answer, with the same action; or reset, or wait until it is back"
+        )
+
+    def details(self) -> dict[str, Any]:
+        return {"running_s": self.running_s}
+
+
 class InvalidJSONError(OpenEnvError, ValueError):
     """A frame could not be decoded."""
 
@@ -290,6 +322,23 @@ class EncodingError(OpenEnvError, ValueError):
     """A value cannot be carried by the wire's encoding."""
 
 
+class TooLargeError(EncodingError):
+    """A message is larger than the other side takes.
+
+    Attributes:
+        size: Its size in bytes.
+        limit: The largest that is taken.
+    """
+
+    def __init__(self, what: str, size: int, limit: int, cure: str) -> None:
+        self.size = size
+        self.limit = limit
+        super().__init__(f"the {what} takes {size} bytes, and the limit is {limit}; {cure}")
+
+    def details(self) -> dict[str, Any]:
+        return {"size": self.size, "limit": self.limit}
+
+
 # ------------------------------------------------------------------ raised by a client
 
 
@@ -315,6 +364,30 @@ else:  # asyncio.TimeoutError became the builtin one in 3.11
 
 class ResponseTimeout(OpenEnvError, _Timeouts):
     """The server did not answer within `message_timeout_s`."""
+
+
+class StepTimeout(ResponseTimeout):
+    """A step took longer than the `timeout_s` that it was given.
+
+    Attributes:
+        timeout_s: What it was given, in seconds.
+        is_running: It goes on: a thread cannot be interrupted, and a coroutine may take its time.
+            The session begins nothing else until it is back. Asking again, with the same action,
+            waits for its answer.
+    """
+
+    def __init__(self, timeout_s: float, *, is_running: bool, message: str | None = None) -> None:
+        self.timeout_s = timeout_s
+        self.is_running = is_running
+        after = (
+            "It is still running; ask again for its answer, with the same action, or reset."
+            if is_running
+            else "It has ended without an answer; the episode is where that left it."
+        )
+        super().__init__(message or f"the step took longer than its {timeout_s:g} s. {after}")
+
+    def details(self) -> dict[str, Any]:
+        return {"timeout_s": self.timeout_s, "is_running": self.is_running}
 
 
 class EnvironmentsFailed(OpenEnvError, RuntimeError):
@@ -398,6 +471,14 @@ class SessionFailed(ServerError):
     """The session is not there, or could not be served."""
 
 
+class SessionBusy(ServerError):
+    """A call whose time is over has not come back yet; see `StepTimeout`."""
+
+
+class MessageTooLarge(ServerError, ValueError):
+    """What the server would answer, or was sent, is over the limit; sizes are in `data`."""
+
+
 # ------------------------------------------------------------------ raised by a provider
 
 
@@ -444,6 +525,9 @@ OUTWARD: dict[type[BaseException], Outward] = {
     SessionClosedError: Outward(ErrorCode.SESSION_ERROR, 410, -32600),
     SessionCreationError: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
     EnvironmentCrashed: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
+    SessionBusyError: Outward(ErrorCode.SESSION_BUSY, 409, -32000),
+    StepTimeout: Outward(ErrorCode.STEP_TIMEOUT, 504, -32000),
+    TooLargeError: Outward(ErrorCode.TOO_LARGE, 500, -32000),
     Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
 }
 
@@ -455,6 +539,8 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
     ErrorCode.CAPACITY_REACHED: CapacityError,
     ErrorCode.FACTORY_ERROR: FactoryFailed,
     ErrorCode.SESSION_ERROR: SessionFailed,
+    ErrorCode.SESSION_BUSY: SessionBusy,
+    ErrorCode.TOO_LARGE: MessageTooLarge,
 }
 
 
@@ -474,9 +560,20 @@ def outward(error: BaseException) -> Outward:
     return OUTWARD[Exception]
 
 
-def server_error(data: Mapping[str, Any]) -> ServerError:
+def server_error(data: Mapping[str, Any]) -> ServerError | StepTimeout:
     """Turn the ``data`` of an error frame into the exception that a client raises."""
     code = str(data.get("code", "UNKNOWN"))
     message = str(data.get("message", "Unknown error"))
+    if code == ErrorCode.STEP_TIMEOUT.value:
+        return _step_timeout(data, message)
     known = ErrorCode.__members__.get(code)
     return (CLIENT_SIDE[known] if known else ServerError)(message, code, data)
+
+
+def _step_timeout(data: Mapping[str, Any], message: str) -> StepTimeout:
+    timeout_s, is_running = data.get("timeout_s"), data.get("is_running")
+    return StepTimeout(
+        float(timeout_s) if isinstance(timeout_s, int | float) else float("nan"),
+        is_running=is_running is True,
+        message=message,
+    )

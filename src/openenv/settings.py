@@ -9,6 +9,15 @@
 | `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
 | `OPENENV_COMPRESS` | `1`, `true`, `yes`: a server compresses for clients that ask for it | off |
 | `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
+| `OPENENV_RESUME_GRACE_S` | seconds for which a server keeps the sessions of a client whose \
+connection broke | `120` |
+| `OPENENV_MAX_QUEUE` | sessions that may wait for a slot of a server | `16384` |
+| `OPENENV_MAX_QUEUE_S` | seconds that one may wait | `3600` |
+| `OPENENV_QUEUE_TIMEOUT_S` | seconds that a client waits for a slot by itself | `60` |
+| `OPENENV_MAX_MESSAGE_BYTES` | largest message that a server takes or sends | `104857600` |
+| `OPENENV_MAX_UNREAD_BYTES` | how much a client may leave unread before a server cuts it off \
+| `67108864` |
+| `OPENENV_DRAIN_S` | seconds that running calls have to end in when a server is stopped | `5` |
 
 Environments read variables of their own; their READMEs name them.
 """
@@ -22,9 +31,11 @@ __all__ = [
     "ServerMode",
     "client_mode",
     "compresses",
+    "limit",
     "log_level",
     "parse_mode",
     "protocol_version",
+    "queue_timeout_s",
     "server_mode",
     "trusts_remote_code",
     "web_interface_enabled",
@@ -92,6 +103,36 @@ def web_interface_enabled() -> bool:
 def log_level() -> str:
     """The log level of a served environment."""
     return os.environ.get("OPENENV_LOG_LEVEL", "info").lower()
+
+
+def limit(name: str) -> float | None:
+    """A limit of a server (see `openenv.sessions.limits`) that is set; None is its default.
+
+    Raises:
+        ValueError: What is set is no number.
+    """
+    return _number(f"OPENENV_{name.upper()}")
+
+
+def queue_timeout_s() -> float:
+    """How long a client waits for a slot, in seconds.
+
+    Raises:
+        ValueError: OPENENV_QUEUE_TIMEOUT_S is no number.
+    """
+    wanted = _number("OPENENV_QUEUE_TIMEOUT_S")
+    return 60.0 if wanted is None else wanted
+
+
+def _number(name: str) -> float | None:
+    text = os.environ.get(name)
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; it must be a number") from None
+    return int(number) if number.is_integer() else number
 
 
 def _truthy(name: str) -> bool:

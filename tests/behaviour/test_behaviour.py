@@ -240,8 +240,6 @@ async def test_a_late_answer_is_never_taken_for_another(env: CounterEnv) -> None
     await env.reset()
     with pytest.raises(ResponseTimeout):
         await env.step(Do(what="sleep", value=0.3), timeout_s=0.05)
-    with pytest.raises(SessionLost, match="not answered"):
-        await env.step(Do())
     assert (await env.reset(size=5)).observation.arguments["size"] == 5
     assert (await env.step(Do())).observation.text == "step 1"
 
@@ -301,6 +299,7 @@ async def test_a_full_server_says_so(connect: Connect, monkeypatch: pytest.Monke
     monkeypatch.setattr(cls, "SUPPORTS_CONCURRENT_SESSIONS", False)
     async with connect(cls) as first:
         await first.reset()
+        monkeypatch.setenv("OPENENV_QUEUE_TIMEOUT_S", "0")
         second = connect(cls)
         with pytest.raises(CapacityError, match="CAPACITY_REACHED") as caught:
             await second.reset()

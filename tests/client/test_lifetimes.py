@@ -232,6 +232,9 @@ class Stuck:
     async def close(self) -> None:
         await asyncio.sleep(60)
 
+    def watch(self, broken: Callable[[], None]) -> None:
+        pass
+
     def abort(self) -> None:
         self.aborted = True
 

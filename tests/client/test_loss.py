@@ -15,12 +15,14 @@ from support.relay import Relay
 from support.servers import serving
 
 from openenv import ConnectError, ResponseTimeout, SessionLost, create_app
+from openenv.sessions.limits import Limits
 
 
 @pytest.fixture
 def relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     monkeypatch.setattr(Counter, "log", Log())
-    with serving(create_app(Counter)) as url:
+    # A server that keeps nothing for a client to come back to, as under version 0.
+    with serving(create_app(Counter, limits=Limits(resume_grace_s=0))) as url:
         relay = Relay(url)
         yield relay
         relay.close()

@@ -34,6 +34,7 @@ from openenv import (
 )
 from openenv.client.vector import VectorEnv
 from openenv.errors import EncodingError, EnvironmentsFailed
+from openenv.sessions.limits import Limits
 
 WAIT_S = 5.0
 
@@ -79,10 +80,12 @@ def url(log: Log) -> Iterator[str]:
 
 
 @pytest.fixture
-def relay(url: str) -> Iterator[Relay]:
-    relay = Relay(url)
-    yield relay
-    relay.close()
+def relay() -> Iterator[Relay]:
+    """To a server that keeps nothing for a client to come back to, as under version 0."""
+    with serving(create_app(Counter, limits=Limits(resume_grace_s=0))) as url:
+        relay = Relay(url)
+        yield relay
+        relay.close()
 
 
 def vector(url: str, count: int = 3, **options: Any) -> VectorEnv:
@@ -175,7 +178,10 @@ def test_a_request_that_the_server_cannot_read_is_an_error_soon(version: int, ur
 
 
 def test_more_environments_than_slots_is_said_of_those_that_have_none(version: int) -> None:
-    with serving(create_app(Counter, max_concurrent_envs=2)) as url, vector(url) as envs:
+    with (
+        serving(create_app(Counter, max_concurrent_envs=2)) as url,
+        vector(url, queue_timeout_s=0) as envs,
+    ):
         for _ in range(2):
             with pytest.raises(EnvironmentsFailed) as caught:
                 envs.reset()

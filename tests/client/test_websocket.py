@@ -21,6 +21,7 @@ from openenv import ConnectError, SessionLost, create_app
 from openenv.client.transports.base import TransportClosed
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport
 from openenv.client.vector import VectorEnv
+from openenv.errors import MessageTooLarge
 
 pytestmark = pytest.mark.anyio
 WAIT_S = 5.0
@@ -131,7 +132,19 @@ async def test_a_message_over_the_limit_is_said_to_be_too_big(fragments: int) ->
     assert answered[0][1][:2] == (1009).to_bytes(2, "big")
 
 
-async def test_an_observation_over_the_limit_is_a_loss_that_says_so(serve: Any) -> None:
+async def test_an_observation_over_the_limit_is_refused_with_the_sizes(serve: Any) -> None:
+    async with CounterEnv(serve(create_app(Counter)), max_message_size_mb=0.01) as env:
+        await env.reset()
+        with pytest.raises(MessageTooLarge, match="max_message_size_mb") as caught:
+            await env.step(Do(what="echo", value="x" * 20_000))
+        assert caught.value.data["size"] > 20_000 > caught.value.data["limit"] > 10_000
+        assert (await env.step(Do())).reward == 2.0, "the session goes on"
+
+
+async def test_an_observation_over_the_limit_is_a_loss_that_says_so_under_version_0(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENENV_PROTOCOL", "0")
     async with CounterEnv(serve(create_app(Counter)), max_message_size_mb=0.01) as env:
         await env.reset()
         with pytest.raises(SessionLost, match="max_message_size_mb"):

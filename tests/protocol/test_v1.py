@@ -231,7 +231,7 @@ def test_anything_is_read_or_refused_with_a_typed_error(
                 b"UNKNOWN_TYPE" in answer or b"VALIDATION_ERROR" in answer
             )
         with contextlib.suppress(ProtocolError):
-            Multiplexer(codec).receive(one)
+            greeted(codec).receive(one)
 
 
 # ------------------------------------------------------------------ what a client reads
@@ -240,7 +240,7 @@ def test_anything_is_read_or_refused_with_a_typed_error(
 @both
 def test_later_fields_of_a_server_are_ignored(codec: Codec) -> None:
     message = {"type": "state", "session": 1, "id": 2, "data": {"a": 1}, "since": 5, "z": {}}
-    [(session, number, reply)] = Multiplexer(codec).receive(frame_of(codec, message))
+    [(session, number, reply)] = greeted(codec).receive(frame_of(codec, message))
     assert (session, number, reply) == (1, 2, StateReply({"a": 1}))
 
 
@@ -255,7 +255,7 @@ def test_each_type_of_answer_is_read(codec: Codec) -> None:
         ({"type": "error", "session": 1, "id": 1, "data": data}, ErrorReply(data)),
     ]
     for message, expected in answers:
-        [(_, _, reply)] = Multiplexer(codec).receive(frame_of(codec, message))
+        [(_, _, reply)] = greeted(codec).receive(frame_of(codec, message))
         assert reply == expected
     assert isinstance(reply, ErrorReply) and reply.is_fatal
 
@@ -264,7 +264,7 @@ def test_each_type_of_answer_is_read(codec: Codec) -> None:
 def test_an_observation_says_in_its_metadata_what_version_0_has_no_field_for(codec: Codec) -> None:
     transition = Transition(Seen(value=1), 1.0, True, True, {"k": 1}, {"i": 2}, ("x",))
     frame = codec.answer("observation", 0, 1, codec.encode_data(transition))
-    [(_, _, reply)] = Multiplexer(codec).receive(frame)
+    [(_, _, reply)] = greeted(codec).receive(frame)
     assert isinstance(reply, ObservationReply)
     metadata = {"k": 1, "truncated": True, "info": {"i": 2}, "ignored_arguments": ["x"]}
     assert reply.payload == {
@@ -290,7 +290,7 @@ def test_an_observation_says_in_its_metadata_what_version_0_has_no_field_for(cod
 )
 def test_what_no_server_may_send_is_a_protocol_error(codec: Codec, message: Any) -> None:
     with pytest.raises(ProtocolError):
-        Multiplexer(codec).receive(frame_of(codec, message))
+        greeted(codec).receive(frame_of(codec, message))
 
 
 @both
@@ -305,9 +305,14 @@ def test_a_refusal_finds_whoever_waits(codec: Codec) -> None:
 # ------------------------------------------------------------------ numbers
 
 
+def greeted(codec: Codec, **said: Any) -> Multiplexer:
+    hello = codec.answer("hello", None, None, codec.encode_data({"version": 1, **said}))
+    return Multiplexer(codec, hello)
+
+
 @both
 def test_a_session_is_opened_by_its_first_request(codec: Codec) -> None:
-    client = Multiplexer(codec)
+    client = greeted(codec)
 
     def sent(*requests: Request) -> list[tuple[str, int, int]]:
         found = codec.decode_requests(client.request(requests))
@@ -326,7 +331,7 @@ def test_a_session_is_opened_by_its_first_request(codec: Codec) -> None:
 
 @both
 def test_a_request_that_cannot_be_sent_changes_no_number(codec: Codec) -> None:
-    client = Multiplexer(codec)
+    client = greeted(codec)
     client.request([Request("reset", session=1)])
     bad = Request("step", {"value": object()}, session=2)
     with pytest.raises(EncodingError):
@@ -342,14 +347,14 @@ def test_a_request_that_cannot_be_sent_changes_no_number(codec: Codec) -> None:
 
 @both
 def test_a_client_of_one_session_matches_answers_by_number(codec: Codec) -> None:
-    client = ClientConnection1(codec)
+    client = ClientConnection1(greeted(codec))
     assert client.request(Request("close")) == (0, b"") and client.is_over
-    client = ClientConnection1(codec)
+    client = ClientConnection1(greeted(codec))
     first, _ = client.request(Request("reset"))
     second, _ = client.request(Request("step"))
     answers = [codec.answer("state", 0, n, codec.encode_data({"n": n})) for n in (second, first)]
-    hello = codec.answer("hello", None, None, codec.encode_data({"version": 1}))
-    read = client.receive(codec.join([hello, *answers]))
+    ack = codec.answer("ack", None, None, codec.encode_data({"received": 2}))
+    read = client.receive(codec.join([ack, *answers]))
     assert read == [(2, StateReply({"n": 2})), (1, StateReply({"n": 1}))]
     client.receive(codec.answer("closed", 0, 3, codec.encode_data(None)))
     assert client.is_over

@@ -308,7 +308,7 @@ def test_a_session_that_nobody_came_back_to_makes_room(serve: Serve, play: Play)
     lost = first.step()
     assert (lost.status_code, lost.json()["code"]) == (404, "SESSION_ERROR")
     assert second.step().json()["observation"]["text"] == "step 1"
-    with CounterEnv(base_url=url) as env, pytest.raises(CapacityError):
+    with CounterEnv(base_url=url, queue_timeout_s=0) as env, pytest.raises(CapacityError):
         env.reset()
     assert second.step().json()["observation"]["text"] == "step 2", "once used it stays"
     assert second.close().status_code == 200

@@ -163,7 +163,10 @@ def test_a_signal_closes_every_environment(
         wait_until(lambda: server.notes.count("begun") == 2)
         assert server.end(by, 10) == code
         thread.join(5)
-        assert isinstance(raised[0], SessionLost), "the client is not left waiting"
+        if (launcher, target) == ("uvicorn", "mounting"):  # which ends its sockets by itself
+            assert isinstance(raised[0], SessionLost), "the client is not left waiting"
+        else:
+            assert raised == [], "a step that is under way is finished, and answered"
         with pytest.raises(SessionLost):
             idle.step(Do())
     lifespan = ["down", "up"] if target == "with_lifespan" else []
@@ -291,7 +294,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, where: str) -> threading.Event:
 
 
 def gets_in(url: str) -> bool:
-    with CounterEnv(base_url=url) as env:
+    with CounterEnv(base_url=url, queue_timeout_s=0) as env:
         try:
             return env.reset().observation.text == "ready"
         except CapacityError:

@@ -1,4 +1,4 @@
-"""A TCP relay whose connections can be cut."""
+"""A TCP relay with whose connections everything happens that happens to connections."""
 
 from __future__ import annotations
 
@@ -10,39 +10,86 @@ from support.raw import address
 
 
 class Relay:
-    """Passes connections on to the server at `url`."""
+    """Passes connections on to the server at `url`.
+
+    Attributes:
+        connections: How many there have been.
+    """
 
     def __init__(self, url: str) -> None:
         self._target = address(url)
-        self._listener = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._left_open: list[socket.socket] = []
+        self._down, self._up = threading.Event(), threading.Event()  # what flows, flows
+        self.release()
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._address = self._listener.getsockname()
+        self.url = f"http://127.0.0.1:{self._address[1]}"
+        self._listen()
 
-    def _accept(self) -> None:
+    def _listen(self) -> None:
+        threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while True:
-                near, _ = self._listener.accept()
+                near, _ = listener.accept()
                 far = socket.create_connection(self._target)
                 self._pairs.append((near, far))
-                for a, b in ((near, far), (far, near)):
-                    threading.Thread(target=self._copy, args=(a, b), daemon=True).start()
+                self.connections += 1
+                for source, sink, flows in ((near, far, self._up), (far, near, self._down)):
+                    arguments = (source, sink, flows)
+                    threading.Thread(target=self._copy, args=arguments, daemon=True).start()
 
-    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket, flows: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                flows.wait()
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
-    def cut(self, count: int | None = None) -> None:
-        """Drop connections (by default every one), as a proxy that restarts does."""
+    def hold(self, *, upwards: bool = False) -> None:
+        """Pass nothing on from the server to clients, or the other way, until `release`."""
+        (self._up if upwards else self._down).clear()
+
+    def release(self) -> None:
+        """Pass everything on again."""
+        self._up.set()
+        self._down.set()
+
+    def cut(self, count: int | None = None, *, only_near: bool = False) -> None:
+        """Drop connections (by default every one), as a proxy that restarts does.
+
+        With `only_near` the server is not told.
+        """
         pairs, self._pairs = self._pairs[:count], self._pairs[count or len(self._pairs) :]
-        for pair in pairs:
-            for connection in pair:
+        if only_near:
+            self._left_open += [far for _, far in pairs]
+        for near, far in pairs:
+            for connection in (near,) if only_near else (near, far):
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
                 connection.close()
 
-    def close(self) -> None:
+    def refuse(self) -> None:
+        """Take no more connections, until `accept_again`."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def accept_again(self) -> None:
+        """Take connections again, at the same address."""
+        self._listener = socket.create_server(self._address)
+        self._listen()
+
+    def lead_to(self, url: str) -> None:
+        """Pass new connections on to another server."""
+        self._target = address(url)
+
+    def close(self) -> None:
+        self.refuse()
+        self.release()
         self.cut()
+        for connection in self._left_open:
+            connection.close()

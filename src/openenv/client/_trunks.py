@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import time
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from openenv._lazy import lazy_module
+from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     OpenEnvError,
@@ -18,7 +20,7 @@ from openenv.errors import (
 )
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import ErrorReply, Notice, ObservationReply, Reply, Request
-from openenv.protocol.v1 import Multiplexer, codec_named
+from openenv.protocol.v1 import Multiplexer, Queued, codec_named
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,13 +50,14 @@ class Trunks:
     It lives on one event loop.
 
     Args:
-        connect: Makes a transport that is connected.
+        entrance: Where connections come from.
         count: How many connections the sessions share, where they can.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[Transport]], count: int) -> None:
-        self._connect_transport = connect
+    def __init__(self, entrance: Entrance, count: int) -> None:
+        self.entrance = entrance
         self._count = count
+        self._queued_at: float | None = None  # when a place in a queue was last reported
         self._trunks: list[_Trunk] = []
         self._of: dict[int, _Trunk] = {}
         self._asked: dict[int, Request] = {}
@@ -135,7 +138,13 @@ class Trunks:
                 raise failure
 
     async def _opened(self, index: int) -> _Trunk:
-        trunk = _Trunk(await self._connect_transport(), self, index)
+        transport = await self.entrance.connect()
+        multiplexer = None
+        if transport.subprotocol is not None:
+            hello = await greeted(transport)
+            codec = codec_named(transport.subprotocol)
+            multiplexer = Multiplexer(codec, hello, self.entrance.opening)
+        trunk = _Trunk(transport, self, index, multiplexer)
         self._trunks = [t for t in self._trunks if not t.is_closed]
         self._trunks.append(trunk)
         return trunk
@@ -178,7 +187,19 @@ class Trunks:
             if alarm is not None:
                 alarm.cancel()
 
+    def note_queue(self, index: int, queued: Queued) -> None:
+        """Note that a session waits for a slot: that is no silence."""
+        self._queued_at = asyncio.get_running_loop().time()
+        self.entrance.note_queue(index, queued)
+
     def _expire(self, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._queued_at is not None and self._waiter is not None:
+            left = self._queued_at + timeout_s - loop.time()
+            if left > 0:
+                alarm = loop.call_later(left, self._expire, timeout_s)
+                self._waiter.add_done_callback(lambda _: alarm.cancel())
+                return
         words = f"no answer within {timeout_s:g} s"
         awaited = self._asked if self._among is None else self._among
         for index in [i for i in awaited if i not in self._answered]:
@@ -230,18 +251,40 @@ class Trunks:
         self.lose(list(self._of), "it was closed")
 
 
+class Entrance(Protocol):
+    """Where the connections of some environments come from.
+
+    Attributes:
+        opening: What is asked of the server with each session.
+    """
+
+    opening: dict[str, Any]
+
+    async def connect(self) -> Transport:
+        """Connect, to a server that is started if need be."""
+
+    def open_transport(self) -> Transport:
+        """Make a transport to the server that runs, not yet connected."""
+
+    def why_gone(self) -> str | None:
+        """Say why there is no use in reaching the server, where that is known."""
+
+    def note_queue(self, index: int, queued: Queued) -> None:
+        """Note where an environment stands that waits for a slot."""
+
+
 class _Trunk:
     """One connection: of many sessions under version 1, of one under version 0."""
 
-    def __init__(self, transport: Transport, trunks: Trunks, index: int) -> None:
+    def __init__(
+        self, transport: Transport, trunks: Trunks, index: int, multiplexer: Multiplexer | None
+    ) -> None:
         self._transport = transport
         self._trunks = trunks
         self._index = index
         self._last_asked: dict[int, int] = {}
         self._single = ClientConnection()
-        self._multiplexer: Multiplexer | None = None
-        if transport.subprotocol is not None:
-            self._multiplexer = Multiplexer(codec_named(transport.subprotocol))
+        self._multiplexer = multiplexer
         self.is_closed = False
         self._refusal: OpenEnvError | None = None  # version 0: it came before anything was asked
         self._listening = asyncio.ensure_future(self._listen())
@@ -275,23 +318,45 @@ class _Trunk:
             else:
                 self._multiplexer.note(list(group.values()))
                 self._last_asked |= {index: request.id for index, request in group.items()}
+                for frame in frames:
+                    self._multiplexer.sent(frame)
             for frame in frames:
                 self._transport.send(frame)
         except TransportClosed:
-            pass  # the server's last words may be waiting: `_listen` reads them, and then ends
+            pass  # the server's last words may be waiting: `_listen` reads them, and then goes on
         except ProtocolError as error:
             self._end(f"{CONNECTION_LOST} ({error})")
 
     async def _listen(self) -> None:
-        why = CONNECTION_LOST
         try:
             while True:
-                self._take(await self._transport.receive())
+                await self._listen_until_it_breaks()
         except TransportClosed as error:
-            why = f"{why} ({error})"
+            why = f"{CONNECTION_LOST} ({error})"
         except ProtocolError as error:
             why = str(error)
         self._end(why)
+
+    async def _listen_until_it_breaks(self) -> None:
+        multiplexer = self._multiplexer
+        try:
+            while True:
+                self._take(await self._transport.receive())
+                if multiplexer is not None and multiplexer.is_owing:
+                    self._transport.send(multiplexer.acknowledgement())
+        except TransportClosed as error:
+            await self._go_on(error)
+
+    async def _go_on(self, error: TransportClosed) -> None:
+        multiplexer, entrance = self._multiplexer, self._trunks.entrance
+        if multiplexer is None or not is_worth_resuming(multiplexer, error):
+            raise error
+        try:
+            self._transport = await resume(
+                entrance.open_transport, multiplexer, time.monotonic(), entrance.why_gone
+            )
+        except CannotResume as why:
+            raise TransportClosed(f"{error}; {why}") from why
 
     def _take(self, frame: Any) -> None:
         if self._multiplexer is None:
@@ -301,7 +366,10 @@ class _Trunk:
             return
         last_asked, note = self._last_asked, self._trunks.answer
         for session, number, reply in self._multiplexer.receive(frame):
-            if session is None or type(reply) is Notice:
+            if type(reply) is Notice:
+                self._heed(session, reply)
+                continue
+            if session is None:
                 continue
             if _is_fatal(reply):
                 self._multiplexer.forget(session)
@@ -312,11 +380,18 @@ class _Trunk:
             else:
                 self._answer(session, reply)
 
+    def _heed(self, session: int | None, notice: Notice) -> None:
+        assert self._multiplexer is not None
+        if notice.kind == "queued" and session is not None:
+            self._trunks.note_queue(session, Queued.of(notice))
+        else:
+            self._multiplexer.heed(notice)
+
     def _answer(self, index: int, reply: Reply | Notice) -> None:
         if isinstance(reply, ErrorReply):
             error = server_error(reply.data)
             if reply.is_fatal:
-                self._trunks._lost[index] = f"the server ended the session ({error.message})"
+                self._trunks._lost[index] = f"the server ended the session ({error})"
                 if self._multiplexer is None:
                     self.is_closed, self._refusal = True, error
                     self._transport.abort()

@@ -22,7 +22,7 @@ from openenv.client.hybrid import (
     launch,
     resolve,
 )
-from openenv.client.session import CLOSED, RESET_HINT, ClientSession
+from openenv.client.session import CLOSED, RESET_HINT, ClientSession, Terms
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import (
     WebSocketOptions,
@@ -31,12 +31,14 @@ from openenv.client.transports.websocket import (
 )
 from openenv.errors import ConnectError, ProtocolError, SessionLost
 from openenv.protocol.messages import ObservationReply, Request, StateReply
-from openenv.protocol.v1 import offered
+from openenv.protocol.v1 import Queued, offered
 from openenv.settings import client_mode, protocol_version
+from openenv.settings import queue_timeout_s as default_queue_s
 from openenv.types import StepResult
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
     from concurrent import futures
 
     from openenv.client.launch import Launch
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 else:  # a sixth of what it takes to import a client, and needed by those only who use one
     asyncio = lazy_module("asyncio")
     futures = lazy_module("concurrent.futures")
+    logging = lazy_module("logging")
 
 __all__ = ["EnvClient"]
 
@@ -53,6 +56,8 @@ ActT = TypeVar("ActT")
 ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")
 PendingT = TypeVar("PendingT")
+
+DROPPED = "nobody holds the client any more"
 
 
 class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
@@ -85,6 +90,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         provider: Starts the server on first use, and is stopped when the client is closed.
         mode: ``simulation`` or ``production``; by default OPENENV_CLIENT_MODE.
         headers: Sent with the handshake, for example for a gateway.
+        queue_timeout_s: Seconds to wait for a slot of a server that is full; by default
+            OPENENV_QUEUE_TIMEOUT_S, else 60. 0 has it refused at once. Version 1 only.
+        on_queue: Called with where the session stands, a `Queued`, while it waits for a slot. By
+            default a warning is logged, once.
 
     Class attributes:
         observation_type: The observation model, where it is no type parameter.
@@ -110,6 +119,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         provider: Provider | None = None,
         mode: str | None = None,
         headers: Mapping[str, str] | None = None,
+        queue_timeout_s: float | None = None,
+        on_queue: Callable[[Queued], None] | None = None,
     ) -> None:
         if base_url is None and provider is None:
             raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
@@ -125,7 +136,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             offered(protocol_version()),
         )
         self._open_transport: Callable[[], Transport] | None = None
-        self._session = ClientSession(_opener(self), message_timeout_s)
+        self._queue_timeout_s = default_queue_s() if queue_timeout_s is None else queue_timeout_s
+        self._on_queue = on_queue
+        self._session = ClientSession(_opener(self), message_timeout_s, terms=_terms(self))
         self._launch: Launch | None = None
         if provider is not None:
             from openenv.client.launch import Launch
@@ -250,14 +263,18 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
         Args:
             action: An action of the environment's model, or a dict of its fields.
-            **kwargs: ``timeout_s`` limits the wait for this answer, in seconds; it and all others
-                go to the environment's `step`. What that does not take, or what protocol version 0
+            **kwargs: ``timeout_s`` is the step's deadline, in seconds; it and all others go to the
+                environment's `step`. What that does not take, or what protocol version 0
                 cannot carry to it, is named in ``metadata["ignored_arguments"]``, with a warning.
 
         Raises:
             ServerError: The server answered with an error; a subclass says which.
             SessionLost: The episode is gone, or its state is unknown; call `reset`.
-            ResponseTimeout: No answer came in time.
+            StepTimeout: Its `timeout_s` is over. Under version 1, to step again with the same
+                action is to ask again: it is not taken twice.
+            ResponseTimeout: No answer came within `message_timeout_s`; likewise.
+            TooLargeError: The action is larger than the server takes.
+            ValueError: `timeout_s` is negative, or no number.
         """
         return self._step_answer(self._step_async(action, **kwargs))
 
@@ -367,7 +384,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         if not kwargs:
             return await self._transition(Request("step", payload))
         given = {name: value for name, value in kwargs.items() if value is not None}
-        return await self._transition(Request("step", payload, given), kwargs.get("timeout_s"))
+        timeout_s = _checked_timeout(given.get("timeout_s"))
+        return await self._transition(Request("step", payload, given), timeout_s)
 
     async def _transition(
         self, request: Request, timeout_s: float | None = None
@@ -431,6 +449,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             "websocket_ping_timeout_s": self._websocket.ping_timeout_s,
             "mode": self._mode,
             "headers": self._websocket.headers,
+            "queue_timeout_s": self._queue_timeout_s,
+            "on_queue": self._on_queue,
         }
         sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
         sibling._open_transport = self._open_transport
@@ -521,16 +541,64 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return self._answer(PendingClient, self._connect_async()).__await__()
 
 
+def _checked_timeout(timeout_s: Any) -> float | None:
+    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if timeout_s is not None and not (is_number and timeout_s >= 0):
+        raise ValueError(f"timeout_s is {timeout_s!r}; it must be a number of seconds from 0")
+    return cast("float | None", timeout_s)
+
+
 def _opener(client: EnvClient[Any, Any, Any]) -> Callable[[], Transport]:
     """Open transports for a client without keeping it alive."""
     reference = weakref.ref(client)
 
     def open_transport() -> Transport:
         alive = reference()
-        assert alive is not None, "whoever calls a client holds it"
+        if alive is None:
+            raise ConnectError(DROPPED)
         return alive._new_transport()
 
     return open_transport
+
+
+def _terms(client: EnvClient[Any, Any, Any]) -> Terms:
+    """What a client's session asks for, without keeping the client alive."""
+    reference = weakref.ref(client)
+
+    def why_gone() -> str | None:
+        alive = reference()
+        if alive is None:
+            return DROPPED
+        return None if alive._launch is None else alive._launch.why_gone()
+
+    return Terms(
+        client._queue_timeout_s,
+        client._websocket.max_message_bytes,
+        client._on_queue or _WarnsOnce(client._queue_timeout_s),
+        why_gone,
+    )
+
+
+class _WarnsOnce:
+    """Says that a session waits for a slot, so that nobody wonders why nothing happens."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._has_warned = False
+
+    def __call__(self, queued: Queued) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            warn_of_queue(queued, self._timeout_s)
+
+
+def warn_of_queue(queued: Queued, timeout_s: float) -> None:
+    """Log that sessions wait for slots of a server that is full."""
+    logging.getLogger(__name__).warning(
+        "the server is full; waiting for a slot, at position %d of %d, for up to %g s",
+        *queued,
+        timeout_s,
+    )
 
 
 def _is_source(answer: Any) -> bool:

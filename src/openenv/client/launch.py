@@ -89,13 +89,24 @@ class Launch:
                 self._base_url, self._process = url, os.getpid()
             return started
 
-    def explain(self, error: ConnectError) -> None:
-        """Raise a better error where no server answers because its process has ended."""
+    def exited(self) -> ProviderExited | None:
+        """How the server's process has ended, where it has and the provider knows."""
         check = getattr(self._provider, "check_running", None)  # it may only look like a provider
         try:
             if self.is_running and check is not None:
                 check()
         except ProviderExited as exited:
+            return exited
+        return None
+
+    def why_gone(self) -> str | None:
+        """The same in words."""
+        exited = self.exited()
+        return None if exited is None else str(exited)
+
+    def explain(self, error: ConnectError) -> None:
+        """Raise a better error where no server answers because its process has ended."""
+        if (exited := self.exited()) is not None:
             raise ConnectError(f"{error}: {exited}") from exited
 
     async def stop(self) -> None:

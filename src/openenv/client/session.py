@@ -1,5 +1,11 @@
 """The client's side of one session: order of calls, time limits, and what a loss means.
 
+Under version 1 a connection that breaks is resumed, by `openenv.client._resuming`, and the call
+under way goes on: what it asked for is done exactly once, and its answer is not lost. That happens
+also while no call is under way. An answer that did not come in time still comes: asking again,
+with the same request, waits for it. `SessionLost` is raised where the server has ended the session,
+or cannot be reached for as long as it would keep it.
+
 Version 0 has no session identity. When a connection is lost in the middle of an episode, that
 episode is gone: `step` and `state` then raise `SessionLost` until `reset` begins a new one, on
 a new connection. When an answer did not come in time, or the caller stopped waiting for it, the
@@ -31,11 +37,25 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._lazy import lazy_module
+from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
-from openenv.errors import ErrorCode, ProtocolError, ResponseTimeout, SessionLost, server_error
+from openenv.errors import (
+    ErrorCode,
+    ProtocolError,
+    ResponseTimeout,
+    SessionLost,
+    StepTimeout,
+    server_error,
+)
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import ErrorReply, Reply, Request
-from openenv.protocol.v1 import ClientConnection1, client_connection
+from openenv.protocol.v1 import (
+    LARGE_BYTES,
+    ClientConnection1,
+    Multiplexer,
+    Queued,
+    codec_named,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,8 +67,12 @@ __all__ = ["ClientSession"]
 T = TypeVar("T")
 
 RESET_HINT = "call reset() to begin a new episode"
+ASK_AGAIN_HINT = "ask again with the same action to have its answer, or call reset()"
 CLOSED = "the client was closed"
 CLOSE_LIMIT_S = 5.0
+CLOSE_BROKEN_LIMIT_S = 2.0
+# The server keeps the time of a step. It is given so much longer to say that it is over.
+DEADLINE_SLACK_S = 0.25
 
 
 class _Turn:
@@ -82,6 +106,70 @@ class _Turn:
         self.is_taken = False
 
 
+class Terms:
+    """What a session asks of its server and of its client.
+
+    Args:
+        queue_timeout_s: Seconds to wait for a slot; 0 is not at all.
+        max_message_bytes: Largest frame that is read; None for no limit.
+        on_queue: Told where the session stands while it waits for a slot.
+        why_gone: Says why there is no use in reaching the server, where that is known.
+    """
+
+    def __init__(
+        self,
+        queue_timeout_s: float = 0.0,
+        max_message_bytes: int | None = None,
+        on_queue: Callable[[Queued], None] | None = None,
+        why_gone: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.opening: dict[str, Any] = {"queue_timeout_s": queue_timeout_s}
+        if max_message_bytes is not None:
+            self.opening["max_message_bytes"] = max_message_bytes
+        self.why_gone = why_gone
+        self._on_queue = on_queue
+
+    def note(self, queued: Queued) -> None:
+        """Tell the client where its session stands."""
+        if self._on_queue is not None:
+            self._on_queue(queued)
+
+
+class _IdleWatch:
+    """Has a session resumed whose connection breaks while no call is under way."""
+
+    def __init__(self, session: ClientSession, transport: Transport) -> None:
+        self._session = weakref.ref(session)
+        self._transport = weakref.ref(transport)
+
+    def __call__(self) -> None:
+        session, transport = self._session(), self._transport()
+        if session is not None and transport is not None:
+            session.resume_idle(transport)
+
+
+def may_resume(connection: ClientConnection | ClientConnection1, error: TransportClosed) -> bool:
+    """Whether there is any use in trying to resume what `error` has broken."""
+    return isinstance(connection, ClientConnection1) and is_worth_resuming(
+        connection.multiplexer, error
+    )
+
+
+def _is_interim(reply: Reply) -> bool:
+    """It says that a step is overdue, whose own answer is still to come."""
+    return (
+        type(reply) is ErrorReply
+        and reply.data.get("code") == ErrorCode.STEP_TIMEOUT.value
+        and reply.data.get("is_running") is True
+    )
+
+
+def _bare(request: Request) -> Request:
+    """What is asked for, without what differs from one time to the next."""
+    kept = {k: v for k, v in request.arguments.items() if k != "timeout_s"}
+    return Request(request.type, request.data, kept)
+
+
 class ClientSession:
     """Sends requests one at a time over a transport that it opens when needed.
 
@@ -89,6 +177,7 @@ class ClientSession:
         open_transport: Makes a transport, not yet connected.
         timeout_s: Seconds to wait for an answer; None for no limit.
         lost: Why there is no episode to go on with; None where that is no loss.
+        terms: What is asked of the server, and of the client's owner.
 
     Attributes:
         has_owner: Somebody else will close it at the latest, so dropping it is no mistake.
@@ -101,18 +190,24 @@ class ClientSession:
         timeout_s: float | None,
         *,
         lost: str | None = None,
+        terms: Terms | None = None,
     ) -> None:
         self.has_owner = False
         self.closes = 0
         self._process = os.getpid()
         self._open_transport = open_transport
         self._timeout_s = timeout_s
+        self._terms = terms or Terms()
         self._transport: Transport | None = None
+        self._broken_at: float | None = None  # when the connection broke that may be resumed
+        self._resuming: asyncio.Task[None] | None = None  # of that, while no call is under way
         self._abandonment: weakref.finalize[..., ClientSession] | None = None
         self._connection: ClientConnection | ClientConnection1 = ClientConnection()
         self._turn = _Turn()
         self._lost = lost
-        self._unanswered: str | None = None
+        self._unanswered: Request | None = None
+        self._ticket = 0  # of the unanswered request
+        self._late: Reply | None = None  # its answer, which came when nobody waited
 
     def for_another_loop(self, because: str | None = None) -> ClientSession:
         """The same session, without its connection, for use on another event loop.
@@ -123,7 +218,7 @@ class ClientSession:
         if self._abandonment is not None:
             self._abandonment.detach()
         lost = because if because and self.is_connected else self._lost
-        other = ClientSession(self._open_transport, self._timeout_s, lost=lost)
+        other = ClientSession(self._open_transport, self._timeout_s, lost=lost, terms=self._terms)
         other.has_owner = self.has_owner
         return other
 
@@ -139,8 +234,8 @@ class ClientSession:
 
     @property
     def is_connected(self) -> bool:
-        """A connection is open, as far as is known."""
-        return self._transport is not None
+        """A connection is open, as far as is known, or may be resumed."""
+        return self._transport is not None or self._broken_at is not None
 
     async def connect(self, began: int | None = None) -> None:
         """Open the connection, if there is none.
@@ -178,15 +273,20 @@ class ClientSession:
         began = self.closes if began is None else began
         turn = self._turn
         if turn.is_taken:
+            if self._resuming is not None:  # this call does it, within its own time
+                self._resuming.cancel()
             await turn.come()
         else:
             turn.is_taken = True
         try:
-            if request.type == "reset":
+            if self._unanswered is not None and self._is_asked_again(request):
+                reply = await self._ask_again(timeout_s, began)
+            elif request.type == "reset":
                 return await self._reset(request, timeout_s, began)
-            if self._lost is not None or self._unanswered is not None:
-                self._check(request)
-            reply = await self._exchange(request, timeout_s, began)
+            else:
+                if self._lost is not None or self._unanswered is not None:
+                    self._check(request)
+                reply = await self._exchange(request, timeout_s, began)
         finally:
             turn.leave()
         if type(reply) is ErrorReply:
@@ -211,34 +311,72 @@ class ClientSession:
         if self._lost is not None:
             raise SessionLost(f"{self._lost}; {RESET_HINT}")
         if request.type == "step" and self._unanswered is not None:
+            hint = RESET_HINT if self.version == 0 else ASK_AGAIN_HINT
             raise SessionLost(
-                f"a {self._unanswered} was not answered before its caller stopped waiting, so "
-                f"the state of the episode is unknown; {RESET_HINT}"
+                f"a {self._unanswered.type} was not answered before its caller stopped waiting, so "
+                f"the state of the episode is unknown; {hint}"
             )
 
     def _check_not_closed(self, began: int) -> None:
         if began != self.closes:
             raise SessionLost(f"{CLOSED}; {RESET_HINT}")
 
+    # ------------------------------------------------------------------ one request
+
     async def _exchange(self, request: Request, timeout_s: float | None, began: int) -> Reply:
         transport = self._transport
         if transport is None:
             transport = await self._connected(began)
-        limit = self._timeout_s if timeout_s is None else timeout_s
+        limit = self._limit(request, timeout_s)
         try:
-            reply = await self._send_and_receive(transport, request, limit)
+            if transport.has_frame():
+                last_words = await self._read_ahead(transport)
+                if last_words is not None:
+                    return await self._heeded(last_words)
+            ticket, frame = self._connection.request(request)
+            earlier = self._unanswered, self._ticket, self._late
+            if request.type != "state":
+                self._unanswered, self._ticket, self._late = request, ticket, None
+            with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
+                transport.send(frame)
+            reply = await self._receive(transport, ticket, limit)
+            if not _is_interim(reply):
+                self._unanswered, self._ticket, self._late = earlier
         except TransportClosed as error:
-            if self._transport is transport:  # otherwise it was closed here, and `_lost` says so
-                self._drop(f"the connection to the server was lost ({error})")
-            raise SessionLost(f"{self._lost}; {RESET_HINT}") from error
+            raise self._loss(error) from error
         except asyncio.TimeoutError as error:
-            raise ResponseTimeout(
-                f"no answer to {request.type} within {limit:g} s. The server may still be "
-                "working on it: raise message_timeout_s if it needs longer."
-            ) from error
+            raise self._too_late(request, timeout_s) from error
         except ProtocolError:
             await self._close_transport("the server broke the protocol")
             raise
+        if type(reply) is ErrorReply and reply.is_fatal:
+            return await self._heeded(reply)
+        return reply
+
+    def _limit(self, request: Request, timeout_s: float | None) -> float | None:
+        """How long to wait here. Under version 1 the server keeps the time of a step."""
+        if timeout_s is None:
+            return self._timeout_s
+        is_told = request.type == "step" and self.version == 1
+        return timeout_s + DEADLINE_SLACK_S if is_told else timeout_s
+
+    def _loss(self, error: TransportClosed) -> SessionLost:
+        if self._transport is not None:  # otherwise it was closed here, and `_lost` says so
+            self._drop(f"the connection to the server was lost ({error})")
+        return SessionLost(f"{self._lost}; {RESET_HINT}")
+
+    def _too_late(self, request: Request, timeout_s: float | None) -> ResponseTimeout:
+        if timeout_s is not None:
+            hint = RESET_HINT if self.version == 0 else ASK_AGAIN_HINT
+            why = f"the step took longer than its {timeout_s:g} s, and may still be running; {hint}"
+            return StepTimeout(timeout_s, is_running=True, message=why)
+        return ResponseTimeout(
+            f"no answer to {request.type} within {self._timeout_s:g} s. The server may still be "
+            "working on it: raise message_timeout_s if it needs longer."
+        )
+
+    async def _heeded(self, reply: Reply) -> Reply:
+        """Close the connection after an error with which the server ends the session."""
         if type(reply) is ErrorReply and reply.is_fatal:
             refused = reply.data.get("code") != ErrorCode.SESSION_ERROR.value
             # A refusal ends nothing: the next call asks again.
@@ -246,59 +384,204 @@ class ClientSession:
             await self._close_transport(ended)
         return reply
 
-    async def _send_and_receive(
-        self, transport: Transport, request: Request, limit: float | None
-    ) -> Reply:
-        if transport.has_frame():
-            last_words = await self._read_ahead(transport)
-            if last_words is not None:
-                return last_words
-        ticket, frame = self._connection.request(request)
-        earlier = self._unanswered
-        if request.type != "state":
-            self._unanswered = request.type
-        with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
-            transport.send(frame)
+    async def _receive(self, transport: Transport, ticket: int, limit: float | None) -> Reply:
+        """Wait for the answer of this ticket, on another socket should this one break.
+
+        Raises:
+            TransportClosed: It broke, and cannot be resumed.
+            asyncio.TimeoutError: No answer came in time.
+        """
         deadline = None if limit is None else time.monotonic() + limit
         while True:
-            for owner, reply in self._connection.receive(await transport.receive(limit)):
-                if owner == ticket or _is_fatal(reply):
-                    self._unanswered = earlier
-                    return reply
-            if deadline is not None:  # a late answer to another call
+            connection = self._connection
+            try:
+                frame = await transport.receive(limit)
+            except TransportClosed as error:
+                if transport is not self._transport or not may_resume(connection, error):
+                    raise
+                transport = await _within(limit, self._go_on(error))
+            else:
+                queued = connection.queued
+                answers = connection.receive(frame)
+                if len(frame) >= LARGE_BYTES:
+                    self._acknowledge(transport)
+                for owner, reply in answers:
+                    if owner == ticket or _is_fatal(reply):
+                        return reply
+                    if owner == self._ticket and not _is_interim(reply):
+                        self._late = reply
+                if connection.queued is not queued and connection.queued is not None:
+                    self._terms.note(connection.queued)
+                    deadline = None if limit is None else time.monotonic() + self._patience(limit)
+            if deadline is not None:  # a late answer to another call, or another socket
                 limit = max(0.0, deadline - time.monotonic())
 
+    def _patience(self, limit: float) -> float:
+        """How long to wait for an answer once a place in the queue has been reported."""
+        return limit if self._timeout_s is None else max(limit, self._timeout_s)
+
+    def _acknowledge(self, transport: Transport) -> None:
+        frame = self._connection.acknowledgement()
+        if frame is not None:
+            with contextlib.suppress(TransportClosed):
+                transport.send(frame)
+
     async def _read_ahead(self, transport: Transport) -> Reply | None:
-        """Drop late answers; return a fatal error. Any other frame would shift the answers."""
+        """Keep or drop late answers; return a fatal error. Any other frame would shift answers."""
         while transport.has_frame():
             for owner, reply in self._connection.receive(await transport.receive()):
                 if _is_fatal(reply):
                     return reply
                 if owner is None:
                     raise ProtocolError(f"the server sent a frame that nobody asked for: {reply}")
+                if owner == self._ticket and not _is_interim(reply):
+                    self._late = reply
         return None
+
+    # ------------------------------------------------------------------ asking again
+
+    def _is_asked_again(self, request: Request) -> bool:
+        """It is the request whose answer has not come; version 1 has a number by which it will."""
+        earlier, connection = self._unanswered, self._connection
+        if (
+            earlier is None
+            or self._lost is not None
+            or not isinstance(connection, ClientConnection1)
+        ):
+            return False
+        if request.type != earlier.type:
+            return False
+        encode = connection.multiplexer.codec.encode_requests
+        return encode([_bare(request)]) == encode([_bare(earlier)])
+
+    async def _ask_again(self, timeout_s: float | None, began: int) -> Reply:
+        """Wait on for the answer of the request that was not answered."""
+        request, ticket = self._unanswered, self._ticket
+        assert request is not None
+        try:
+            transport = self._transport or await self._connected(began)
+            fatal = await self._read_ahead(transport) if transport.has_frame() else None
+            reply = fatal or self._late
+            limit = self._timeout_s if timeout_s is None else timeout_s
+            deadline = None if limit is None else time.monotonic() + limit
+            while reply is None or _is_interim(reply):
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                reply = await self._receive(self._transport or transport, ticket, left)
+        except TransportClosed as error:
+            raise self._loss(error) from error
+        except asyncio.TimeoutError as error:
+            raise self._too_late(request, timeout_s) from error
+        self._unanswered = self._late = None
+        if request.type == "reset" and type(reply) is not ErrorReply:
+            self._lost = None
+        return await self._heeded(reply)
+
+    # ------------------------------------------------------------------ connections
+
+    async def _go_on(self, error: TransportClosed) -> Transport:
+        """Resume the session on another socket.
+
+        Raises:
+            TransportClosed: It cannot be; the session is lost.
+        """
+        connection = self._connection
+        assert isinstance(connection, ClientConnection1)
+        self._break()
+        assert self._broken_at is not None
+        try:
+            transport = await resume(
+                self._open_transport, connection.multiplexer, self._broken_at, self._terms.why_gone
+            )
+        except CannotResume as why:
+            if self._broken_at is not None:
+                self._broken_at = None
+                self._drop(f"the connection to the server was lost ({error}): {why}")
+            raise TransportClosed(str(why)) from why
+        if self._broken_at is None:  # it was closed meanwhile
+            transport.abort()
+            raise TransportClosed(CLOSED)
+        self._broken_at = None
+        self._adopt(transport)
+        return transport
+
+    def _break(self) -> None:
+        """Note that the connection is broken, and may be resumed."""
+        if self._abandonment is not None:
+            self._abandonment.detach()
+        self._transport = None
+        if self._broken_at is None:
+            self._broken_at = time.monotonic()
+
+    def _adopt(self, transport: Transport) -> None:
+        """Use a connection from now on."""
+        self._transport = transport
+        loop = asyncio.get_running_loop()
+        self._abandonment = weakref.finalize(
+            self, _abandon, transport, loop, os.getpid(), warn=not self.has_owner
+        )
+        self._abandonment.atexit = False
+        if self.version == 1:
+            transport.watch(_IdleWatch(self, transport))
+
+    def resume_idle(self, transport: Transport) -> None:
+        """Resume a connection that broke, if no call is under way to do it."""
+        if not self._turn.is_taken and self._transport is transport:
+            self._turn.is_taken = True
+            self._resuming = asyncio.ensure_future(self._resume_idle(transport))
+            # Not in the coroutine: a task that is cancelled at once never begins.
+            self._resuming.add_done_callback(self._has_resumed)
+
+    def _has_resumed(self, _: asyncio.Task[None]) -> None:
+        self._resuming = None
+        self._turn.leave()
+
+    async def _resume_idle(self, transport: Transport) -> None:
+        try:
+            last_words = await self._read_ahead(transport)
+            if last_words is not None:
+                await self._heeded(last_words)
+                return
+            await transport.receive(0.0)
+        except TransportClosed as error:
+            with contextlib.suppress(TransportClosed):  # the next call finds out, and says so
+                if may_resume(self._connection, error):
+                    await self._go_on(error)
+        except ProtocolError as error:
+            await self._close_transport(f"the server broke the protocol ({error})")
+        except asyncio.TimeoutError:
+            pass  # it is there after all
 
     async def _connected(self, began: int) -> Transport:
         if self._transport is None:
             self._check_not_closed(began)
+            if self._broken_at is not None:
+                return await _within(
+                    self._timeout_s, self._go_on(TransportClosed("it broke a while ago"))
+                )
             transport = self._open_transport()
             await transport.connect()
+            connection = await self._begun(transport)
             try:
                 self._check_not_closed(began)
             except SessionLost:
                 await _part(transport)
                 raise
-            self._transport = transport
-            self._connection = client_connection(transport.subprotocol)
-            loop = asyncio.get_running_loop()
-            self._abandonment = weakref.finalize(
-                self, _abandon, transport, loop, os.getpid(), warn=not self.has_owner
-            )
-            self._abandonment.atexit = False
-        return self._transport
+            self._connection = connection
+            self._unanswered = self._late = None
+            self._adopt(transport)
+        return self._transport  # type: ignore[return-value]
+
+    async def _begun(self, transport: Transport) -> ClientConnection | ClientConnection1:
+        subprotocol = transport.subprotocol
+        if subprotocol is None:
+            return ClientConnection()
+        hello = await greeted(transport)
+        codec = codec_named(subprotocol)
+        return ClientConnection1(Multiplexer(codec, hello, self._terms.opening))
 
     def _drop(self, reason: str | None) -> Transport | None:
         transport, self._transport = self._transport, None
+        self._broken_at = None
         self._lost = reason
         self._connection.drop()
         if self._abandonment is not None:
@@ -316,6 +599,9 @@ class ClientSession:
         Calls that are under way end with `SessionLost`.
         """
         self.closes += 1
+        if self._broken_at is not None:
+            await self._close_broken()
+            return
         if self._transport is None:
             return
         connection, transport = self._connection, self._drop(CLOSED)
@@ -323,6 +609,18 @@ class ClientSession:
         _, frame = connection.request(Request("close"))
         # A call that is under way reads itself what comes, until the connection is closed.
         await _part(transport, frame, None if self._turn.is_taken else connection)
+
+    async def _close_broken(self) -> None:
+        """Tell a server that it need not wait for this client to come back, if it can be told."""
+        connection = self._connection
+        assert isinstance(connection, ClientConnection1)
+        self._drop(CLOSED)
+        with contextlib.suppress(CannotResume, asyncio.TimeoutError, TransportClosed):
+            transport = await _within(
+                CLOSE_BROKEN_LIMIT_S,
+                resume(self._open_transport, connection.multiplexer, 0.0, self._terms.why_gone),
+            )
+            await _part(transport)
 
 
 async def _part(

@@ -19,7 +19,7 @@ from openenv._lazy import lazy_module
 from openenv.client import background, codec
 from openenv.client._batches import gather_infos, plain_value, rows_of, stack_observations
 from openenv.client._trunks import Trunks
-from openenv.client.client import EnvClient
+from openenv.client.client import EnvClient, warn_of_queue
 from openenv.client.generic import GenericEnvClient
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport, websocket_url
@@ -30,8 +30,9 @@ from openenv.errors import (
 )
 from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import ObservationReply, Reply, Request
-from openenv.protocol.v1 import offered
+from openenv.protocol.v1 import Queued, offered
 from openenv.settings import protocol_version
+from openenv.settings import queue_timeout_s as queue_timeout_s_of_settings
 from openenv.types import Observation, StepResult
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ class VectorEnv:
         max_message_size_mb: Largest frame that is accepted, in MiB.
         provider: Starts the server on first use, and is stopped when this is closed.
         headers: Sent with the handshake, for example for a gateway.
+        queue_timeout_s: Seconds that each environment waits for a slot of a server that is full;
+            by default OPENENV_QUEUE_TIMEOUT_S, else 60. 0 has it refused at once.
+        on_queue: Called with the number of an environment that waits, and where it stands: a
+            `Queued`. By default a warning is logged, once.
 
     Raises:
         ValueError: A number is not positive, or there is neither base_url nor provider.
@@ -128,6 +133,8 @@ class VectorEnv:
         max_message_size_mb: float = 1000.0,
         provider: Provider | None = None,
         headers: Mapping[str, str] | None = None,
+        queue_timeout_s: float | None = None,
+        on_queue: Callable[[int, Queued], None] | None = None,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; it must be at least 1")
@@ -153,7 +160,8 @@ class VectorEnv:
             headers=dict(headers or {}),
             subprotocols=offered(protocol_version()),
         )
-        self._entrance = _Entrance(base_url, provider, self._options)
+        wait_s = queue_timeout_s_of_settings() if queue_timeout_s is None else queue_timeout_s
+        self._entrance = _Entrance(base_url, provider, self._options, wait_s, on_queue)
         self._connections = min(connections or -(-num_envs // SESSIONS_A_CONNECTION), num_envs)
         self._begin_unconnected()
         self._needs_reset = [False] * num_envs
@@ -174,14 +182,14 @@ class VectorEnv:
         from openenv.client.launch import local_transport
 
         envs = cls("local://", num_envs, **options)
-        envs._entrance.open_transport = local_transport(
+        envs._entrance.make_transport = local_transport(
             environment, *codec.models(envs._client), envs._options.subprotocols
         )
         return envs
 
     def _begin_unconnected(self) -> None:
         self._process = os.getpid()
-        self._own_trunks = trunks = Trunks(self._entrance.connect, self._connections)
+        self._own_trunks = trunks = Trunks(self._entrance, self._connections)
         self._abandonment = weakref.finalize(self, _abandon, trunks, self._entrance, self._process)
         self._abandonment.atexit = False
 
@@ -488,11 +496,22 @@ class _Entrance:
     """Where connections come from, and who starts the server."""
 
     def __init__(
-        self, base_url: str | None, provider: Provider | None, options: WebSocketOptions
+        self,
+        base_url: str | None,
+        provider: Provider | None,
+        options: WebSocketOptions,
+        queue_timeout_s: float,
+        on_queue: Callable[[int, Queued], None] | None,
     ) -> None:
         self._base_url = base_url
         self._options = options
-        self.open_transport: Callable[[], Transport] = self._websocket
+        self._on_queue = on_queue
+        self._has_warned = False
+        self.opening: dict[str, Any] = {
+            "queue_timeout_s": queue_timeout_s,
+            "max_message_bytes": options.max_message_bytes,
+        }
+        self.make_transport: Callable[[], Transport] = self._websocket
         self.launch: Launch | None = None
         if provider is not None:
             from openenv.client.launch import Launch
@@ -510,6 +529,19 @@ class _Entrance:
         transport = self.open_transport()
         await transport.connect()
         return transport
+
+    def open_transport(self) -> Transport:
+        return self.make_transport()
+
+    def why_gone(self) -> str | None:
+        return None if self.launch is None else self.launch.why_gone()
+
+    def note_queue(self, index: int, queued: Queued) -> None:
+        if self._on_queue is not None:
+            self._on_queue(index, queued)
+        elif not self._has_warned:
+            self._has_warned = True
+            warn_of_queue(queued, self.opening["queue_timeout_s"])
 
 
 def _abandon(trunks: Trunks, entrance: _Entrance, process: int) -> None:

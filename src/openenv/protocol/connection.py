@@ -119,10 +119,12 @@ class ClientConnection:
 
     Attributes:
         is_over: Nothing more is to be waited for: the server answers a goodbye by closing.
+        queued: Version 0 has no queue.
     """
 
     version = 0
     is_over = True
+    queued = None
 
     def __init__(self, codec: JSONCodec | None = None) -> None:
         self.codec = codec or JSONCodec()
@@ -152,6 +154,10 @@ class ClientConnection:
         if isinstance(reply, ErrorReply) and reply.is_fatal:
             self.phase = _next(CLIENT_RULES, self.phase, Event.REFUSE)
         return [(self._waiting.popleft() if self._waiting else None, reply)]
+
+    def acknowledgement(self) -> bytes | None:
+        """Nothing: version 0 counts no frames."""
+        return None
 
     def drop(self) -> None:
         """Note that the socket is gone."""

@@ -21,8 +21,12 @@ session are numbered too, and their answers carry both numbers. A session is ser
 sessions do not wait for each other.
 
     client                                      server
-                                                {type: hello, data: {version, sessions}}
-    {type: open, session: 3}                    {type: opened, session: 3, data: {session_id}}
+                                                {type: hello, data: {version, connection,
+                                                 resume_token, grace_s, server, max_sessions,
+                                                 max_message_bytes, capabilities}}
+    {type: open, session: 3,                    {type: queued, session: 3,
+     data: {queue_timeout_s,                     data: {position, length}}
+            max_message_bytes}}                 {type: opened, session: 3, data: {session_id}}
     {type: reset, session: 3, id: 1,            {type: observation, session: 3, id: 1,
      data: {arguments}}                          data: {observation, reward, done}}
     {type: step, session: 3, id: 2,             ...
@@ -32,6 +36,20 @@ sessions do not wait for each other.
     {type: close, session: 3, id: 5}            {type: closed, session: 3, id: 5}
                                                 {type: error, session: 3, id: 2,
                                                  data: {message, code, ...}}
+
+While all slots are taken, ``open`` waits, and ``queued`` says where it stands. The ``timeout_s`` of
+a step is its deadline: when it is over, the error ``STEP_TIMEOUT`` comes at once; with
+``is_running: true`` the step goes on, and its own answer comes later, under the same number.
+
+Both sides count the frames of a connection. The first message of a client's frame says by ``ack``
+how many of the server's have come; the server says it by a message of its own, now and then. A
+client whose socket broke opens another, and its first frame there, which does not count, asks to
+go on. Then each sends again what the other lacks; see `openenv.protocol.ledger`.
+
+    {type: resume, data: {connection, token,    {type: resumed, data: {received}}
+     received}}                                  or {type: error, data: ...}
+    {type: ack, ack: 7}                         {type: ack, data: {received: 64}}
+                                                {type: gone, data: {reason}}  nothing to resume
 
 Beside the three, the data of an observation hold ``truncated``, ``metadata``, ``info`` and
 ``ignored_arguments`` where there is anything to say. In MessagePack an array is extension type 1
@@ -52,6 +70,7 @@ __all__ = [
     "INFO",
     "TRUNCATED",
     "ErrorReply",
+    "Hello",
     "MCPReply",
     "Notice",
     "ObservationReply",
@@ -71,11 +90,12 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A request of either version, decoded; in version 1 this is what is on the wire.
 
     Attributes:
-        type: Which of the requests: open, reset, step, state, close or mcp.
+        type: Which of the requests: open, reset, step, state, close or mcp; ack or resume.
         data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`.
         arguments: Further arguments of `step`; version 0 carries none.
         id: The request's number in its session; version 0 has none.
         session: Which of the connection's sessions it is for; version 0 has one.
+        ack: How many frames of the server had come when it was sent; the first of a frame has it.
     """
 
     type: str
@@ -83,6 +103,32 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     arguments: dict[str, Any] = {}
     id: int = 0
     session: int = 0
+    ack: int = 0
+
+
+class Hello(msgspec.Struct):
+    """What a server of version 1 says first; a later version may say more.
+
+    Attributes:
+        connection: Identifies the connection, to resume it.
+        resume_token: Proves that it is one's own.
+        grace_s: Seconds for which its sessions are kept once it is broken; 0 is not at all.
+        server: Identifies the server's process, as long as it lives.
+        siblings: Other processes serve the same address.
+        max_sessions: Sessions that it holds.
+        max_message_bytes: Largest message that it takes; None is not known.
+        capabilities: What else it can do.
+    """
+
+    version: int = 1
+    connection: str = ""
+    resume_token: str = ""
+    grace_s: float = 0.0
+    server: str = ""
+    siblings: bool = False
+    max_sessions: int | None = None
+    max_message_bytes: int | None = None
+    capabilities: list[str] = []
 
 
 class Transition(msgspec.Struct):
@@ -126,7 +172,7 @@ class MCPReply(msgspec.Struct):
 
 
 class Notice(msgspec.Struct):
-    """A message of version 1 that is no answer to a call: hello, opened, closed."""
+    """A message of version 1 that is no answer to a call, such as opened or queued."""
 
     kind: str
     data: dict[str, Any] | None = None

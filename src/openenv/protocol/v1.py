@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -21,15 +22,18 @@ from openenv.errors import (
     InvalidJSONError,
     InvalidMessageError,
     ProtocolError,
+    TooLargeError,
     UnknownMessageTypeError,
+    server_error,
 )
 from openenv.protocol.codecs import culprit, error_data, left_out
-from openenv.protocol.connection import ClientConnection
+from openenv.protocol.ledger import Ledger
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
     INFO,
     TRUNCATED,
     ErrorReply,
+    Hello,
     MCPReply,
     Notice,
     ObservationReply,
@@ -47,7 +51,7 @@ __all__ = [
     "JSONCodec1",
     "MsgpackCodec",
     "Multiplexer",
-    "client_connection",
+    "Queued",
     "codec_named",
     "is_binary",
     "offered",
@@ -58,7 +62,11 @@ ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
 UNENCODABLE = (TypeError, ValueError, RecursionError, PydanticSerializationError)
 UNDECODABLE = (ValueError, TypeError, RecursionError, ImportError, msgspec.MsgspecError)
 
-REQUEST_TYPES = frozenset({"open", "reset", "step", "state", "close", "mcp"})
+REQUEST_TYPES = frozenset({"open", "reset", "step", "state", "close", "mcp", "ack", "resume"})
+
+# An answer of this size is acknowledged at once, not with the next request, so that the server need
+# not keep it while the policy thinks.
+LARGE_BYTES = 2**16
 
 
 class _Answer(msgspec.Struct):
@@ -290,7 +298,19 @@ class Codec:
         return found if type(found) is list else [found]
 
 
-ANSWERS = ("hello", "opened", "observation", "state", "mcp", "closed", "error")
+ANSWERS = (
+    "hello",
+    "opened",
+    "queued",
+    "observation",
+    "state",
+    "mcp",
+    "closed",
+    "error",
+    "ack",
+    "resumed",
+    "gone",
+)
 
 
 def _encoded(*texts: str) -> bytes:
@@ -393,11 +413,33 @@ def _invalid(why: str) -> InvalidMessageError:
 class Multiplexer:
     """The client's end of a connection of many sessions: numbers for sessions and requests.
 
-    Sessions are opened by their first request: nobody waits for that.
+    Sessions are opened by their first request: nobody waits for that. It outlives its socket: what
+    was sent and has not come is sent again on the next one.
+
+    Args:
+        codec: Reads and writes.
+        hello: The server's first frame.
+        opening: What each ``open`` says.
+
+    Attributes:
+        hello: What the server has said of itself.
+        is_owing: Something large has come that should be acknowledged at once.
+        gone: Why the server keeps nothing to be resumed any more.
+
+    Raises:
+        ProtocolError: The first frame is no hello.
     """
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(
+        self, codec: Codec, hello: str | bytes | bytearray, opening: dict[str, Any] | None = None
+    ) -> None:
         self.codec = codec
+        self.hello = _hello(codec.decode_answers(hello))
+        self.is_owing = False
+        self.gone: str | None = None
+        self._opening = opening or {}
+        self._ledger = Ledger()
+        self._ledger.received = 1
         self._last: dict[int, int] = {}
 
     def request(self, requests: Sequence[Request]) -> bytes:
@@ -406,25 +448,49 @@ class Multiplexer:
         """
         frame = self.write(requests)
         self.note(requests)
+        self.sent(frame)
         return frame
 
     def write(self, requests: Sequence[Request]) -> bytes:
-        """Do as `request` does, without taking it for sent: `note` follows where it is."""
+        """Do as `request` does, without taking it for sent: `note` and `sent` follow where it is.
+
+        Raises:
+            EncodingError: A value in one of them cannot be carried, or the server takes nothing
+                as large.
+        """
         last, messages = self._last, []
         for request in requests:
             number = last.get(request.session)
             if number is None:
-                messages.append(Request("open", session=request.session))
+                messages.append(Request("open", self._opening, session=request.session))
                 number = 0
-            request.id = number + 1
+            request.id, request.ack = number + 1, 0
             messages.append(request)
-        return self.codec.encode_requests(messages)
+        messages[0].ack = self._ledger.received
+        self.is_owing = False
+        frame = self.codec.encode_requests(messages)
+        limit = self.hello.max_message_bytes
+        if limit is not None and len(frame) > limit:
+            cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server, or send less at a time"
+            raise TooLargeError(f"frame of {len(requests)} requests", len(frame), limit, cure)
+        return frame
 
     def note(self, requests: Sequence[Request]) -> None:
         """Note that requests, which `write` has written, are sent now."""
         last = self._last
         for request in requests:
             last[request.session] = request.id
+
+    def sent(self, frame: bytes) -> None:
+        """Note that a frame, which `write` has written, is sent now."""
+        self._ledger.keep(frame)
+
+    def acknowledgement(self) -> bytes:
+        """Write a frame that only says what has come."""
+        self.is_owing = False
+        frame = self.codec.encode_requests([Request("ack", ack=self._ledger.received)])
+        self.sent(frame)
+        return frame
 
     def knows(self, session: int) -> bool:
         """The session has been opened, or is about to be."""
@@ -438,17 +504,72 @@ class Multiplexer:
         self, frame: str | bytes | bytearray
     ) -> list[tuple[int | None, int | None, Reply | Notice]]:
         """Read a frame: the session, the number of the request and the answer of each message."""
+        self._ledger.received += 1
+        if len(frame) >= LARGE_BYTES:
+            self.is_owing = True
         return [_read(answer) for answer in self.codec.decode_answers(frame)]
 
+    def heed(self, notice: Notice) -> None:
+        """Take a message into account that concerns the connection itself."""
+        if notice.kind == "ack":
+            self._ledger.acknowledge(_count(notice.data))
+        elif notice.kind == "gone":
+            self.gone = str((notice.data or {}).get("reason", "the server keeps nothing"))
 
-_READ: dict[str, Any] = {
+    # ------------------------------------------------------------------ on another socket
+
+    @property
+    def is_resumable(self) -> bool:
+        """Should the socket break, the server keeps what belongs to it for a while."""
+        return self.gone is None and self.hello.grace_s > 0
+
+    def resume(self, hello: str | bytes | bytearray) -> bytes | None:
+        """Write the frame that asks to go on, for a server that said `hello` on another socket;
+        None where that is another process, which knows nothing of it.
+        """
+        if _hello(self.codec.decode_answers(hello)).server != self.hello.server:
+            return None
+        data = {
+            "connection": self.hello.connection,
+            "token": self.hello.resume_token,
+            "received": self._ledger.received,
+        }
+        return self.codec.encode_requests([Request("resume", data)])
+
+    def resumed(self, frame: str | bytes | bytearray) -> list[bytes]:
+        """Read the answer to that; gives the frames that have to be sent again.
+
+        Raises:
+            ServerError: The server refuses.
+            ProtocolError: It is no such answer.
+        """
+        answer = self.codec.decode_answers(frame)[0]
+        if answer.type == "error" and type(answer.data) is dict:
+            raise server_error(answer.data)
+        if answer.type != "resumed":
+            raise ProtocolError(f"The server answered resume with {answer.type}")
+        return self._ledger.missing(_count(answer.data))
+
+
+def _hello(answers: list[_Answer]) -> Hello:
+    if len(answers) == 1 and answers[0].type == "hello":
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.convert(answers[0].data, Hello)
+    raise ProtocolError("The server's first frame is no hello")
+
+
+def _count(data: Any) -> int:
+    received = data.get("received") if type(data) is dict else None
+    if type(received) is not int:
+        raise ProtocolError(f"The server said received: {received!r}; expected a number")
+    return received
+
+
+_READ: dict[str, Any] = {kind: partial(Notice, kind) for kind in ANSWERS} | {
     "observation": ObservationReply,
     "state": StateReply,
     "mcp": MCPReply,
     "error": ErrorReply,
-    "opened": partial(Notice, "opened"),
-    "closed": partial(Notice, "closed"),
-    "hello": partial(Notice, "hello"),
 }
 _WITHOUT_DATA = frozenset({"state", "closed"})
 
@@ -484,41 +605,77 @@ def _as_version_0(data: dict[str, Any]) -> dict[str, Any]:
 class ClientConnection1:
     """The client's end of a connection that carries one session, under the number 0.
 
+    Args:
+        multiplexer: Which numbers its requests.
+
     Attributes:
         is_over: The server has closed the session.
+        queued: Where the session stands in the server's queue; None once it is open.
     """
 
     version = 1
 
-    def __init__(self, codec: Codec) -> None:
-        self.codec = codec
+    def __init__(self, multiplexer: Multiplexer) -> None:
+        self.multiplexer = multiplexer
         self.is_over = False
-        self._multiplexer = Multiplexer(codec)
+        self.queued: Queued | None = None
 
     def request(self, request: Request) -> tuple[int, bytes]:
         """Write `request`; the returned ticket is what its answer will carry."""
-        if request.type == "close" and not self._multiplexer.knows(request.session):
+        if request.type == "close" and not self.multiplexer.knows(request.session):
             self.is_over = True  # it was never opened
             return 0, b""
-        frame = self._multiplexer.request((request,))
+        frame = self.multiplexer.request((request,))
         return request.id, frame
 
     def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
         """Read the answers in a frame and say whose they are; None where nobody asked."""
         answers: list[tuple[int | None, Reply]] = []
-        for _, number, reply in self._multiplexer.receive(frame):
+        for _, number, reply in self.multiplexer.receive(frame):
             if not isinstance(reply, Notice):
                 answers.append((number or None, reply))
-            elif reply.kind == "closed":
-                self.is_over = True
+            else:
+                self._heed(reply)
         return answers
+
+    def _heed(self, notice: Notice) -> None:
+        if notice.kind == "closed":
+            self.is_over = True
+        elif notice.kind == "queued":
+            self.queued = Queued.of(notice)
+        elif notice.kind == "opened":
+            self.queued = None
+        else:
+            self.multiplexer.heed(notice)
+
+    def acknowledgement(self) -> bytes | None:
+        """Write a frame that says what has come, where the server should know it at once."""
+        return self.multiplexer.acknowledgement() if self.multiplexer.is_owing else None
 
     def drop(self) -> None:
         """Note that the socket is gone."""
 
 
-def client_connection(subprotocol: str | None) -> ClientConnection | ClientConnection1:
-    """The client's end of a connection for which `subprotocol` was agreed; None is version 0."""
-    if subprotocol is None:
-        return ClientConnection()
-    return ClientConnection1(codec_named(subprotocol))
+class Queued(NamedTuple):
+    """Where a session stands that waits for a slot of its server.
+
+    Attributes:
+        position: How many are served before it, and itself: 1 is the next.
+        length: How many wait.
+    """
+
+    position: int
+    length: int
+
+    @classmethod
+    def of(cls, notice: Notice) -> Queued:
+        """Read it off a message.
+
+        Raises:
+            ProtocolError: It is none.
+        """
+        data = notice.data or {}
+        position, length = data.get("position"), data.get("length")
+        if type(position) is not int or type(length) is not int:
+            raise ProtocolError(f"The server sent queued with {data}; expected two numbers")
+        return cls(position, length)

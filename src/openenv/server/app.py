@@ -13,6 +13,7 @@ from openenv.server.http import control_routes
 from openenv.server.info import info_routes
 from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.server.workers import note_manager, spec_source
+from openenv.sessions.limits import Limits
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
 from openenv.sessions.process import Workers
 from openenv.sessions.session import SessionInfo
@@ -41,6 +42,7 @@ class HTTPEnvServer:
         reset_observation_cls: The observation model of `reset`, where it differs.
         workers: Worker processes that hold the environments; by default this process does.
             `env` and the models then have to be importable there, so not of ``__main__``.
+        limits: Times, lengths and sizes; by default those that the settings say.
 
     Raises:
         TypeError: `env` is not callable, or no other process can import it.
@@ -60,6 +62,7 @@ class HTTPEnvServer:
         *,
         reset_observation_cls: Any = None,
         workers: int | None = None,
+        limits: Limits | None = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
             raise ValueError("give max_concurrent_envs or concurrency_config, not both")
@@ -73,7 +76,7 @@ class HTTPEnvServer:
             reset_observation_cls=reset_observation_cls,
             name=env_name,
         )
-        self.manager = SessionManager(self.spec, concurrency_config)
+        self.manager = SessionManager(self.spec, concurrency_config, limits)
         if workers is not None:
             self.manager.run_on(Workers(self.spec, workers, spec_source(self.spec)))
         # Plain attributes, since subclasses of old set them themselves.
@@ -134,7 +137,7 @@ class HTTPEnvServer:
         if parse_mode(mode) is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
-        app.add_middleware(AdoptsUvicorn)
+        app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)
         _close_at_shutdown(app, self.manager)
 
@@ -166,6 +169,7 @@ def create_fastapi_app(
     mode: ServerMode | str | None = None,
     reset_observation_cls: Any = None,
     workers: int | None = None,
+    limits: Limits | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
@@ -183,6 +187,7 @@ def create_fastapi_app(
         state_cls,
         reset_observation_cls=reset_observation_cls,
         workers=workers,
+        limits=limits,
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
@@ -206,6 +211,7 @@ def create_app(
     mode: ServerMode | str | None = None,
     reset_observation_cls: Any = None,
     workers: int | None = None,
+    limits: Limits | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -229,6 +235,7 @@ def create_app(
         reset_observation_cls: The observation model of `reset`, where it differs.
         workers: Worker processes that hold the environments; by default this process does.
             `env` and the models then have to be importable there, so not of ``__main__``.
+        limits: Times, lengths and sizes; by default those that the settings say.
 
     Raises:
         TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
@@ -252,4 +259,5 @@ def create_app(
         mode=mode,
         reset_observation_cls=reset_observation_cls,
         workers=workers,
+        limits=limits,
     )

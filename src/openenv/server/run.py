@@ -32,8 +32,6 @@ from openenv.types import Action, Observation, State
 
 __all__ = ["bind", "main", "serve", "serve_from_command_line", "target_app"]
 
-# The largest frame either side takes; the client's default is the same.
-MAX_MESSAGE_BYTES = 100 * 2**20
 # A client answers pings from its event loop, which a trainer may block for minutes (an optimizer
 # step). One that crashed is noticed at once all the same: its system closes the connection.
 PING_INTERVAL_S = 20
@@ -99,7 +97,6 @@ def _options() -> dict[str, Any]:
         "log_config": _log_config(),
         "log_level": log_level(),
         "ws": SocketProtocol,
-        "ws_max_size": MAX_MESSAGE_BYTES,
         "ws_per_message_deflate": compresses(),
         "ws_ping_interval": PING_INTERVAL_S,
         "ws_ping_timeout": PING_TIMEOUT_S,

@@ -38,6 +38,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from openenv._fragments import Fragments
 from openenv.protocol.v1 import is_binary
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
+from openenv.sessions.conversation import SERVICE_RESTART
+from openenv.sessions.limits import Limits
 from openenv.settings import compresses
 
 __all__ = ["SocketProtocol", "use_at"]
@@ -60,16 +62,18 @@ class SocketChannel(WSListener):
 
     __slots__ = (
         "_connections",
-        "_conversation",
         "_converse",
         "_fragments",
         "_is_clogged",
+        "_is_ending",
         "_is_paused",
         "_keepalive",
         "_kind",
-        "_max_bytes",
+        "_limits",
+        "_said_goodbye",
         "_subprotocol",
         "_transport",
+        "conversation",
         "is_alive",
         "silent_since",
     )
@@ -80,18 +84,18 @@ class SocketChannel(WSListener):
         subprotocol: str | None,
         connections: set[Any],
         keepalive: Keepalive,
-        max_bytes: int,
+        limits: Limits,
     ) -> None:
         self._converse = converse
         self._connections = connections
         self._keepalive = keepalive
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._subprotocol = subprotocol
         self._kind = _BINARY if is_binary(subprotocol) else _TEXT
         self._transport: WSTransport | None = None
-        self._conversation: AnyConversation | None = None
+        self.conversation: AnyConversation | None = None
         self._fragments: Fragments | None = None
-        self._is_paused = self._is_clogged = False
+        self._is_paused = self._is_clogged = self._is_ending = self._said_goodbye = False
         self.is_alive = True  # since it was last looked after
         self.silent_since: float | None = None
 
@@ -108,7 +112,7 @@ class SocketChannel(WSListener):
         self._transport = transport
         self._connections.add(self)
         self._keepalive.channels.add(self)
-        self._conversation = self._converse(self)
+        self.conversation = self._converse(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self.is_alive = True
@@ -128,24 +132,26 @@ class SocketChannel(WSListener):
 
     def _fragment(self, kind: WSMsgType, payload: bytes, is_last: bool) -> None:
         if self._fragments is None:
-            self._fragments = Fragments(self._max_bytes)
+            self._fragments = Fragments(self._limits.max_message_bytes)
         message = self._fragments.add(kind, payload, is_last)
         if message is not None:
             self._fragments = None
             self._deliver(message[0], bytes(message[1]))
 
     def _deliver(self, kind: WSMsgType, message: bytes) -> None:
-        assert self._conversation is not None
+        if self.conversation is None:  # another channel has taken its place
+            return
         if kind is _BINARY:
-            self._conversation.receive(message)
+            self.conversation.receive(message)
             return
         try:
             text = message.decode()
         except UnicodeDecodeError:
             raise WSProtocolError(WSCloseCode.INVALID_TEXT, "this is no UTF-8") from None
-        self._conversation.receive(text)
+        self.conversation.receive(text)
 
     def _close_came(self, transport: WSTransport, frame: WSFrame) -> None:
+        self._said_goodbye = frame.get_close_code() not in _ACCIDENTS
         if not transport.is_close_frame_sent:
             transport.send_close(_ANSWERS.get(frame.get_close_code(), frame.get_close_code()))
         transport.disconnect()
@@ -153,8 +159,8 @@ class SocketChannel(WSListener):
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._keepalive.channels.discard(self)
         self._connections.discard(self)
-        if self._conversation is not None:
-            self._conversation.lose()
+        if self.conversation is not None:
+            self.conversation.lose(is_goodbye=self._said_goodbye)
 
     def pause_writing(self) -> None:
         """The client does not read: listen to it again when it has."""
@@ -171,6 +177,22 @@ class SocketChannel(WSListener):
     def send(self, frame: bytes) -> None:
         assert self._transport is not None
         self._transport.send(self._kind, frame)
+        if self._is_clogged:
+            self._check_backlog(len(frame))
+
+    def _check_backlog(self, last: int) -> None:
+        """Cut off a client that does not read, instead of keeping ever more for it."""
+        assert self._transport is not None
+        socket = self._transport.underlying_transport
+        unread = socket.get_write_buffer_size() - last
+        if unread > self._limits.max_unread_bytes and not socket.is_closing():
+            logger.warning(
+                "a client was cut off: it has left %d bytes unread, and the limit is %d "
+                "(OPENENV_MAX_UNREAD_BYTES)",
+                unread,
+                self._limits.max_unread_bytes,
+            )
+            self.abort()
 
     def close(self, code: int) -> None:
         transport = self._transport
@@ -178,6 +200,9 @@ class SocketChannel(WSListener):
         if transport.is_close_frame_sent or transport.is_disconnected:
             return
         transport.send_close(WSCloseCode(code))
+        if self._is_ending:
+            transport.disconnect()
+            return
         asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, transport.disconnect)
 
     def pause(self) -> None:
@@ -213,12 +238,20 @@ class SocketChannel(WSListener):
     def shutdown(self) -> None:
         """The server stops; called by uvicorn."""
         assert self._transport is not None
-        if self._conversation is not None:
-            self._conversation.lose()
-        if not self._transport.is_close_frame_sent:
-            self._transport.send_close(WSCloseCode.SERVICE_RESTART)
-        self._transport.disconnect()
+        self._is_ending = True
+        if self.conversation is not None:
+            self.conversation.drain()
+        else:
+            self.close(SERVICE_RESTART)
 
+
+# These say that something has gone wrong on the way; with any other a client leaves.
+_ACCIDENTS = (
+    WSCloseCode.ABNORMAL_CLOSURE,
+    WSCloseCode.INTERNAL_ERROR,
+    WSCloseCode.TRY_AGAIN_LATER,
+    WSCloseCode.BAD_GATEWAY,
+)
 
 # What answers a close frame whose code must not be on the wire (RFC 6455, section 7.4.1).
 _ANSWERS = {
@@ -410,7 +443,7 @@ class SocketProtocol(asyncio.Protocol):
         self._ordinary.set_result((receive, send))
         await self._is_finished
 
-    def take_over(self, converse: Converse, subprotocol: str | None) -> None:
+    def take_over(self, converse: Converse, subprotocol: str | None, limits: Limits) -> None:
         """Go on with picows; the application has nothing more to do with this connection."""
         transport, self._transport = self._transport, None
         connections = self._server_state.connections
@@ -418,9 +451,8 @@ class SocketProtocol(asyncio.Protocol):
         if transport.is_closing():  # the client has left already
             return
         keepalive = _keepalive_of(self._config, self._loop)
-        max_bytes = self._config.ws_max_size
-        channel = SocketChannel(converse, subprotocol, connections, keepalive, max_bytes)
-        protocol = _picows_protocol(channel, max_bytes)
+        channel = SocketChannel(converse, subprotocol, connections, keepalive, limits)
+        protocol = _picows_protocol(channel, limits.max_message_bytes)
         transport.pause_reading()  # uvloop looks at the kind of protocol when it starts to read
         transport.set_protocol(protocol)
         protocol.connection_made(transport)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import logging
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
@@ -18,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.sessions.conversation import Channel, Conversation
+from openenv.sessions.limits import Limits
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.multiplex import MultiplexedConversation
 
@@ -26,6 +29,9 @@ __all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "AnyConversation", "Converse", "
 # Under this name a server offers its socket, in the extensions of the ASGI scope.
 SOCKET_EXTENSION = "openenv.socket"
 UNSENT_FRAMES = 64
+ACCIDENTS = (1006, 1011, 1013, 1014)  # with any other close code a client leaves
+
+logger = logging.getLogger(__name__)
 
 AnyConversation = Conversation | MultiplexedConversation
 Converse = Callable[[Channel], AnyConversation]
@@ -34,7 +40,12 @@ Converse = Callable[[Channel], AnyConversation]
 class WebSocketChannel:
     """Frames over an accepted ASGI WebSocket, which a writer task sends."""
 
-    def __init__(self, websocket: WebSocket, *, is_binary: bool) -> None:
+    def __init__(self, websocket: WebSocket, limits: Limits, *, is_binary: bool) -> None:
+        self.conversation: AnyConversation | None = None
+        self.said_goodbye = False
+        self._limits = limits
+        self._unsent_bytes = 0
+        self._cut = asyncio.Event()
         self._websocket = websocket
         self._is_binary = is_binary
         self._unsent: asyncio.Queue[bytes | int] = asyncio.Queue()
@@ -44,6 +55,16 @@ class WebSocketChannel:
         self._is_sent.set()
 
     def send(self, frame: bytes) -> None:
+        if self._unsent_bytes > self._limits.max_unread_bytes:
+            logger.warning(
+                "a client was cut off: it has left %d bytes unread, and the limit is %d "
+                "(OPENENV_MAX_UNREAD_BYTES)",
+                self._unsent_bytes,
+                self._limits.max_unread_bytes,
+            )
+            self.abort()
+            return
+        self._unsent_bytes += len(frame)
         self._unsent.put_nowait(frame)
         if self._unsent.qsize() >= UNSENT_FRAMES:
             self._is_sent.clear()
@@ -57,16 +78,25 @@ class WebSocketChannel:
     def resume(self) -> None:
         self._may_read.set()
 
-    async def read(self, conversation: AnyConversation) -> None:
-        """Hand every frame to `conversation`, as fast as it serves them and the client reads."""
+    def abort(self) -> None:
+        self._cut.set()
+
+    async def cut(self) -> None:
+        """Wait until the connection is to be cut."""
+        await self._cut.wait()
+
+    async def read(self) -> None:
+        """Hand every frame to the conversation, as fast as it serves them and the client reads."""
         while True:
             await self._may_read.wait()
             await self._is_sent.wait()
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
+                self.said_goodbye = message.get("code") not in ACCIDENTS
                 return
             text: str | None = message.get("text")
-            conversation.receive(message["bytes"] if text is None else text)
+            if self.conversation is not None:
+                self.conversation.receive(message["bytes"] if text is None else text)
 
     async def write(self) -> None:
         """Send what is to be sent, until it is closed."""
@@ -79,22 +109,28 @@ class WebSocketChannel:
                 await self._websocket.send_bytes(frame)
             else:
                 await self._websocket.send_text(frame.decode())
+            self._unsent_bytes -= len(frame)
             if self._unsent.empty():
                 self._is_sent.set()
 
 
-async def _serve(websocket: WebSocket, converse: Converse, subprotocol: str | None) -> None:
+async def _serve(
+    websocket: WebSocket, converse: Converse, subprotocol: str | None, limits: Limits
+) -> None:
     await websocket.accept(subprotocol)
-    channel = WebSocketChannel(websocket, is_binary=is_binary(subprotocol))
-    conversation = converse(channel)
+    channel = WebSocketChannel(websocket, limits, is_binary=is_binary(subprotocol))
+    channel.conversation = converse(channel)
     tasks = [
-        asyncio.ensure_future(channel.read(conversation)),
+        asyncio.ensure_future(channel.read()),
         asyncio.ensure_future(channel.write()),
+        asyncio.ensure_future(channel.cut()),
     ]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        conversation.lose()
+        conversation: AnyConversation | None = channel.conversation
+        if conversation is not None and conversation.lose(is_goodbye=channel.said_goodbye):
+            conversation = None  # it waits for the client to come back
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -102,7 +138,8 @@ async def _serve(websocket: WebSocket, converse: Converse, subprotocol: str | No
                 asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError
             ):
                 await task
-    await conversation.ended
+    if conversation is not None:
+        await conversation.ended
 
 
 class _Endpoint:
@@ -123,9 +160,10 @@ class _Endpoint:
 
         take_over = scope.get("extensions", {}).get(SOCKET_EXTENSION)
         if take_over is None:
-            await _serve(WebSocket(scope, receive, send), converse, subprotocol)
+            websocket = WebSocket(scope, receive, send)
+            await _serve(websocket, converse, subprotocol, self._manager.limits)
         else:
-            take_over(converse, subprotocol)
+            take_over(converse, subprotocol, self._manager.limits)
 
 
 def _chosen(offered: list[str]) -> str | None:
@@ -150,8 +188,9 @@ class AdoptsUvicorn:
     ``uvicorn module:app`` is how most servers are started, so it must be no slower than ours.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, manager: SessionManager) -> None:
         self._app = app
+        self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -160,9 +199,21 @@ class AdoptsUvicorn:
                 from openenv.server.socket import use_at
 
                 use_at(config)
+                self._agree(config)
         await self._app(scope, receive, send)
 
+    def _agree(self, config: Any) -> None:
+        """Have the same limit on messages here and there, and note whether others serve too."""
+        manager = self._manager
+        manager.has_siblings = (config.workers or 1) > 1
+        if config.ws_max_size == UVICORNS_MAX_BYTES:
+            config.ws_max_size = manager.limits.max_message_bytes
+        else:
+            limits = dataclasses.replace(manager.limits, max_message_bytes=config.ws_max_size)
+            manager.limits = limits
 
+
+UVICORNS_MAX_BYTES = 2**24  # its own default for the size of a message
 WRAPPINGS = 5  # at most, around what uvicorn passes as `receive`
 
 

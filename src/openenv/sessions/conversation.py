@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from openenv.errors import OpenEnvError, ProtocolError, SessionCreationError
+from openenv.errors import OpenEnvError, ProtocolError, SessionCreationError, TooLargeError
 from openenv.mcp.types import JsonRpcErrorCode, JsonRpcRequest, JsonRpcResponse
 from openenv.protocol.codecs import error_list
 from openenv.protocol.connection import ServerConnection
@@ -29,13 +29,22 @@ __all__ = ["Channel", "Conversation"]
 logger = logging.getLogger(__name__)
 
 NORMAL_CLOSURE = 1000  # RFC 6455, section 7.4.1
+PROTOCOL_ERROR = 1002
 INTERNAL_ERROR = 1011
+SERVICE_RESTART = 1012
 QUEUED_FRAMES = 64
 LINGER_S = 5.0
 
 
 class Channel(Protocol):
-    """Carries frames to one client. What is called after the client has gone does nothing."""
+    """Carries frames to one client. What is called after the client has gone does nothing.
+
+    Attributes:
+        conversation: What gets the frames that come, and is told when the client has gone; None
+            lets them drop.
+    """
+
+    conversation: Any
 
     def send(self, frame: bytes) -> None:
         """Send a frame, or keep it until it can be sent."""
@@ -51,6 +60,10 @@ class Channel(Protocol):
 
     def resume(self) -> None:
         """Listen again."""
+        ...
+
+    def abort(self) -> None:
+        """Cut the connection."""
         ...
 
 
@@ -70,6 +83,7 @@ class Conversation:
         "_channel",
         "_connection",
         "_frames",
+        "_is_draining",
         "_is_over",
         "_is_paused",
         "_is_serving",
@@ -91,7 +105,7 @@ class Conversation:
         self._session: Session | None = None
         self._work: Work | None = None
         self._frames: deque[str | bytes] | None = None
-        self._is_paused = self._is_over = self._is_serving = False
+        self._is_paused = self._is_over = self._is_serving = self._is_draining = False
         self.ended = asyncio.get_running_loop().create_future()
         self._opening: asyncio.Task[None] | None = asyncio.ensure_future(self._open())
 
@@ -126,10 +140,35 @@ class Conversation:
             raise SessionCreationError(f"session {self._session_id} already has a socket attached")
         return session
 
-    def lose(self) -> None:
-        """Note that the client is gone. What it had asked for is not begun any more."""
-        if self._is_over:
+    def drain(self) -> None:
+        """Take no more requests, answer the one that is under way, then say goodbye."""
+        if self._is_over or self._is_draining:
             return
+        self._is_draining = True
+        if self._frames is not None:
+            self._frames.clear()
+        if self._work is None:
+            self._go()
+        else:
+            asyncio.get_running_loop().call_later(self._manager.limits.drain_s, self._go)
+
+    def _go(self) -> None:
+        """Say goodbye from this side."""
+        if not self._is_over:
+            self._channel.close(SERVICE_RESTART)
+            self._lose()
+
+    def lose(self, *, is_goodbye: bool = True) -> bool:
+        """Note that the client is gone. What it had asked for is not begun any more.
+
+        Returns:
+            False: version 0 has nothing by which it could come back.
+        """
+        if not self._is_over:
+            self._lose()
+        return False
+
+    def _lose(self) -> None:
         self._is_over = True
         self._connection.drop()
         self._frames = None
@@ -170,7 +209,7 @@ class Conversation:
 
     def receive(self, frame: str | bytes) -> None:
         """Take the client's next frame."""
-        if self._is_over:
+        if self._is_over or self._is_draining:
             return
         if self._session is not None and self._work is None and not self._frames:
             self._serve(frame)
@@ -227,9 +266,17 @@ class Conversation:
         self._work = None
         if self._is_over:
             return
+        if error is None and len(frame) > self._manager.limits.max_message_bytes:
+            error = self._too_large(len(frame))
         self._channel.send(frame if error is None else self._connection.error(None, error))
-        if self._frames:
+        if self._is_draining:
+            self._go()
+        elif self._frames:
             self._serve_waiting()
+
+    def _too_large(self, size: int) -> TooLargeError:
+        limit = self._manager.limits.max_message_bytes
+        return TooLargeError("answer", size, limit, "raise OPENENV_MAX_MESSAGE_BYTES of the server")
 
 
 async def close_or_leave(manager: SessionManager, session: Session) -> None:

@@ -327,6 +327,9 @@ class Lanes:
             self._own -= 1
             lane.worker.stop()
 
+    def give_up(self, lane: Lane) -> None:
+        """Note that nobody waits any more for the call that a lane makes."""
+
     def note(self, lane: Lane, seconds: float, *, is_construction: bool = False) -> None:
         """Take the length of a call into account.
 

@@ -7,8 +7,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+import uuid
+from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
@@ -20,6 +22,9 @@ from openenv.errors import (
     SessionNotFoundError,
 )
 from openenv.sessions.lane import Lanes
+from openenv.sessions.limits import Limits
+from openenv.sessions.metrics import Tally
+from openenv.sessions.queue import FairQueue
 from openenv.sessions.session import Session, SessionInfo, SessionPhase
 from openenv.sessions.spec import EnvironmentSpec
 
@@ -27,6 +32,7 @@ __all__ = [
     "DEFAULT_IDLE_TIMEOUT_S",
     "DEFAULT_MAX_SESSIONS",
     "ConcurrencyConfig",
+    "Patience",
     "ServerCapacityStatus",
     "SessionManager",
 ]
@@ -90,22 +96,66 @@ class ServerCapacityStatus(BaseModel):
         return cls(active_sessions=active, max_sessions=max_sessions)
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long a caller waits for a slot.
+
+    Attributes:
+        client: Who waits; clients take turns.
+        timeout_s: How long, in seconds.
+        report: Told the position in the queue, from 1, and its length.
+    """
+
+    client: Hashable
+    timeout_s: float
+    report: Callable[[int, int], None] | None = None
+
+
+class Resumable(Protocol):
+    """A client's connection that another socket may go on with."""
+
+    def drain(self) -> None:
+        """End it, once what is under way has been answered."""
+
+    def end(self) -> None:
+        """End it now."""
+
+
 class SessionManager:
     """Creates, finds and closes sessions.
 
     Args:
         spec: The environment to serve.
-        config: Limits; by default 64 sessions for a class that declares
-            ``SUPPORTS_CONCURRENT_SESSIONS = True`` and one for any other, and 900 s of idling.
+        config: How many sessions, and how long idle ones live; by default 64 for a class that
+            declares ``SUPPORTS_CONCURRENT_SESSIONS = True`` and one for any other, and 900 s.
+        limits: What else clients are allowed; by default what the variables of the process's
+            environment say.
+
+    Attributes:
+        instance: Identifies this server, as long as it lives.
+        has_siblings: Other processes serve the same address.
+        connections: Clients' connections that can be resumed, by their ids.
+        tally: What has happened, in numbers.
+        closing: It is shutting down, so no session can be opened.
 
     Raises:
         ConcurrencyConfigurationError: More than one session was asked of a class that does not
             declare that its instances may live side by side.
     """
 
-    def __init__(self, spec: EnvironmentSpec, config: ConcurrencyConfig | None = None) -> None:
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        config: ConcurrencyConfig | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self.spec = spec
         self.config = config
+        self.limits = limits or Limits.of_settings()
+        self.instance = uuid.uuid4().hex
+        self.has_siblings = False
+        self.connections: dict[str, Resumable] = {}
+        self.tally = Tally()
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
         self._sessions: dict[str, Session] = {}
@@ -113,6 +163,8 @@ class SessionManager:
         self._provisional: dict[str, None] = {}
         self._cleanups: set[asyncio.Task[Any]] = set()
         self._waiting: list[asyncio.Future[None]] = []
+        self._queue = FairQueue()
+        self._overdue: set[str] = set()
         self._reaper: asyncio.Task[None] | None = None
         self._lanes = Lanes(spec)
         if config is not None and config.max_concurrent_envs > 1:
@@ -179,6 +231,8 @@ class SessionManager:
         error = self.last_factory_error
         if error is not None:
             return f"{error} {type(error.__cause__).__name__}"
+        if self._overdue:
+            return f"{len(self._overdue)} slots are held by calls that do not come back"
         return self._lanes.trouble
 
     @property
@@ -216,7 +270,13 @@ class SessionManager:
 
     # ------------------------------------------------------------------ creating and closing
 
-    async def create(self, *, provisional: bool = False, throwaway: bool = False) -> Session:
+    async def create(
+        self,
+        *,
+        provisional: bool = False,
+        throwaway: bool = False,
+        patience: Patience | None = None,
+    ) -> Session:
         """Open a session. Others are not held up while its environment is constructed.
 
         Where all slots are taken but one is closing, it waits `CLOSING_WAIT_S` for that. Where
@@ -226,19 +286,21 @@ class SessionManager:
             provisional: While it is idle it may be closed to make room for another, until
                 `get` has found it once (for callers who may never come back).
             throwaway: It serves one request and takes no slot.
+            patience: How long to wait for a slot; by default not at all.
 
         Raises:
-            SessionCapacityError: No slot is free.
+            SessionCapacityError: No slot is free, or came free in time.
             SessionCreationError: The server is shutting down.
             EnvironmentFactoryError: The environment's constructor raised.
         """
         if not throwaway and not self.closing:
-            await self._make_room()
+            await self._take_slot(patience)
+            if self.closing:
+                self._give_back_slot()
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
-        session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway)
+        session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway, owner=self)
         self._sessions[session.id] = session
-        self._active += not throwaway
         try:
             await session.open()
         except asyncio.CancelledError:
@@ -258,22 +320,79 @@ class SessionManager:
         self._start_reaper()
         return session
 
+    async def _take_slot(self, patience: Patience | None) -> None:
+        """Take a slot, in one's turn."""
+        if not self._queue and self._active < self.max_sessions:
+            self._active += 1
+        elif patience is None or patience.timeout_s <= 0:
+            await self._make_room()
+            self._active += 1
+        else:
+            await self._wait_for_slot(patience)
+
+    async def _wait_for_slot(self, patience: Patience) -> None:
+        if len(self._queue) >= self.limits.max_queue:
+            raise self._is_full(f", and {len(self._queue)} wait already")
+        place = self._queue.join(patience.client, patience.report)
+        self._serve_queue()
+        timeout_s = min(patience.timeout_s, self.limits.max_queue_s)
+        try:
+            await asyncio.wait([place.granted], timeout=timeout_s)
+        except asyncio.CancelledError:
+            if place.granted.done() and place.granted.exception() is None:
+                self._give_back_slot()
+            raise
+        finally:
+            self._queue.leave(place)
+        if not place.granted.done():
+            raise self._is_full(f", and none came free in {timeout_s:g} s")
+        place.granted.result()
+
+    def _is_full(self, why: str) -> SessionCapacityError:
+        full = SessionCapacityError(self._active, self.max_sessions)
+        head, _, tail = str(full).partition(". ")
+        return SessionCapacityError(self._active, self.max_sessions, f"{head}{why}. {tail}")
+
+    def _serve_queue(self) -> None:
+        """Give slots to those whose turn it is, as far as there are any."""
+        while self._queue and not self.closing:
+            if self._active < self.max_sessions:
+                self._active += 1
+                self._queue.next().granted.set_result(None)
+            elif (idle := self._idle_provisional()) is not None and not self._is_emptying:
+                self._end(idle)
+                return
+            else:
+                return
+
+    def _give_back_slot(self) -> None:
+        self._active -= 1
+        self._tell()
+
+    def _idle_provisional(self) -> Session | None:
+        """The oldest session that may be closed to make room."""
+        known = map(self._sessions.get, self._provisional)
+        return next((s for s in known if s is not None and not s.is_busy), None)
+
     async def _make_room(self) -> None:
-        """Wait for a slot where one comes free by itself; a server that is full refuses at once."""
+        """Wait for a slot where one comes free by itself; a server that is full refuses at once.
+        So it does while others wait in the queue: they came first.
+        """
         deadline = time.monotonic() + CLOSING_WAIT_S
-        while self.active_sessions >= self.max_sessions and not self.closing:
-            idle = (s for s in map(self._sessions.get, self._provisional) if s and not s.is_busy)
+        while (self._queue or self._active >= self.max_sessions) and not self.closing:
             if self.config is None and self.spec.environment_class is None:
                 await self._change(None)  # the first session, still opening, tells how many may be
+            elif self._queue:
+                raise self._is_full(f", and {len(self._queue)} wait for one")
             elif self._is_emptying:
                 if (remaining := deadline - time.monotonic()) <= 0:
-                    raise SessionCapacityError(self.active_sessions, self.max_sessions)
+                    raise SessionCapacityError(self._active, self.max_sessions)
                 await self._change(remaining)
-            elif (oldest := next(idle, None)) is not None:
+            elif (oldest := self._idle_provisional()) is not None:
                 self._end(oldest)
                 await asyncio.sleep(0)  # now it is closing
             else:
-                raise SessionCapacityError(self.active_sessions, self.max_sessions)
+                raise SessionCapacityError(self._active, self.max_sessions)
 
     @property
     def _is_emptying(self) -> bool:
@@ -293,6 +412,7 @@ class SessionManager:
             self._waiting.remove(changed)
 
     def _tell(self) -> None:
+        self._serve_queue()
         for changed in self._waiting:
             if not changed.done():
                 changed.set_result(None)
@@ -329,7 +449,26 @@ class SessionManager:
         if self._sessions.pop(session.id, None) is not None:
             self._active -= not session.is_throwaway
         self._provisional.pop(session.id, None)
+        self._overdue.discard(session.id)
         self._tell()
+
+    def adopt(self, session: Session) -> bool:
+        """Take over an environment that its session has given up, since a call of it does not come
+        back; it takes a slot of its own until it does. Refused where as many as there are slots
+        are in this state already.
+        """
+        if self.closing or len(self._overdue) >= self.max_sessions:
+            return False
+        self._overdue.add(session.id)
+        self._sessions[session.id] = session
+        self._active += 1
+        self._end(session)
+        return True
+
+    @property
+    def overdue(self) -> int:
+        """Environments whose call does not come back, though nobody waits for it any more."""
+        return len(self._overdue)
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Hold a task until it ends; shutting down waits for it."""
@@ -344,6 +483,11 @@ class SessionManager:
         """
         self.closing = True
         self._tell()
+        self._queue.stop()
+        for place in self._queue.order():
+            place.granted.set_exception(SessionCreationError(SHUTTING_DOWN))
+        for connection in list(self.connections.values()):
+            connection.end()
         if self._reaper is not None:
             self._reaper.cancel()
             self._reaper = None

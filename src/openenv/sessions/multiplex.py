@@ -1,25 +1,42 @@
 """One client's connection to many sessions, by version 1: each served in order, all side by side.
 
 Answers that are ready in one tick of the event loop leave in one frame.
+
+The conversation outlives its channel. When that breaks, sessions and running calls are kept for a
+while, and frames that the client may not have, for another channel to go on with: see `_resume`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import secrets
 from collections import deque
+from functools import partial
 from typing import Any
 
-from openenv.errors import OpenEnvError, SessionCreationError, SessionNotFoundError
+from openenv.errors import (
+    OpenEnvError,
+    ProtocolError,
+    SessionClosedError,
+    SessionCreationError,
+    SessionNotFoundError,
+    TooLargeError,
+)
+from openenv.protocol.ledger import Ledger
 from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.v1 import Codec
 from openenv.sessions.conversation import (
+    NORMAL_CLOSURE,
+    PROTOCOL_ERROR,
+    SERVICE_RESTART,
     Channel,
     answer_json_rpc,
     close_or_leave,
     command_of,
 )
-from openenv.sessions.manager import SessionManager
+from openenv.sessions.manager import SHUTTING_DOWN, Patience, SessionManager
 from openenv.sessions.session import Session, Work
 
 __all__ = ["MultiplexedConversation"]
@@ -30,6 +47,10 @@ logger = logging.getLogger(__name__)
 UNANSWERED = 8192
 ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
+# The client is told how many of its frames have come when these have come since it was told last.
+UNTOLD_FRAMES, UNTOLD_BYTES = 32, 2**20
+HEAD_BYTES = 128  # at most, of what stands before the data of an answer
+CAPABILITIES = ["resume", "queue", "deadlines"]
 
 
 class _Seat:
@@ -52,11 +73,42 @@ class _Asked(Work, kw_only=True):
     def answered(self, result: Any, error: BaseException | None) -> None:
         self.conversation.answer(self.request, result, error)
 
+    def overdue(self, error: OpenEnvError) -> None:
+        self.conversation.fail(self.request, error)  # its own answer follows
+
+
+class _Nowhere:
+    """In place of a channel that broke."""
+
+    conversation: Any = None
+
+    def send(self, frame: bytes) -> None:
+        """Nothing: it is kept."""
+
+    def close(self, code: int) -> None:
+        """Nothing."""
+
+    def pause(self) -> None:
+        """Nothing."""
+
+    def resume(self) -> None:
+        """Nothing."""
+
+    def abort(self) -> None:
+        """Nothing."""
+
+
+_NOWHERE: Any = _Nowhere()
+
 
 class MultiplexedConversation:
     """Serves one client until it leaves; then all its sessions are closed.
 
+    A client that has not left, but lost its connection, is waited for, if it has the means to
+    come back: it has read the hello.
+
     Attributes:
+        id: Identifies it, to resume it.
         ended: Done when the client is gone and its sessions closed, or left to the manager.
     """
 
@@ -66,19 +118,39 @@ class MultiplexedConversation:
         channel: Channel,
         codec: Codec,
     ) -> None:
+        self.id = secrets.token_hex(8)
+        self._token = secrets.token_urlsafe(24)
         self._manager = manager
         self._channel = channel
         self._codec = codec
         self.encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
+        self._ledger = Ledger()
+        self._told = self._untold_bytes = 0
+        self._largest = manager.limits.max_message_bytes - HEAD_BYTES
         self._seats: dict[int, _Seat] = {}
         self._closings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
         self._unanswered = 0
-        self._is_paused = self._is_over = False
+        self._is_paused = self._is_over = self._is_draining = False
+        self._expiry: asyncio.TimerHandle | None = None
         self.ended = self._loop.create_future()
-        data = {"version": 1, "max_sessions": manager.max_sessions}
-        self._send(codec.answer("hello", None, None, codec.encode_data(data)))
+        manager.connections[self.id] = self
+        self._tell("hello", self._hello())
+
+    def _hello(self) -> dict[str, Any]:
+        manager, limits = self._manager, self._manager.limits
+        return {
+            "version": 1,
+            "connection": self.id,
+            "resume_token": self._token,
+            "grace_s": limits.resume_grace_s,
+            "server": manager.instance,
+            "siblings": manager.has_siblings,
+            "max_sessions": manager.max_sessions,
+            "max_message_bytes": limits.max_message_bytes,
+            "capabilities": CAPABILITIES,
+        }
 
     # ------------------------------------------------------------------ requests
 
@@ -89,23 +161,42 @@ class MultiplexedConversation:
         try:
             requests = self._codec.decode_requests(frame)
         except OpenEnvError as error:
+            self._count(len(frame))
             for session, number in self._codec.addresses(frame):
                 self._send(self._codec.error(session, number, error))
             return
+        if requests and requests[0].type == "resume":
+            self._hand_over(requests[0])
+            return
+        self._count(len(frame))
         for request in requests:
             self._take(request)
         if self._unanswered >= UNANSWERED and not self._is_paused:
             self._is_paused = True
             self._channel.pause()
 
+    def _count(self, size: int) -> None:
+        ledger = self._ledger
+        ledger.received += 1
+        self._untold_bytes += size
+        if ledger.received - self._told >= UNTOLD_FRAMES or self._untold_bytes >= UNTOLD_BYTES:
+            self._told, self._untold_bytes = ledger.received, 0
+            self._tell("ack", {"received": ledger.received})
+
     def _take(self, request: Request) -> None:
+        if request.ack and not self._acknowledge(request.ack):
+            return
         seat = self._seats.get(request.session)
-        if request.type == "open":
+        if request.type == "ack":
+            pass
+        elif self._is_draining:
+            self.fail(request, SessionClosedError("", SHUTTING_DOWN))
+        elif request.type == "open":
             self._open(request, seat)
         elif seat is None:
             name = str(request.session)
             why = f"this connection has no session {name}; open it first"
-            self._fail(request, SessionNotFoundError(name, why))
+            self.fail(request, SessionNotFoundError(name, why))
         elif seat.session is not None:
             self._serve(request, seat, seat.session)
         else:
@@ -114,24 +205,55 @@ class MultiplexedConversation:
             seat.early.append(request)
             self._unanswered += 1
 
+    def _acknowledge(self, count: int) -> bool:
+        try:
+            self._ledger.acknowledge(count)
+        except ProtocolError as error:
+            self._break_off(error)
+            return False
+        return True
+
+    def _break_off(self, error: OpenEnvError) -> None:
+        """End it: the client has broken the protocol."""
+        self._send(self._codec.error(None, None, error))
+        self._flush()
+        self._channel.close(PROTOCOL_ERROR)
+        self.end()
+
     def _open(self, request: Request, seat: _Seat | None) -> None:
         if seat is not None:
-            self._fail(request, SessionCreationError(f"session {request.session} is open already"))
+            self.fail(request, SessionCreationError(f"session {request.session} is open already"))
             return
         seat = self._seats[request.session] = _Seat()
         seat.opening = self._loop.create_task(self._open_seat(request, seat))
 
+    def _patience(self, request: Request) -> Patience | None:
+        """How long to wait for a slot, as the client says."""
+        wanted: Any = request.data.get("queue_timeout_s")
+        if type(wanted) not in (int, float) or not wanted > 0:
+            return None
+        return Patience(self.id, wanted, partial(self._report_queue, request.session))
+
+    def _report_queue(self, session: int, position: int, length: int) -> None:
+        self._tell("queued", {"position": position, "length": length}, session)
+
+    def _note_limit(self, request: Request) -> None:
+        limit = request.data.get("max_message_bytes")
+        if type(limit) is int and limit > 0:
+            self._largest = min(self._largest, limit - HEAD_BYTES)
+
     async def _open_seat(self, request: Request, seat: _Seat) -> None:
         try:
-            session = await self._manager.create()
+            self._note_limit(request)
+            session = await self._manager.create(patience=self._patience(request))
         except Exception as error:
             if not isinstance(error, OpenEnvError):
                 logger.exception("no session could be opened")
             self._seats.pop(request.session, None)
-            self._fail(request, error)
+            self.fail(request, error)
             for early in seat.early or ():
                 self._unanswered -= 1
-                self._fail(early, error)
+                self.fail(early, error)
             return
         finally:
             seat.opening = None
@@ -175,17 +297,30 @@ class MultiplexedConversation:
             self._is_paused = False
             self._channel.resume()
         if error is not None:
-            self._fail(request, error)
+            self.fail(request, error)
+        elif len(data) > self._largest:
+            self.fail(request, self._too_large(request, len(data)))
         else:
             self._answer("state" if request.type == "state" else "observation", request, data)
+        if self._is_draining:
+            self._go_if_done()
+
+    def _too_large(self, request: Request, size: int) -> TooLargeError:
+        what = "state" if request.type == "state" else "observation"
+        cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server and max_message_size_mb of the client"
+        return TooLargeError(what, size, self._largest, cure)
 
     # ------------------------------------------------------------------ answers
 
     def _answer(self, kind: str, request: Request, data: bytes) -> None:
         self._send(self._codec.answer(kind, request.session, request.id, data))
 
-    def _fail(self, request: Request, error: BaseException) -> None:
+    def fail(self, request: Request, error: BaseException) -> None:
+        """Send why a request failed."""
         self._send(self._codec.error(request.session, request.id, error))
+
+    def _tell(self, kind: str, data: dict[str, Any], session: int | None = None) -> None:
+        self._send(self._codec.answer(kind, session, None, self._codec.encode_data(data)))
 
     def _send(self, message: bytes) -> None:
         if self._is_over:
@@ -197,25 +332,120 @@ class MultiplexedConversation:
             self._flush()
 
     def _flush(self) -> None:
-        if self._is_over:
+        if self._is_over or not self._unsent:
             return
         messages, self._unsent = self._unsent, []
+        if len(messages) == 1:
+            self._send_frame(messages[0])
+            return
         size, first = 0, 0
         for index, message in enumerate(messages):
+            if size and size + len(message) > FRAME_BYTES:
+                self._send_frame(self._codec.join(messages[first:index]))
+                size, first = 0, index
             size += len(message)
-            if size >= FRAME_BYTES:
-                self._channel.send(self._codec.join(messages[first : index + 1]))
-                size, first = 0, index + 1
-        if first < len(messages):
-            self._channel.send(self._codec.join(messages[first:]))
+        self._send_frame(self._codec.join(messages[first:]))
+
+    def _send_frame(self, frame: bytes) -> None:
+        self._ledger.keep(frame)
+        self._channel.send(frame)
+
+    # ------------------------------------------------------------------ on another channel
+
+    def _hand_over(self, request: Request) -> None:
+        """Have the client go on with an earlier conversation, by the channel of this one."""
+        data, mine = request.data, self._channel
+        earlier: Any = self._manager.connections.get(str(data.get("connection")))
+        token, received = data.get("token"), data.get("received")
+        try:
+            if earlier is None or earlier is self or not earlier._is_token(token):
+                raise SessionNotFoundError("", GONE)
+            if self._ledger.received or type(received) is not int:
+                raise ProtocolError("resume is the first frame of a connection, with a number")
+            earlier._resume(mine, received)
+        except OpenEnvError as error:
+            self._manager.tally.refused_resumes += 1
+            mine.send(self._codec.error(None, None, error))
+            mine.close(NORMAL_CLOSURE)
+        else:
+            self._manager.tally.resumes += 1
+        self._channel = _NOWHERE
+        self.end()
+
+    def _is_token(self, token: Any) -> bool:
+        return type(token) is str and hmac.compare_digest(token.encode(), self._token.encode())
+
+    def _resume(self, channel: Channel, received: int) -> None:
+        """Go on by another channel, with a client that has received so many frames."""
+        frames = self._ledger.missing(received)
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        else:  # a socket that broke without a word to this side
+            self._channel.conversation = None
+            self._channel.abort()
+        self._channel = channel
+        channel.conversation = self
+        count = self._codec.encode_data({"received": self._ledger.received})
+        channel.send(self._codec.answer("resumed", None, None, count))
+        for frame in frames:
+            channel.send(frame)
+        if self._is_paused:
+            channel.pause()
 
     # ------------------------------------------------------------------ going
 
-    def lose(self) -> None:
-        """Note that the client is gone. What it had asked for is not begun any more."""
+    def lose(self, *, is_goodbye: bool = True) -> bool:
+        """Note that the channel is gone.
+
+        Args:
+            is_goodbye: The client has left. Otherwise it may come back by another channel.
+
+        Returns:
+            Whether it may be resumed. If not, what it had asked for is not begun any more.
+        """
+        grace_s = self._manager.limits.resume_grace_s
+        may_come_back = not is_goodbye and self._ledger.acknowledged > 0 and grace_s > 0
+        if not may_come_back or self._is_draining or self._manager.closing or not self._seats:
+            self.end()
+            return False
+        if not self._is_over and self._expiry is None:
+            self._channel = _NOWHERE
+            self._expiry = self._loop.call_later(grace_s, self._expire, grace_s)
+            self._manager.tally.detached += 1
+        return not self._is_over
+
+    def _expire(self, grace_s: float) -> None:
+        logger.info("a client has not come back for %g s; its sessions are closed", grace_s)
+        self.end()
+
+    def drain(self) -> None:
+        """Take no more requests, answer those that have been taken, then say goodbye."""
+        if not self._is_over and not self._is_draining:
+            self._is_draining = True
+            self._loop.call_later(self._manager.limits.drain_s, self._go)
+            self._go_if_done()
+
+    def _go_if_done(self) -> None:
+        if self._unanswered == 0:
+            self._go()
+
+    def _go(self) -> None:
+        """Say goodbye."""
+        if not self._is_over:
+            self._tell("gone", {"reason": SHUTTING_DOWN})
+            self._flush()
+            self._channel.close(SERVICE_RESTART)
+            self.end()
+
+    def end(self) -> None:
+        """Close its sessions: nobody will come back for them."""
         if self._is_over:
             return
         self._is_over = True
+        self._manager.connections.pop(self.id, None)
+        if self._expiry is not None:
+            self._expiry.cancel()
         seats, self._seats = list(self._seats.values()), {}
         leaving = set(self._closings)
         for seat in seats:
@@ -232,3 +462,9 @@ class MultiplexedConversation:
         if leaving:
             await asyncio.wait(leaving)
         self.ended.set_result(None)
+
+
+GONE = (
+    "there is nothing to resume: the connection was ended, or its time of grace is over, or the "
+    "server has been restarted"
+)

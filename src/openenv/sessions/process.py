@@ -55,6 +55,7 @@ class ProcessLane(Lane):
         self.key = key
         self.call: Order | None = None
         self.encode: Encode | None = None  # which the worker knows
+        self.is_given_up = False
 
     def submit(self, call: Order) -> None:
         self.call, call.task = call, self
@@ -86,6 +87,7 @@ class WorkerProcess:
 
     Attributes:
         lanes: Those of its sessions, by their numbers.
+        given_up: How many of them have a call that nobody waits for any more.
         link: The way to it.
         death: What has ended it.
     """
@@ -94,6 +96,7 @@ class WorkerProcess:
         self, workers: Workers, pause_s: float = 0.0, replaces: WorkerProcess | None = None
     ) -> None:
         self.lanes: dict[int, ProcessLane] = {}
+        self.given_up = 0
         self.link = Link(self._received, self._lost)
         self.death: EnvironmentCrashed | None = None
         self.unfit: BaseException | None = None
@@ -163,7 +166,7 @@ class WorkerProcess:
         if not self._is_stopped:
             logger.error(
                 "worker process %s with %d sessions has died (%s); it is replaced",
-                self._child.pid if self._child is not None else "",
+                self.pid,
                 len(self.lanes),
                 how_it_ended(self.death.exit_code),
             )
@@ -171,6 +174,19 @@ class WorkerProcess:
             self._refuse(lane)
         if not self._is_stopped:
             self._workers.replace(self)
+
+    def end_if_stuck(self) -> None:
+        """End the process if nobody waits for any of the calls that it makes."""
+        if self.given_up and self.given_up == len(self.lanes) and not self._is_stopped:
+            logger.warning("worker process %s is ended: its calls do not come back", self.pid)
+            self._is_stopped = True
+            self._workers.renew(self)
+            self.kill()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, while it has one."""
+        return None if self._child is None else self._child.pid
 
     def kill(self) -> None:
         """End the process at once."""
@@ -263,6 +279,13 @@ class WorkerProcess:
             lane.answer(result, None)
 
 
+def _reluctance(worker: WorkerProcess) -> tuple[bool, bool, int]:
+    """How little a worker is to be given another session: one with a call that does not come back
+    is to be ended as soon as its other sessions have left.
+    """
+    return worker.is_pausing, worker.given_up > 0, len(worker.lanes)
+
+
 class Workers(Lanes):
     """Finds the worker of each session: that which has the fewest.
 
@@ -306,7 +329,7 @@ class Workers(Lanes):
 
     def for_new(self) -> Lane:
         self.start()
-        worker = min(self._crew, key=lambda worker: (worker.is_pausing, len(worker.lanes)))
+        worker = min(self._crew, key=_reluctance)
         if worker.is_pausing and worker.replaces is not None and self._short_lives >= PATIENCE:
             return ProcessLane(worker.replaces, 0)  # which refuses
         self._last_key += 1
@@ -316,6 +339,19 @@ class Workers(Lanes):
     def release(self, lane: Lane) -> None:
         if isinstance(lane, ProcessLane):
             lane.worker.lanes.pop(lane.key, None)
+            lane.worker.given_up -= lane.is_given_up
+            lane.worker.end_if_stuck()
+
+    def give_up(self, lane: Lane) -> None:
+        if isinstance(lane, ProcessLane) and not lane.is_given_up:
+            lane.is_given_up = True
+            lane.worker.given_up += 1
+            lane.worker.end_if_stuck()
+
+    def renew(self, worker: WorkerProcess) -> None:
+        """Put another in the place of a worker that is ended on purpose."""
+        if worker in self._crew:
+            self._crew[self._crew.index(worker)] = WorkerProcess(self)
 
     def replace(self, worker: WorkerProcess) -> None:
         """Put another in the place of a worker that has died."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
 from types import CoroutineType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from pydantic import BaseModel
@@ -24,8 +25,11 @@ from openenv.errors import (
     EnvironmentFactoryError,
     InvalidActionError,
     InvalidArgumentError,
+    InvalidMessageError,
     OpenEnvError,
+    SessionBusyError,
     SessionClosedError,
+    StepTimeout,
 )
 from openenv.sessions.host import Call, Close, Command, Encode, GetState, Host, Open, Reset, Step
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
@@ -48,6 +52,10 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 Done = Callable[[Any, BaseException | None], None]
+
+# What is cancelled has this long to end, before its caller is told that it goes on.
+CANCEL_PATIENCE_S = 0.02
+REPLACED = "the step did not come back, and its environment has been left for another one"
 
 
 class SessionPhase(Enum):
@@ -96,6 +104,8 @@ class Work(msgspec.Struct, eq=False):
     task: Cancellable | None = None
     courier: Courier | None = None
     seconds: float = 0.0
+    deadline: Deadline | None = None
+    is_answered: bool = False
 
     def make(self) -> None:
         host = self.session._host
@@ -114,6 +124,10 @@ class Work(msgspec.Struct, eq=False):
         """
         raise NotImplementedError
 
+    def overdue(self, error: StepTimeout) -> None:
+        """Take it that the deadline is over and the call is not; `answered` follows later."""
+        raise NotImplementedError
+
     def cancel(self) -> None:
         """Nobody waits for it any more. A coroutine is cancelled; a call on a thread goes on."""
         self.is_cancelled = True
@@ -121,13 +135,36 @@ class Work(msgspec.Struct, eq=False):
             self.task.cancel()
 
 
-class CalledBack(Work, kw_only=True):
-    """Work that calls `done` when it is answered."""
+class Deadline:
+    """When the time of some work is over."""
 
-    done: Done
+    __slots__ = ("alarm", "began", "timeout_s")
+
+    def __init__(self, timeout_s: float, alarm: asyncio.TimerHandle) -> None:
+        self.timeout_s = timeout_s
+        self.alarm = alarm
+        self.began = time.monotonic()
+
+
+class CalledBack(Work, kw_only=True):
+    """Work that calls `done` once: when it is answered, or when its deadline is over."""
+
+    done: Done | None
 
     def answered(self, result: Any, error: BaseException | None) -> None:
-        self.done(result, error)
+        done, self.done = self.done, None
+        if done is not None:
+            done(result, error)
+
+    def overdue(self, error: StepTimeout) -> None:
+        self.answered(None, error)
+
+
+class Owner(Protocol):
+    """Whoever has the sessions of a server."""
+
+    def adopt(self, session: Session) -> bool:
+        """Take over a session that is left to end by itself, if there is room for it."""
 
 
 class _Construction:
@@ -177,6 +214,8 @@ class Session:
         spec: What to make and how to call it.
         lanes: Finds the place; by default the session has threads of its own.
         is_throwaway: It serves one request and takes no slot.
+        owner: Takes over an environment whose call does not come back. Without one, the session
+            waits for it.
     """
 
     __slots__ = (
@@ -186,6 +225,8 @@ class Session:
         "_lane",
         "_lanes",
         "_opening",
+        "_overdue",
+        "_owner",
         "_owns_lanes",
         "_running",
         "_tempo",
@@ -202,7 +243,12 @@ class Session:
     )
 
     def __init__(
-        self, spec: EnvironmentSpec, *, lanes: Lanes | None = None, is_throwaway: bool = False
+        self,
+        spec: EnvironmentSpec,
+        *,
+        lanes: Lanes | None = None,
+        is_throwaway: bool = False,
+        owner: Owner | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.is_throwaway = is_throwaway
@@ -218,7 +264,9 @@ class Session:
         self._lane: Lane | None = None
         self._host: Host | None = None
         self._tempo: Tempo | None = None
+        self._owner = owner
         self._running: Work | None = None
+        self._overdue: Work | None = None
         self._waiting: deque[Work] | None = None  # an empty one takes more than all the rest
         self._opening: asyncio.Future[None] | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -263,8 +311,17 @@ class Session:
         _settle(self._opening, None, made.error)
         if self.phase is SessionPhase.CLOSING:
             self._end()
+        elif made.error is not None:
+            self._refuse_waiting(made.error)
         elif self._waiting:
             self._next()
+
+    def _refuse_waiting(self, error: BaseException) -> None:
+        """There is no environment for those who wait, and there will be none."""
+        self.phase = SessionPhase.CLOSING
+        waiting, self._waiting = self._waiting or (), None
+        for work in waiting:
+            work.answered(None, error)
 
     async def close(self) -> None:
         """Close the environment, after the call that is running. Safe to repeat.
@@ -282,6 +339,8 @@ class Session:
             waiting, self._waiting = self._waiting or (), None
             for work in waiting:
                 work.answered(None, SessionClosedError(self.id))
+            if self._overdue is not None and self._lane is not None:
+                self._lanes.give_up(self._lane)
             if self._running is None and not is_opening:
                 self._end()
         return self._closing
@@ -365,8 +424,16 @@ class Session:
     def serve(self, work: Work) -> None:
         """Do `work`, as `handle` does a command, and have it `answered`."""
         phase = self.phase
+        if type(work.command) is Step and work.command.arguments:
+            try:
+                self._set_deadline(work)
+            except (InvalidMessageError, StepTimeout) as error:
+                work.answered(None, error)
+                return
         if self._running is None and phase is _OPEN:
             self._start(work)
+        elif self._overdue is not None and phase is _OPEN:
+            self._serve_though_overdue(work)
         elif phase is _OPEN or phase is SessionPhase.OPENING:
             if self._waiting is None:
                 self._waiting = deque()
@@ -412,8 +479,87 @@ class Session:
                 work.result = task.result()
         self._finish(work)
 
+    # ------------------------------------------------------------------ deadlines
+
+    def _set_deadline(self, work: Work) -> None:
+        timeout_s = work.command.arguments.get("timeout_s")
+        if timeout_s is None:
+            return
+        if type(timeout_s) not in (int, float) or not 0 <= timeout_s < math.inf:
+            why = "timeout_s is a number of seconds from 0"
+            raise InvalidMessageError(
+                [{"type": "timeout", "loc": ["timeout_s"], "msg": why, "input": timeout_s}]
+            )
+        if timeout_s == 0:
+            raise _not_begun(timeout_s)
+        alarm = asyncio.get_running_loop().call_later(timeout_s, self._expire, work)
+        work.deadline = Deadline(timeout_s, alarm)
+
+    def _expire(self, work: Work) -> None:
+        """The time of `work` is over: tell its caller, and the environment."""
+        assert work.deadline is not None
+        timeout_s = work.deadline.timeout_s
+        if self._waiting and work in self._waiting:
+            self._waiting.remove(work)
+            work.answered(None, _not_begun(timeout_s))
+        elif work is self._running:
+            self._overdue = work
+            work.cancel()
+            for waiting in self._waiting or ():
+                waiting.answered(None, self._busy())
+            self._waiting = None
+            # What can be cancelled has mostly ended in a moment, and then has its own answer.
+            patience_s = 0.0 if work.task is None else CANCEL_PATIENCE_S
+            asyncio.get_running_loop().call_later(patience_s, self._tell_overdue, work)
+
+    def _tell_overdue(self, work: Work) -> None:
+        if work is self._overdue:
+            assert work.deadline is not None
+            work.overdue(StepTimeout(work.deadline.timeout_s, is_running=True))
+
+    def _busy(self) -> SessionBusyError:
+        assert self._overdue is not None and self._overdue.deadline is not None
+        return SessionBusyError(time.monotonic() - self._overdue.deadline.began)
+
+    def _serve_though_overdue(self, work: Work) -> None:
+        """Refuse work while a call does not come back; but a new episode may have a new
+        environment.
+        """
+        if type(work.command) is Reset and self._give_up_environment():
+            self._waiting = deque([work])
+            self.start()
+        else:
+            work.answered(None, self._busy())
+
+    def _give_up_environment(self) -> bool:
+        """Leave the environment to the owner, which closes it once its call is back."""
+        if self._owner is None or not self.spec.supports_concurrency or self.spec.needs_one_thread:
+            return False
+        work, left = self._overdue, Session(self.spec, lanes=self._lanes)
+        assert work is not None and work.deadline is not None and self._lane is not None
+        if not self._owner.adopt(left):
+            return False
+        logger.warning(
+            "session %s: a step does not come back; its environment is left to end by itself, and "
+            "the session gets another",
+            self.id,
+        )
+        left.phase, left._closing = SessionPhase.CLOSING, asyncio.get_running_loop().create_future()
+        left._lane, left._host, left._tempo = self._lane, self._host, self._tempo
+        left._running, left._overdue = work, work
+        work.session = left
+        over = StepTimeout(work.deadline.timeout_s, is_running=False, message=REPLACED)
+        work.answered(None, over)
+        work.is_answered = True
+        self._running = self._overdue = self._lane = self._host = self._tempo = None
+        self._lanes.give_up(left._lane)
+        self.phase = SessionPhase.OPENING
+        return True
+
     def _finish(self, work: Work) -> None:
         error, command = work.error, work.command
+        if work.deadline is not None:
+            error = self._in_time(work, error)
         if error is not None:
             self._log(work)
         if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
@@ -427,7 +573,19 @@ class Session:
             self._end()
         elif self._waiting:
             self._next()
-        work.answered(work.result, error)
+        if not work.is_answered:
+            work.answered(work.result, error)
+
+    def _in_time(self, work: Work, error: BaseException | None) -> BaseException | None:
+        """Note that work with a deadline is over; gives the error that it came to."""
+        assert work.deadline is not None
+        work.deadline.alarm.cancel()
+        if work is not self._overdue:
+            return error
+        self._overdue = None
+        if isinstance(error, asyncio.CancelledError):
+            return StepTimeout(work.deadline.timeout_s, is_running=False)
+        return error
 
     def _log(self, work: Work) -> None:
         assert self._lane is not None
@@ -451,6 +609,11 @@ class Session:
         described = await self.handle(Call("get_metadata"), encode=_metadata)
         assert isinstance(described, EnvironmentMetadata)
         return described
+
+
+def _not_begun(timeout_s: float) -> StepTimeout:
+    why = f"the step was not begun within its {timeout_s:g} s; nothing was done"
+    return StepTimeout(timeout_s, is_running=False, message=why)
 
 
 def _metadata(described: Any) -> EnvironmentMetadata:

@@ -36,6 +36,15 @@ __all__ = ["Source", "main"]
 Source = Callable[[], EnvironmentSpec]
 
 
+class HeldSession(Session):
+    """A session for which another process keeps the time."""
+
+    __slots__ = ()
+
+    def _set_deadline(self, work: Work) -> None:
+        """Nothing: the server cancels what is overdue."""
+
+
 class Worker:
     """The sessions of one worker process.
 
@@ -79,7 +88,7 @@ class Worker:
             session.stop().add_done_callback(lambda _: self._closed(key, session))
 
     def _open(self, key: int, session_id: str) -> None:
-        session = self._sessions[key] = Session(self._spec, lanes=self._lanes)
+        session = self._sessions[key] = HeldSession(self._spec, lanes=self._lanes)
         session.id = session_id
         try:
             session.start().add_done_callback(functools.partial(self._opened, key))

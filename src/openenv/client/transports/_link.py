@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
@@ -34,11 +35,13 @@ class Link(WSListener):
     Attributes:
         subprotocol: What the server has chosen.
         frames: What has come and was not taken.
+        broken: Called if the connection breaks while nobody waits for a frame.
     """
 
     def __init__(self, subprotocol: str | None, options: WebSocketOptions) -> None:
         self.subprotocol = subprotocol
         self.frames: deque[bytes | bytearray] = deque()
+        self.broken: Callable[[], None] | None = None
         self._options = options
         self._kind = BINARY if is_binary(subprotocol) else TEXT
         self._loop = asyncio.get_running_loop()
@@ -105,6 +108,9 @@ class Link(WSListener):
             self._ending = _ending_of(transport)
         if self._ending.code not in (None, 1000):
             self._noticing = self._loop.create_task(self._notice(transport))
+        is_awaited = self._waiter is not None and not self._waiter.done()
+        if self.broken is not None and not is_awaited:
+            self.broken()
         self._wake()
 
     async def _notice(self, transport: WSTransport) -> None:

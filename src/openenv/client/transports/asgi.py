@@ -105,5 +105,8 @@ class ASGITransport:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(self._running)
 
+    def watch(self, broken: Callable[[], None]) -> None:
+        """Nothing: what is in this process does not break."""
+
     def abort(self) -> None:
         self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 __all__ = ["Transport", "TransportClosed"]
@@ -62,4 +62,10 @@ class Transport(Protocol):
 
     def abort(self) -> None:
         """Cut the connection, if it is still there, without waiting for anybody."""
+        ...
+
+    def watch(self, broken: Callable[[], None]) -> None:
+        """Have `broken` called, on the event loop, if the connection breaks while nobody waits in
+        `receive`.
+        """
         ...

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from openenv.client.transports.base import TransportClosed
@@ -49,6 +50,7 @@ class MemoryTransport:
         else:
             codec = codec_named(self.subprotocol)
             self._conversation = MultiplexedConversation(self._manager, end, codec)
+        end.conversation = self._conversation
         self._conversation.ended.add_done_callback(lambda _: self._end())
 
     def _end(self) -> None:
@@ -85,6 +87,9 @@ class MemoryTransport:
             if (ending := self._endings.get(self._manager)) is not None:
                 await asyncio.shield(ending)
 
+    def watch(self, broken: Callable[[], None]) -> None:
+        """Nothing: what is in this process does not break."""
+
     def abort(self) -> None:
         self._shut()
         if self._conversation is not None:
@@ -94,6 +99,8 @@ class MemoryTransport:
 class _ServerEnd:
     """What the conversation sees."""
 
+    conversation: Any = None
+
     def __init__(self, client: MemoryTransport) -> None:
         self._client = client
 
@@ -102,6 +109,9 @@ class _ServerEnd:
             self._client._frames.put_nowait(frame)
 
     def close(self, code: int) -> None:
+        self._client._shut()
+
+    def abort(self) -> None:
         self._client._shut()
 
     def pause(self) -> None:

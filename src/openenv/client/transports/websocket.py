@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
@@ -105,6 +105,9 @@ class WebSocketTransport:
     def abort(self) -> None:
         if self._link is not None:
             self._link.abort()
+
+    def watch(self, broken: Callable[[], None]) -> None:
+        self._open_link().broken = broken
 
     def _open_link(self) -> Any:
         if self._link is None:

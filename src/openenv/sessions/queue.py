@@ -1,0 +1,119 @@
+"""Who waits for a slot, and whose turn it is.
+
+Clients take turns, however many sessions each of them wants: one that asks for a thousand does not
+make another wait for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+
+__all__ = ["FairQueue", "Place"]
+
+# How often those who wait are told where they stand, if that has changed; and if it has not.
+REPORT_S = 0.5
+HEARTBEAT_S = 5.0
+
+Report = Callable[[int, int], None]
+
+
+class Place:
+    """One place in the queue.
+
+    Attributes:
+        granted: Done once it is one's turn; the slot is taken then.
+    """
+
+    __slots__ = ("client", "granted", "report", "told", "told_at")
+
+    def __init__(self, client: Hashable, report: Report | None) -> None:
+        self.client = client
+        self.report = report
+        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.told = 0
+        self.told_at = 0.0
+
+
+class FairQueue:
+    """Places of several clients, who take turns."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[Hashable, deque[Place]] = OrderedDict()
+        self._length = 0
+        self._reporting: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def join(self, client: Hashable, report: Report | None = None) -> Place:
+        """Take a place.
+
+        Args:
+            client: Whose it is.
+            report: Told the position, from 1, and the length of the queue: at once, when they
+                change, and every few seconds.
+        """
+        place = Place(client, report)
+        self._lines.setdefault(client, deque()).append(place)
+        self._length += 1
+        self._report_later(0.0)
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Give a place up, if it is still there."""
+        line = self._lines.get(place.client)
+        if line is not None and place in line:
+            line.remove(place)
+            self._length -= 1
+            self._tidy(place.client)
+            self._report_later(REPORT_S)
+
+    def next(self) -> Place:
+        """Take out the place whose turn it is."""
+        client, line = next(iter(self._lines.items()))
+        place = line.popleft()
+        self._length -= 1
+        self._lines.move_to_end(client)
+        self._tidy(client)
+        self._report_later(REPORT_S)
+        return place
+
+    def _tidy(self, client: Hashable) -> None:
+        if not self._lines[client]:
+            del self._lines[client]
+
+    def order(self) -> list[Place]:
+        """All places, in the order in which their turns come."""
+        lines = [list(line) for line in self._lines.values()]
+        longest = max(map(len, lines), default=0)
+        return [line[turn] for turn in range(longest) for line in lines if turn < len(line)]
+
+    # ------------------------------------------------------------------ telling where one stands
+
+    def _report_later(self, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        reporting = self._reporting
+        if reporting is not None and reporting.when() > loop.time() + delay_s:
+            reporting.cancel()
+            reporting = None
+        if reporting is None:
+            self._reporting = loop.call_later(delay_s, self._report)
+
+    def _report(self) -> None:
+        self._reporting = None
+        now = asyncio.get_running_loop().time()
+        for position, place in enumerate(self.order(), start=1):
+            is_news = position != place.told or now - place.told_at >= HEARTBEAT_S
+            if place.report is not None and is_news:
+                place.told, place.told_at = position, now
+                place.report(position, self._length)
+        if self._length:
+            self._report_later(HEARTBEAT_S)
+
+    def stop(self) -> None:
+        """Tell nobody any more."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+            self._reporting = None

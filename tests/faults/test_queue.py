@@ -1,0 +1,230 @@
+"""A server that is full: who waits is told where they stand, and is served in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from support.environments import Counter, CounterEnv, Do, Log
+from support.processes import wait_until
+from support.relay import Relay
+from support.servers import serving
+
+from openenv import CapacityError, EnvironmentsFailed, create_app
+from openenv.client.vector import VectorEnv
+from openenv.protocol.v1 import Queued
+from openenv.sessions.limits import Limits
+from openenv.sessions.queue import FairQueue
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(Counter, "log", log)
+    return log
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with serving(create_app(Counter, max_concurrent_envs=2)) as url:
+        yield url
+
+
+async def test_who_waits_is_told_where_they_stand_and_gets_in(url: str) -> None:
+    told: list[Queued] = []
+    async with CounterEnv(url) as one, CounterEnv(url) as two:
+        await one.reset()
+        await two.reset()
+        async with CounterEnv(url, on_queue=told.append) as third:
+            waiting = asyncio.ensure_future(awaited(third))
+            while not told:
+                await asyncio.sleep(0.01)
+            assert told == [Queued(1, 1)]
+            await one.close()
+            assert await waiting == "ready"
+            assert (await two.step(Do())).observation.text == "step 1", "it was not touched"
+
+
+async def awaited(env: CounterEnv) -> str:
+    return (await env.reset()).observation.text
+
+
+async def test_the_first_to_come_is_the_first_to_get_in(url: str) -> None:
+    in_order: list[int] = []
+
+    async def play(number: int) -> None:
+        async with CounterEnv(url) as env:
+            await env.reset()
+            in_order.append(number)
+
+    async with CounterEnv(url) as one, CounterEnv(url) as two:
+        await one.reset()
+        await two.reset()
+        players = []
+        for number in range(5):
+            players.append(asyncio.ensure_future(play(number)))
+            await asyncio.sleep(0.05)
+        assert in_order == []
+        await one.close()
+        await asyncio.gather(*players)
+    assert in_order == [0, 1, 2, 3, 4]
+
+
+async def test_a_client_of_many_does_not_make_others_wait_for_all_of_them() -> None:
+    queue = FairQueue()
+    many = [queue.join("many") for _ in range(3)]
+    one = queue.join("one")
+    assert queue.order() == [many[0], one, many[1], many[2]]
+    assert [queue.next() for _ in range(4)] == [many[0], one, many[1], many[2]]
+    assert len(queue) == 0
+    again = queue.join("many")
+    queue.leave(again)
+    queue.leave(again)
+    assert len(queue) == 0
+    queue.stop()
+
+
+async def test_patience_ends(url: str) -> None:
+    async with CounterEnv(url) as one, CounterEnv(url) as two:
+        await one.reset()
+        await two.reset()
+        async with CounterEnv(url, queue_timeout_s=0.3) as third:
+            began = time.monotonic()
+            with pytest.raises(CapacityError, match=r"none came free in 0.3 s") as caught:
+                await third.reset()
+            assert 0.25 < time.monotonic() - began < 5
+            assert caught.value.data["max_sessions"] == 2
+            await one.close()
+            assert (await third.reset()).observation.text == "ready", "and asks again"
+        async with CounterEnv(url, queue_timeout_s=0) as fourth, CounterEnv(url) as fifth:
+            await fifth.reset()
+            with pytest.raises(CapacityError):
+                await fourth.reset()
+
+
+async def test_a_message_limit_does_not_end_the_wait(url: str) -> None:
+    async with CounterEnv(url) as one, CounterEnv(url) as two:
+        await one.reset()
+        await two.reset()
+        async with CounterEnv(url, message_timeout_s=6.0, queue_timeout_s=30) as third:
+            waiting = asyncio.ensure_future(awaited(third))
+            await asyncio.sleep(0.2)
+            await two.close()
+            assert await waiting == "ready"
+
+
+async def test_nobody_who_left_the_queue_gets_a_slot(url: str, log: Log) -> None:
+    async with CounterEnv(url) as one, CounterEnv(url) as two:
+        await one.reset()
+        await two.reset()
+        for _ in range(3):
+            third = CounterEnv(url)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.ensure_future(awaited(third)), 0.05)
+            await third.close()
+    await asyncio.to_thread(wait_until, lambda: log.count("close") == 2)
+    assert log.count("init") == 2
+
+
+async def test_a_queue_that_is_full_refuses() -> None:
+    limits = Limits(max_queue=1)
+    with serving(create_app(Counter, max_concurrent_envs=1, limits=limits)) as url:
+        async with CounterEnv(url) as one, CounterEnv(url) as two, CounterEnv(url) as three:
+            await one.reset()
+            waiting = asyncio.ensure_future(awaited(two))
+            await asyncio.sleep(0.1)
+            with pytest.raises(CapacityError, match="1 wait already"):
+                await three.reset()
+            await one.close()
+            assert await waiting == "ready"
+
+
+async def test_version_0_and_http_are_refused_at_once_and_told_when_to_come_back(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with CounterEnv(url) as one, CounterEnv(url) as two:
+        await one.reset()
+        await two.reset()
+        monkeypatch.setenv("OPENENV_PROTOCOL", "0")
+        async with CounterEnv(url) as old:
+            began = time.monotonic()
+            with pytest.raises(CapacityError):
+                await old.reset()
+            assert time.monotonic() - began < 2
+        refused = await asyncio.to_thread(
+            httpx.post, f"{url}/reset", headers={"Cookie": "openenv_session=gone"}
+        )
+        assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+
+
+def test_a_vector_waits_for_its_last_environments(url: str) -> None:
+    with CounterEnv(url) as one:
+        one.reset()
+        told: list[tuple[int, Queued]] = []
+
+        def note(index: int, queued: Queued) -> None:
+            told.append((index, queued))
+            threading.Timer(0.1, one.close).start()
+
+        with VectorEnv(url, 2, client=CounterEnv, on_queue=note) as envs:
+            envs.reset()
+            assert envs.step([Do()] * 2)[1].tolist() == [1, 1]
+        assert told[0] == (1, Queued(1, 1))
+
+
+def test_a_vector_that_gets_no_slot_says_of_which(url: str) -> None:
+    with CounterEnv(url) as one:
+        one.reset()
+        with VectorEnv(url, 2, client=CounterEnv, queue_timeout_s=0.2) as envs:
+            with pytest.raises(EnvironmentsFailed) as caught:
+                envs.reset()
+            assert isinstance(caught.value.errors[1], CapacityError)
+
+
+def test_a_wait_is_said_to_whoever_wonders(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with CounterEnv(url) as one, CounterEnv(url) as two:
+        one.reset()
+        two.reset()
+        threading.Timer(0.3, one.close).start()
+        with caplog.at_level(logging.WARNING, "openenv.client"), CounterEnv(url) as third:
+            third.reset()
+    assert sum("waiting for a slot, at position 1 of 1" in r.message for r in caplog.records) == 1
+
+
+def test_slots_of_clients_that_were_cut_off_come_free_after_the_grace(log: Log) -> None:
+    limits = Limits(resume_grace_s=0.5)
+    with serving(create_app(Counter, max_concurrent_envs=1, limits=limits)) as url:
+        relay = Relay(url)
+        with CounterEnv(relay.url) as gone:
+            gone.reset()
+            relay.refuse()
+            relay.cut()
+            with CounterEnv(url) as waiting:
+                assert waiting.reset().observation.text == "ready"
+        relay.close()
+
+
+def test_a_place_in_the_queue_survives_a_broken_connection(url: str) -> None:
+    relay = Relay(url)
+    with CounterEnv(url) as one, CounterEnv(url) as two:
+        one.reset()
+        two.reset()
+        told: list[Queued] = []
+
+        def note(queued: Queued) -> None:
+            if not told:
+                relay.cut()
+                threading.Timer(0.3, one.close).start()
+            told.append(queued)
+
+        with CounterEnv(relay.url, on_queue=note) as third:
+            assert third.reset().observation.text == "ready"
+            assert third.step(Do()).observation.text == "step 1"
+    relay.close()
