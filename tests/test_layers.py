@@ -33,6 +33,7 @@ LAYERS = {
     "openenv._lazy": "contract",
     "openenv._loops": "contract",
     "openenv._methods": "contract",
+    "openenv._peers": "contract",
     "openenv.mcp": "mcp",
     "openenv.mcp.types": "mcp types",
     "openenv.protocol": "protocol",

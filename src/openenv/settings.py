@@ -18,6 +18,8 @@ connection broke | `120` |
 | `OPENENV_MAX_UNREAD_BYTES` | how much a client may leave unread before a server cuts it off \
 | `67108864` |
 | `OPENENV_DRAIN_S` | seconds that running calls have to end in when a server is stopped | `5` |
+| `OPENENV_DEAD_PEER_S` | seconds after which a connection breaks whose other end is gone without \
+a word | `60` |
 
 Environments read variables of their own; their READMEs name them.
 """

@@ -17,6 +17,7 @@ from support.servers import serving
 
 from openenv import CapacityError, EnvironmentsFailed, create_app
 from openenv.client.vector import VectorEnv
+from openenv.protocol.http import SESSION_COOKIE
 from openenv.protocol.v1 import Queued
 from openenv.sessions.limits import Limits
 from openenv.sessions.queue import FairQueue
@@ -44,8 +45,7 @@ async def test_who_waits_is_told_where_they_stand_and_gets_in(url: str) -> None:
         await two.reset()
         async with CounterEnv(url, on_queue=told.append) as third:
             waiting = asyncio.ensure_future(awaited(third))
-            while not told:
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(wait_until, lambda: bool(told))
             assert told == [Queued(1, 1)]
             await one.close()
             assert await waiting == "ready"
@@ -159,7 +159,7 @@ async def test_version_0_and_http_are_refused_at_once_and_told_when_to_come_back
                 await old.reset()
             assert time.monotonic() - began < 2
         refused = await asyncio.to_thread(
-            httpx.post, f"{url}/reset", headers={"Cookie": "openenv_session=gone"}
+            httpx.post, f"{url}/reset", cookies={SESSION_COOKIE: "gone"}
         )
         assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
 

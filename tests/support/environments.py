@@ -73,6 +73,8 @@ def perform(action: Do, count: int) -> Seen:
             return Seen(value=b"\xff")
         case "echo":
             return Seen(text="echo", value=action.value)
+        case "large":
+            return Seen(value="x" * action.value)
     return Seen(text=f"step {count}", reward=float(count))
 
 

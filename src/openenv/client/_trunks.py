@@ -16,6 +16,7 @@ from openenv.errors import (
     ProtocolError,
     ResponseTimeout,
     SessionLost,
+    TooLargeError,
     server_error,
 )
 from openenv.protocol.connection import ClientConnection
@@ -300,10 +301,10 @@ class _Trunk:
         for index, request in group.items():
             request.session = index
         requests = list(group.values())
-        return [
-            self._multiplexer.write(requests[first : first + STEPS_A_FRAME])
-            for first in range(0, len(requests), STEPS_A_FRAME)
-        ]
+        frames: list[bytes] = []
+        for first in range(0, len(requests), STEPS_A_FRAME):
+            frames += _written(self._multiplexer, requests[first : first + STEPS_A_FRAME])
+        return frames
 
     def send(self, group: dict[int, Request], frames: list[bytes]) -> None:
         """Send requests that were written."""
@@ -419,6 +420,17 @@ class _Trunk:
                 await asyncio.wait_for(self._transport.close(), CLOSE_LIMIT_S)
         finally:
             self._transport.abort()
+
+
+def _written(multiplexer: Multiplexer, requests: list[Request]) -> list[bytes]:
+    """Write requests into as few frames as the server takes them in."""
+    try:
+        return [multiplexer.write(requests)]
+    except TooLargeError:
+        if len(requests) == 1:
+            raise
+    half = len(requests) // 2
+    return _written(multiplexer, requests[:half]) + _written(multiplexer, requests[half:])
 
 
 def _is_fatal(reply: Reply | Notice) -> bool:

@@ -36,6 +36,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from openenv._fragments import Fragments
+from openenv._peers import notice_dead_peer
 from openenv.protocol.v1 import is_binary
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
 from openenv.sessions.conversation import SERVICE_RESTART
@@ -455,6 +456,7 @@ class SocketProtocol(asyncio.Protocol):
         protocol = _picows_protocol(channel, limits.max_message_bytes)
         transport.pause_reading()  # uvloop looks at the kind of protocol when it starts to read
         transport.set_protocol(protocol)
+        notice_dead_peer(transport, limits.dead_peer_s)
         protocol.connection_made(transport)
         _feed(protocol, _handshake_only(self._head))
         if not transport.is_closing():

@@ -24,6 +24,9 @@ class Limits:
             is disconnected.
         drain_s: Seconds that calls which are under way have to end in, when the server is told to
             stop; docker gives it 10 in all.
+        dead_peer_s: Seconds after which a connection breaks whose other end has been silent, and
+            its operating system too; 0 waits for ever. However long a policy thinks, its system
+            answers.
 
     Raises:
         ValueError: One of them is negative, or no number.
@@ -35,6 +38,7 @@ class Limits:
     max_message_bytes: int = 100 * 2**20
     max_unread_bytes: int = 64 * 2**20
     drain_s: float = 5.0
+    dead_peer_s: float = 60.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

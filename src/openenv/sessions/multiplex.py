@@ -56,9 +56,10 @@ CAPABILITIES = ["resume", "queue", "deadlines"]
 class _Seat:
     """One session of the connection: still opening, or there."""
 
-    __slots__ = ("early", "opening", "session")
+    __slots__ = ("early", "is_queued", "opening", "session")
 
     def __init__(self) -> None:
+        self.is_queued = False
         self.session: Session | None = None
         self.opening: asyncio.Task[None] | None = None
         self.early: deque[Request] | None = None
@@ -199,6 +200,8 @@ class MultiplexedConversation:
             self.fail(request, SessionNotFoundError(name, why))
         elif seat.session is not None:
             self._serve(request, seat, seat.session)
+        elif request.type == "close" and seat.is_queued:
+            self._leave_queue(request, seat)
         else:
             if seat.early is None:
                 seat.early = deque()
@@ -235,7 +238,19 @@ class MultiplexedConversation:
         return Patience(self.id, wanted, partial(self._report_queue, request.session))
 
     def _report_queue(self, session: int, position: int, length: int) -> None:
+        if session in self._seats:
+            self._seats[session].is_queued = True
         self._tell("queued", {"position": position, "length": length}, session)
+
+    def _leave_queue(self, request: Request, seat: _Seat) -> None:
+        """Close a session that has no environment yet."""
+        del self._seats[request.session]
+        if seat.opening is not None:
+            seat.opening.cancel()
+        for early in seat.early or ():
+            self._unanswered -= 1
+            self.fail(early, SessionClosedError("", "the session was closed while it waited"))
+        self._answer("closed", request, self._codec.encode_data(None))
 
     def _note_limit(self, request: Request) -> None:
         limit = request.data.get("max_message_bytes")

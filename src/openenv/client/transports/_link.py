@@ -12,6 +12,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.common import WSError
 
 from openenv._fragments import Fragments
+from openenv._peers import notice_dead_peer
 from openenv.client.transports.base import TransportClosed
 from openenv.protocol.v1 import is_binary
 
@@ -27,6 +28,7 @@ TEXT, BINARY, CONTINUATION, CLOSE = (
     WSMsgType.CLOSE,
 )
 UNREAD_FRAMES = 4096  # before the server is left waiting
+DEAD_PEER_S = 60.0
 
 
 class Link(WSListener):
@@ -61,6 +63,7 @@ class Link(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
+        notice_dead_peer(transport.underlying_transport, DEAD_PEER_S)
         if self._options.ping_interval_s:
             self._timer = self._loop.call_later(self._options.ping_interval_s, self._look)
 

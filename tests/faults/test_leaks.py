@@ -1,0 +1,130 @@
+"""Ten thousand sessions that nobody closes, and a server that holds nothing of them afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from support.commands import environ
+from support.environments import CounterEnv, Do
+from support.processes import wait_until
+
+TESTS = Path(__file__).parents[1]
+ROUNDS = 5
+A_ROUND = {  # ways, how many processes, how many sessions each: 2,000
+    "killed_at_work": (4, 250),
+    "reset_in_mid_air": (1, 500),
+    "cancelled": (1, 400),
+    "left_open": (1, 100),
+}
+# What may differ: the pool's idle threads come and go, the allocator keeps some.
+LEEWAY = {"threads": 6, "descriptors": 3, "kibibytes": 40_000}
+
+
+@dataclass
+class Witness:
+    """A session that is at work all the time, and must not notice anything."""
+
+    url: str
+    steps: int = 0
+    failure: list[BaseException] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def play(self) -> None:
+        try:
+            with CounterEnv(base_url=self.url) as env:
+                env.reset()
+                while not self.over.wait(0.005):
+                    self.steps += 1
+                    assert env.step(Do()).observation.text == f"step {self.steps}"
+        except BaseException as error:
+            self.failure.append(error)
+
+
+@contextlib.contextmanager
+def witness(url: str) -> Iterator[Witness]:
+    witness = Witness(url)
+    thread = threading.Thread(target=witness.play)
+    thread.start()
+    try:
+        yield witness
+    finally:
+        witness.over.set()
+        thread.join(20)
+    assert witness.failure == [] and witness.steps > 100, "a live session was never touched"
+
+
+@contextlib.contextmanager
+def ugly_server(directory: Path, **variables: str) -> Iterator[str]:
+    port_file, held = directory / "port", directory / "held"
+    held.mkdir()
+    command = [sys.executable, "-m", "openenv.server.run", "support.ugly:app", "--port", "0"]
+    command += ["--port-file", str(port_file), "--app-dir", str(TESTS)]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            env={**environ(TESTS), "UGLY_DIRECTORY": str(held), **variables},
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            wait_until(port_file.exists, 20)
+            url = f"http://127.0.0.1:{port_file.read_text()}"
+            wait_until(lambda: _answers(url), 20)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _answers(url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{url}/health").status_code == 200
+    return False
+
+
+def held(url: str) -> dict[str, int]:
+    counts: dict[str, int] = httpx.get(f"{url}/held", timeout=30).json()
+    return counts
+
+
+def vandalise(url: str, seed: int) -> None:
+    """A round of sessions, in every way at once."""
+    vandals = [
+        subprocess.Popen(
+            [sys.executable, str(TESTS / "faults/vandal.py"), url, way, str(count), f"{seed}"],
+            env=environ(TESTS),
+            stderr=subprocess.DEVNULL,
+        )
+        for way, (processes, count) in A_ROUND.items()
+        for _ in range(processes)
+    ]
+    for vandal in vandals:
+        vandal.wait(90)
+
+
+def is_back(url: str, before: dict[str, int]) -> bool:
+    now = held(url)
+    return all(now[what] <= count + LEEWAY.get(what, 0) for what, count in before.items())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_ten_thousand_sessions_leave_nothing_behind(tmp_path: Path, workers: str) -> None:
+    with ugly_server(tmp_path, UGLY_WORKERS=workers) as url:
+        vandalise(url, 0)  # warmed up: what a server keeps once, it keeps
+        wait_until(lambda: held(url)["sessions"] == 0, 60)
+        before = held(url)
+        with witness(url):
+            for number in range(1, ROUNDS + 1 if workers == "0" else 2):
+                vandalise(url, number)
+        wait_until(lambda: is_back(url, before), 60)
+        assert held(url)["directories"] == 0

@@ -1,0 +1,103 @@
+"""Sizes and readers: what is too large is refused by name, and nobody makes a server grow."""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+from typing import Any
+
+import pytest
+from support.environments import Counter, CounterEnv, Do, Log
+from support.processes import wait_until
+from support.servers import serving
+from support.ws import raw
+
+from openenv import create_app
+from openenv.client.vector import VectorEnv
+from openenv.errors import MessageTooLarge, TooLargeError
+from openenv.sessions.limits import Limits
+
+LIMIT = 100_000
+SMALL = Limits(max_message_bytes=LIMIT, max_unread_bytes=500_000)
+
+
+@pytest.fixture(autouse=True)
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(Counter, "log", log)
+    return log
+
+
+def test_an_action_over_the_limit_is_refused_before_it_is_sent(log: Log) -> None:
+    with serving(create_app(Counter, limits=SMALL)) as url, CounterEnv(base_url=url) as env:
+        env.reset()
+        with pytest.raises(TooLargeError, match="OPENENV_MAX_MESSAGE_BYTES") as caught:
+            env.step(Do(what="echo", value="x" * LIMIT))
+        assert caught.value.size > LIMIT == caught.value.limit
+        assert env.step(Do()).observation.text == "step 1", "nothing was lost"
+
+
+def test_an_observation_over_the_limit_is_refused_with_the_sizes(log: Log) -> None:
+    with serving(create_app(Counter, limits=SMALL)) as url, CounterEnv(base_url=url) as env:
+        env.reset()
+        with pytest.raises(MessageTooLarge) as caught:
+            env.step(Do(what="large", value=2 * LIMIT))
+        assert caught.value.data["size"] > 2 * LIMIT > caught.value.data["limit"]
+        assert env.step(Do()).observation.text == "step 2"
+
+
+def test_version_0_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENENV_PROTOCOL", "0")
+    with serving(create_app(Counter, limits=SMALL)) as url, CounterEnv(base_url=url) as env:
+        env.reset()
+        with pytest.raises(MessageTooLarge):
+            env.step(Do(what="large", value=2 * LIMIT))
+        assert env.step(Do()).observation.text == "step 2"
+
+
+def test_a_batch_over_the_limit_goes_in_several_frames() -> None:
+    with (
+        serving(create_app(Counter, limits=SMALL)) as url,
+        VectorEnv(url, 8, client=CounterEnv, stack=False) as envs,
+    ):
+        envs.reset()
+        values = [str(number) * 60_000 for number in range(8)]
+        observations = envs.step([Do(what="echo", value=value) for value in values])[0]
+        assert [o.value for o in observations] == values
+        assert envs.step([Do()] * 8)[1].tolist() == [2] * 8
+
+
+@pytest.mark.parametrize("subprotocol", ["openenv.v1.json", None])
+@pytest.mark.parametrize("way", ["socket", "asgi"])
+def test_a_client_that_does_not_read_is_cut_off(
+    way: str, subprotocol: str | None, log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {"ws": "websockets-sansio"} if way == "asgi" else {}
+    headers = {} if subprotocol is None else {"Sec_WebSocket_Protocol": subprotocol}
+    limits = Limits(max_unread_bytes=200_000, resume_grace_s=0)
+    with (
+        caplog.at_level(logging.WARNING, "openenv.server"),
+        serving(create_app(Counter, limits=limits), **options) as url,
+        raw(url, **headers) as client,
+    ):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if subprotocol:
+            client.text('{"type":"open"}')
+        client.socket.settimeout(10)
+        data = {"what": "large", "value": 300_000}
+        with pytest.raises((ConnectionError, BrokenPipeError, TimeoutError)):
+            for number in range(1, 5000):
+                client.text(
+                    json.dumps(
+                        {"type": "step", "id": number, "data": data}
+                        if subprotocol
+                        else {"type": "step", "data": data}
+                    )
+                )
+                if log.count("close"):
+                    raise ConnectionError
+        wait_until(lambda: log.count("close") == 1)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown < 200_000, "KiB: the server has not kept it all"
+    assert any("unread" in record.message for record in caplog.records)
