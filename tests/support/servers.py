@@ -47,12 +47,12 @@ class Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def serving(app: Any, port: int = 0, **options: Any) -> Iterator[str]:
+def serving(app: Any, port: int = 0, host: str = "127.0.0.1", **options: Any) -> Iterator[str]:
     """Serve `app` from a thread of this process until the block ends.
 
     `options` are those of `uvicorn.Config`.
     """
-    with bind("127.0.0.1", port) as bound:
+    with bind(host, port) as bound:
         options = {"log_level": "warning", "ws_per_message_deflate": False, **options}
         config = uvicorn.Config(app, **options)
         server = Server(config)
@@ -60,7 +60,7 @@ def serving(app: Any, port: int = 0, **options: Any) -> Iterator[str]:
         thread.start()
         assert server.up.wait(10), "the server did not start"
         try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+            yield f"http://{host}:{bound.getsockname()[1]}"
         finally:
             server.stop()
             thread.join(15)

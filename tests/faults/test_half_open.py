@@ -1,0 +1,80 @@
+"""Packets that are dropped without a word: the other end is neither there nor gone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.cable import Cable, cable, can_be_laid
+from support.commands import environ
+from support.environments import Counter, Log
+from support.processes import wait_until
+from support.servers import serving
+
+from openenv import Limits, create_app
+
+TESTS = Path(__file__).parents[1]
+PLAYER = str(TESTS / "faults/player.py")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not can_be_laid(), reason="network namespaces need root and iproute2"),
+]
+
+
+@pytest.fixture(autouse=True)
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(Counter, "log", log)
+    for name, value in environ(TESTS).items():
+        monkeypatch.setenv(name, value)
+    return log
+
+
+@pytest.fixture
+def line() -> Iterator[Cable]:
+    with cable() as line:
+        yield line
+
+
+@pytest.mark.parametrize("version", ["0", "1"])
+@pytest.mark.parametrize("way", ["picows", "asgi"])
+def test_the_slot_of_a_client_that_is_cut_off_comes_free(
+    line: Cable, log: Log, monkeypatch: pytest.MonkeyPatch, version: str, way: str
+) -> None:
+    monkeypatch.setenv("OPENENV_PROTOCOL", version)
+    limits = Limits(dead_peer_s=3, resume_grace_s=1)
+    app = create_app(Counter, max_concurrent_envs=1, limits=limits)
+    options = {"ws": "websockets-sansio"} if way == "asgi" else {}
+    with serving(app, host=line.here, **options) as url:
+        player = line.start_there([sys.executable, PLAYER, url, "1000", "100"])
+        try:
+            assert player.stdout is not None
+            assert player.stdout.readline() == "ready\n"
+            assert player.stdout.readline() == "step 1\n"
+            line.pull()
+            wait_until(lambda: log.count("close") == 1, 20)
+        finally:
+            player.kill()
+            player.wait(10)
+            player.stdout.close()
+
+
+def test_an_outage_in_mid_episode_costs_nothing(line: Cable, log: Log) -> None:
+    """Longer than either side takes the other for alive."""
+    with serving(create_app(Counter, limits=Limits(dead_peer_s=2)), host=line.here) as url:
+        player = line.start_there([sys.executable, PLAYER, url, "40", "0.05"])
+        try:
+            assert player.stdout is not None
+            assert player.stdout.readline() == "ready\n"
+            threading.Timer(0.5, line.pull).start()
+            threading.Timer(6, line.plug_in).start()
+            assert player.stdout.read().split("\n")[:-1] == [f"step {n}" for n in range(1, 41)]
+        finally:
+            player.kill()
+            player.wait(10)
+            player.stdout.close()
+    assert log.count("step") == 40 and log.count("init") == 1
