@@ -16,12 +16,17 @@
      |    +-- InvalidArgumentError            (TypeError) an argument that nobody takes
      |    +-- InvalidReturnError              (TypeError) user code returned no observation
      |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
+     +-- raised on either side
+     |    +-- NotSupported                    (NotImplementedError) it cannot do that; .feature
+     |    +-- RecordingError                  (ValueError) a file that is no recording
      +-- raised by a client
      |    +-- ConnectError                    (ConnectionError) no server answers there
      |    +-- SessionLost                     (ConnectionError) the episode is gone
      |    +-- ResponseTimeout                 (TimeoutError) no answer in time
      |    +-- EnvironmentsFailed              (RuntimeError) of a VectorEnv; .errors, .results
      |    +-- ProtocolError                   the peer broke the protocol
+     |    +-- InvalidSnapshot                 (ValueError) bytes that are no snapshot
+     |    +-- ReplayDiverged                  (RuntimeError) a replay went another way; .step
      |    +-- ServerError                     (RuntimeError) the server answered with an error
      |         +-- MalformedRequest           INVALID_JSON, UNKNOWN_TYPE
      |         +-- ValidationFailed           VALIDATION_ERROR; .errors
@@ -29,6 +34,7 @@
      |         +-- CapacityError              CAPACITY_REACHED
      |         +-- FactoryFailed              FACTORY_ERROR
      |         +-- SessionFailed              SESSION_ERROR
+     |         +-- NotSupportedByServer       (NotSupported) NOT_SUPPORTED
      +-- raised by a provider
           +-- ProviderError                   (RuntimeError) an environment would not start
                +-- ProviderExited             its process ended; .exit_code, .logs
@@ -63,12 +69,17 @@ __all__ = [
     "InvalidJSONError",
     "InvalidMessageError",
     "InvalidReturnError",
+    "InvalidSnapshot",
     "MalformedRequest",
+    "NotSupported",
+    "NotSupportedByServer",
     "OpenEnvError",
     "ProtocolError",
     "ProviderError",
     "ProviderExited",
     "ProviderTimeout",
+    "RecordingError",
+    "ReplayDiverged",
     "ResponseTimeout",
     "ServerError",
     "SessionCapacityError",
@@ -89,7 +100,7 @@ ErrorList = list[dict[str, Any]]
 
 
 class ErrorCode(str, Enum):
-    """The error codes of protocol version 0."""
+    """The error codes: those of protocol version 0, and what later versions have added."""
 
     INVALID_JSON = "INVALID_JSON"
     UNKNOWN_TYPE = "UNKNOWN_TYPE"
@@ -98,6 +109,7 @@ class ErrorCode(str, Enum):
     CAPACITY_REACHED = "CAPACITY_REACHED"
     FACTORY_ERROR = "FACTORY_ERROR"
     SESSION_ERROR = "SESSION_ERROR"
+    NOT_SUPPORTED = "NOT_SUPPORTED"  # version 1
 
 
 class IgnoredArgumentWarning(UserWarning):
@@ -290,6 +302,38 @@ class EncodingError(OpenEnvError, ValueError):
     """A value cannot be carried by the wire's encoding."""
 
 
+# ------------------------------------------------------------------ raised on either side
+
+
+class NotSupported(OpenEnvError, NotImplementedError):
+    """What was asked for is optional, and this environment, server or session does not have it.
+
+    Attributes:
+        feature: What was asked for, such as ``snapshot``.
+    """
+
+    def __init__(self, feature: str, message: str) -> None:
+        self.feature = feature
+        super().__init__(message)
+
+    def details(self) -> dict[str, Any]:
+        return {"feature": self.feature}
+
+
+class RecordingError(OpenEnvError, ValueError):
+    """A file is no recording, or is damaged before its last line.
+
+    Attributes:
+        path: The file.
+        line: Where, from 1; None where it is the file as a whole.
+    """
+
+    def __init__(self, path: str, line: int | None, why: str) -> None:
+        self.path = path
+        self.line = line
+        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
+
+
 # ------------------------------------------------------------------ raised by a client
 
 
@@ -339,6 +383,29 @@ class EnvironmentsFailed(OpenEnvError, RuntimeError):
 
 class ProtocolError(OpenEnvError):
     """The peer sent something that the protocol does not allow."""
+
+
+class InvalidSnapshot(OpenEnvError, ValueError):
+    """The bytes are none that `snapshot` has given, or were damaged since."""
+
+
+class ReplayDiverged(OpenEnvError, RuntimeError):
+    """The same seed and actions led somewhere else; the session is left without an episode.
+
+    Attributes:
+        step: The step that differed, from 1; 0 is the reset.
+        what: What differed: ``observation``, ``reward``, ``done``, ``truncated`` or ``error``.
+    """
+
+    def __init__(self, step: int, what: str) -> None:
+        self.step = step
+        self.what = what
+        where = f"step {step}" if step else "reset"
+        super().__init__(
+            f"the replay went another way: the {what} of {where} is not what it was. The "
+            "environment is not determined by its seed and actions, or has changed. The session "
+            "has no episode now; call reset() to begin a new one"
+        )
 
 
 class ServerError(OpenEnvError, RuntimeError):
@@ -398,6 +465,14 @@ class SessionFailed(ServerError):
     """The session is not there, or could not be served."""
 
 
+class NotSupportedByServer(ServerError, NotSupported):
+    """The environment or the server does not have what was asked for."""
+
+    def __init__(self, message: str, code: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, code, data)
+        self.feature = str(self.data.get("feature", ""))
+
+
 # ------------------------------------------------------------------ raised by a provider
 
 
@@ -444,6 +519,7 @@ OUTWARD: dict[type[BaseException], Outward] = {
     SessionClosedError: Outward(ErrorCode.SESSION_ERROR, 410, -32600),
     SessionCreationError: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
     EnvironmentCrashed: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
+    NotSupported: Outward(ErrorCode.NOT_SUPPORTED, 501, -32601),
     Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
 }
 
@@ -455,6 +531,7 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
     ErrorCode.CAPACITY_REACHED: CapacityError,
     ErrorCode.FACTORY_ERROR: FactoryFailed,
     ErrorCode.SESSION_ERROR: SessionFailed,
+    ErrorCode.NOT_SUPPORTED: NotSupportedByServer,
 }
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -35,6 +36,7 @@ from openenv.protocol.messages import (
     ObservationReply,
     Reply,
     Request,
+    SnapshotReply,
     StateReply,
     Transition,
 )
@@ -51,6 +53,7 @@ __all__ = [
     "codec_named",
     "is_binary",
     "offered",
+    "snapshot_bytes",
 ]
 
 ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
@@ -58,7 +61,7 @@ ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
 UNENCODABLE = (TypeError, ValueError, RecursionError, PydanticSerializationError)
 UNDECODABLE = (ValueError, TypeError, RecursionError, ImportError, msgspec.MsgspecError)
 
-REQUEST_TYPES = frozenset({"open", "reset", "step", "state", "close", "mcp"})
+REQUEST_TYPES = frozenset({"open", "reset", "step", "state", "snapshot", "restore", "close", "mcp"})
 
 
 class _Answer(msgspec.Struct):
@@ -224,7 +227,7 @@ class Codec:
         known = [(m.get("session", 0), m.get("id", 0)) for m in messages]
         return [a for a in known if all(type(n) is int for n in a)] or [(None, None)]
 
-    def encode_data(self, reply: Transition | StateReply | MCPReply | Any) -> bytes:
+    def encode_data(self, reply: Transition | StateReply | SnapshotReply | MCPReply | Any) -> bytes:
         """Write the ``data`` of an answer.
 
         Raises:
@@ -237,6 +240,8 @@ class Codec:
                 raise EncodingError(self._culprit(reply.observation, error)) from error
         if type(reply) is StateReply:
             return self._encode_plain(reply.state)
+        if type(reply) is SnapshotReply:
+            return self._encode(reply)
         return self._encode_plain(reply.response if type(reply) is MCPReply else reply)
 
     def _encode_plain(self, value: Any) -> bytes:
@@ -272,7 +277,9 @@ class Codec:
             EncodingError: A value in one of them cannot be carried.
         """
         for request in requests:
-            request.data, request.arguments = _plainly(request.data), _plainly(request.arguments)
+            if request.type != "restore":  # whose bytes stay bytes
+                request.data = _plainly(request.data)
+                request.arguments = _plainly(request.arguments)
         return self._encode(requests[0] if len(requests) == 1 else requests)
 
     def decode_answers(self, frame: str | bytes | bytearray) -> list[_Answer]:
@@ -290,7 +297,7 @@ class Codec:
         return found if type(found) is list else [found]
 
 
-ANSWERS = ("hello", "opened", "observation", "state", "mcp", "closed", "error")
+ANSWERS = ("hello", "opened", "observation", "state", "snapshot", "mcp", "closed", "error")
 
 
 def _encoded(*texts: str) -> bytes:
@@ -383,6 +390,23 @@ def is_binary(subprotocol: str | None) -> bool:
     return subprotocol is not None and codec_named(subprotocol).is_binary
 
 
+def snapshot_bytes(data: dict[Any, Any]) -> bytes:
+    """The bytes in the data of `restore`, or of the answer to `snapshot`; JSON has them as base64.
+
+    Raises:
+        InvalidMessageError: There are none.
+    """
+    found = data.get("snapshot")
+    if isinstance(found, str):
+        try:
+            return base64.b64decode(found, validate=True)
+        except ValueError as error:
+            raise _invalid(f"snapshot is no base64: {error}") from None
+    if not isinstance(found, bytes):
+        raise _invalid(f"snapshot is to be bytes, not {type(found).__name__}")
+    return found
+
+
 def _invalid(why: str) -> InvalidMessageError:
     return InvalidMessageError([{"type": "message", "loc": [], "msg": why, "input": None}])
 
@@ -441,9 +465,17 @@ class Multiplexer:
         return [_read(answer) for answer in self.codec.decode_answers(frame)]
 
 
+def _snapshot_reply(data: dict[str, Any]) -> SnapshotReply:
+    try:
+        return SnapshotReply(snapshot_bytes(data))
+    except InvalidMessageError:
+        raise ProtocolError("The server sent a snapshot without bytes") from None
+
+
 _READ: dict[str, Any] = {
     "observation": ObservationReply,
     "state": StateReply,
+    "snapshot": _snapshot_reply,
     "mcp": MCPReply,
     "error": ErrorReply,
     "opened": partial(Notice, "opened"),

@@ -15,11 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validat
 from openenv.errors import (
     ConcurrencyConfigurationError,
     EnvironmentFactoryError,
+    NotSupported,
     SessionCapacityError,
     SessionCreationError,
     SessionNotFoundError,
 )
 from openenv.sessions.lane import Lanes
+from openenv.sessions.recording import Recordings
 from openenv.sessions.session import Session, SessionInfo, SessionPhase
 from openenv.sessions.spec import EnvironmentSpec
 
@@ -115,6 +117,7 @@ class SessionManager:
         self._waiting: list[asyncio.Future[None]] = []
         self._reaper: asyncio.Task[None] | None = None
         self._lanes = Lanes(spec)
+        self._recordings: Recordings | None = None
         if config is not None and config.max_concurrent_envs > 1:
             self._check_concurrency(config.max_concurrent_envs)
 
@@ -169,6 +172,25 @@ class SessionManager:
             raise RuntimeError("sessions are open already; they cannot move")
         self._lanes = lanes
 
+    def record_to(self, recordings: Recordings) -> None:
+        """Have sessions recorded that are opened from now on."""
+        self._recordings = recordings
+
+    def record(self, session: Session) -> None:
+        """Record a session from now on.
+
+        Raises:
+            NotSupported: The server has no place for recordings.
+        """
+        if self._recordings is None:
+            raise NotSupported(
+                "recording",
+                "this server has no place for recordings; start it with --record DIRECTORY, "
+                "OPENENV_RECORD or create_app(..., record=DIRECTORY)",
+            )
+        if session.recorder is None:
+            session.recorder = self._recordings.open(session.id)
+
     def start(self) -> None:
         """Make ready what sessions need, where that takes time; called on the event loop."""
         self._lanes.start()
@@ -216,7 +238,9 @@ class SessionManager:
 
     # ------------------------------------------------------------------ creating and closing
 
-    async def create(self, *, provisional: bool = False, throwaway: bool = False) -> Session:
+    async def create(
+        self, *, provisional: bool = False, throwaway: bool = False, record: bool = False
+    ) -> Session:
         """Open a session. Others are not held up while its environment is constructed.
 
         Where all slots are taken but one is closing, it waits `CLOSING_WAIT_S` for that. Where
@@ -225,9 +249,11 @@ class SessionManager:
         Args:
             provisional: While it is idle it may be closed to make room for another, until
                 `get` has found it once (for callers who may never come back).
-            throwaway: It serves one request and takes no slot.
+            throwaway: It serves one request and takes no slot; it is not recorded.
+            record: Record it, also where not every session is.
 
         Raises:
+            NotSupported: It is to be recorded, and the server has no place for that.
             SessionCapacityError: No slot is free.
             SessionCreationError: The server is shutting down.
             EnvironmentFactoryError: The environment's constructor raised.
@@ -237,6 +263,9 @@ class SessionManager:
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
         session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway)
+        recordings = self._recordings
+        if record or (recordings and recordings.options.every_session and not throwaway):
+            self.record(session)
         self._sessions[session.id] = session
         self._active += not throwaway
         try:
@@ -361,6 +390,8 @@ class SessionManager:
                 ", ".join(self._sessions),
             )
         await self._lanes.aclose()
+        if self._recordings is not None:
+            await self._recordings.aclose()
         self.closing = False
 
     # ------------------------------------------------------------------ idling

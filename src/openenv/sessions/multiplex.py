@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 # Requests that are under way or wait, of all sessions together, before no more are listened to.
 UNANSWERED = 8192
 ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
+ANSWER_TO = {"state": "state", "restore": "state", "snapshot": "snapshot"}
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
 
 
@@ -123,7 +124,7 @@ class MultiplexedConversation:
 
     async def _open_seat(self, request: Request, seat: _Seat) -> None:
         try:
-            session = await self._manager.create()
+            session = await self._manager.create(record=request.data.get("record") is True)
         except Exception as error:
             if not isinstance(error, OpenEnvError):
                 logger.exception("no session could be opened")
@@ -177,7 +178,7 @@ class MultiplexedConversation:
         if error is not None:
             self._fail(request, error)
         else:
-            self._answer("state" if request.type == "state" else "observation", request, data)
+            self._answer(ANSWER_TO.get(request.type, "observation"), request, data)
 
     # ------------------------------------------------------------------ answers
 

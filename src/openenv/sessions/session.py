@@ -27,8 +27,21 @@ from openenv.errors import (
     OpenEnvError,
     SessionClosedError,
 )
-from openenv.sessions.host import Call, Close, Command, Encode, GetState, Host, Open, Reset, Step
+from openenv.sessions.host import (
+    Call,
+    Close,
+    Command,
+    Encode,
+    GetState,
+    Host,
+    Open,
+    Reset,
+    Restore,
+    Step,
+    TakeSnapshot,
+)
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
+from openenv.sessions.recording import SessionRecorder
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import Courier, contain
 from openenv.types import EnvironmentMetadata
@@ -38,10 +51,12 @@ __all__ = [
     "Command",
     "GetState",
     "Reset",
+    "Restore",
     "Session",
     "SessionInfo",
     "SessionPhase",
     "Step",
+    "TakeSnapshot",
     "Work",
 ]
 
@@ -177,6 +192,9 @@ class Session:
         spec: What to make and how to call it.
         lanes: Finds the place; by default the session has threads of its own.
         is_throwaway: It serves one request and takes no slot.
+
+    Attributes:
+        recorder: Writes down what happens from now on; None where nobody does.
     """
 
     __slots__ = (
@@ -197,6 +215,7 @@ class Session:
         "is_throwaway",
         "last_activity",
         "phase",
+        "recorder",
         "spec",
         "step_count",
     )
@@ -213,6 +232,7 @@ class Session:
         self.step_count = 0
         self.attachments = 0
         self.close_error: BaseException | None = None
+        self.recorder: SessionRecorder | None = None
         self._lanes = lanes or Lanes(spec)
         self._owns_lanes = lanes is None
         self._lane: Lane | None = None
@@ -298,6 +318,8 @@ class Session:
             logger.error("close() of session %s failed", self.id, exc_info=error)
         if self._lane is not None:
             self._lanes.release(self._lane)
+        if self.recorder is not None:
+            self.recorder.end()
         self._lane = self._host = None
         if self._owns_lanes:
             self._lanes.stop()
@@ -343,7 +365,8 @@ class Session:
 
         Returns:
             The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
-            `StateReply` for `GetState`, and for `Call` whatever the method returned.
+            `StateReply` for `GetState` and `Restore`, a `SnapshotReply` for `TakeSnapshot`, and
+            for `Call` whatever the method returned.
 
         Raises:
             SessionClosedError: The session has been closed.
@@ -377,6 +400,8 @@ class Session:
     def _start(self, work: Work) -> None:
         assert self._host is not None and self._lane is not None
         self._running = work
+        if self.recorder is not None:
+            self.recorder.begin(work)
         if self._host.is_async:
             work.is_light = self._host.is_light(work.command)
         self._lane.submit(work)
@@ -416,6 +441,8 @@ class Session:
         error, command = work.error, work.command
         if error is not None:
             self._log(work)
+        if self.recorder is not None:
+            self.recorder.finish(work)
         if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
             if type(command) is Step:
                 self.step_count += 1

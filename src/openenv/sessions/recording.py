@@ -1,0 +1,516 @@
+"""Recordings: every episode of a session as lines of JSON in a file.
+
+    DIRECTORY/ENVIRONMENT/20260131T120000Z-SESSION.jsonl
+
+The first line is a header; every other one is an event: a reset, a step, a restore, a gap, the end
+of the session. `openenv.recording` reads them.
+
+One thread writes for all sessions of a server. Events reach it through a queue that is bounded, so
+a disk that is slow or full stalls no session: what cannot be written is counted, said in the log
+once, and stands in the file as a gap as soon as it can be written to again. A line is never cut
+but by the end of the process or the machine, and then it is the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pydantic import PydanticUserError, TypeAdapter
+
+from openenv.environment import Environment
+from openenv.errors import words
+from openenv.sessions.commands import Reset, Restore, Step
+from openenv.sessions.recorded import Recorded, Recording, text_of_failure
+from openenv.sessions.spec import EnvironmentSpec
+
+if TYPE_CHECKING:
+    from openenv.sessions.session import Work
+
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "SUFFIX",
+    "RecordingOptions",
+    "Recordings",
+    "SessionRecorder",
+    "schema_digest",
+]
+
+logger = logging.getLogger(__name__)
+
+FORMAT, FORMAT_VERSION = "openenv-recording", 1
+SUFFIX = ".jsonl"
+
+MEBIBYTE = 2**20
+MAX_WAITING_BYTES = 64 * MEBIBYTE
+# How long lines are gathered before they are written, all of a file at once.
+PACE_S = 0.01
+CLOSE_GRACE_S = 5.0
+WRITE_BYTES = MEBIBYTE  # at a time, at most, beside lines that are longer
+# How full a directory is, is looked at anew whenever so much of its limit was written; then it is
+# brought down to so much. Together they stay below the limit.
+LOOK_SHARE, KEPT_SHARE = 0.05, 0.9
+LOOK_AGAIN_S = 5.0  # where there is nothing that may be removed
+KINDS = {Step: b"step", Reset: b"reset", Restore: b"restore"}
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """Where sessions are recorded, and how much of the disk that may take.
+
+    Attributes:
+        directory: It is made if it is not there.
+        every_session: Record all sessions; otherwise those that ask for it.
+        max_file_bytes: A file that has grown to this size is continued in another one, ``.1``,
+            ``.2`` and so on.
+        max_total_bytes: Of all recordings in the directory. The oldest that nobody writes to any
+            more are removed.
+    """
+
+    directory: str | os.PathLike[str]
+    every_session: bool = True
+    max_file_bytes: int = 256 * MEBIBYTE
+    max_total_bytes: int = 10 * 1024 * MEBIBYTE
+
+
+class Recordings:
+    """Records sessions of one server; used from one event loop.
+
+    Args:
+        options: Where to, and how much.
+        spec: What the sessions run.
+        target: How a replay finds the environment (see `openenv.server.loading`); by default the
+            class itself, where it can be imported.
+    """
+
+    def __init__(
+        self, options: RecordingOptions, spec: EnvironmentSpec, target: str | None = None
+    ) -> None:
+        self.options = options
+        self.spec = spec
+        self.target = target or _importable(spec.factory)
+        self.directory = Path(options.directory) / _file_name(spec.name)
+        self.room = _Room(Path(options.directory), options.max_total_bytes)
+        self.trouble = _Trouble(self.directory)
+        self._queue: deque[tuple[_File, bytes | None]] = deque()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._is_ending = False
+        self._head: dict[str, Any] = {}
+        # Each is changed by one thread only: that of the event loop, and the writer.
+        self._put_bytes = self._taken_bytes = 0
+
+    @property
+    def lost(self) -> int:
+        """Events that could not be written, so far."""
+        return self.trouble.lost
+
+    def open(self, session_id: str) -> SessionRecorder:
+        """Record a session. Its file appears with its first event."""
+        return SessionRecorder(self, _File(self, session_id))
+
+    # ------------------------------------------------------------------ on the event loop
+
+    def put(self, file: _File, line: bytes | None) -> bool:
+        """Have a line written, or the file closed; False where too much is waiting already."""
+        if line is not None:
+            if self._waiting_bytes > MAX_WAITING_BYTES:
+                self.trouble.lose("the disk is too slow", 1)
+                return False
+            self._put_bytes += len(line)
+        self._queue.append((file, line))
+        if not self._wake.is_set():
+            self._wake.set()
+        if self._thread is None or not self._thread.is_alive():
+            self._start()
+        return True
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return self._put_bytes - self._taken_bytes
+
+    def _start(self) -> None:
+        self._is_ending = False
+        thread = threading.Thread(target=self._write, name="openenv-recording", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system allows no more; the next line tries again
+            self.trouble.say(str(error))
+        else:
+            self._thread = thread
+
+    async def aclose(self) -> None:
+        """Have everything written, within 5 s."""
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            return
+        self._ended = ended = asyncio.get_running_loop().create_future()
+        self._is_ending = True
+        self._wake.set()
+        _, late = await asyncio.wait([ended], timeout=CLOSE_GRACE_S)
+        if late:
+            logger.error("recordings in %s are incomplete: the disk is stuck", self.directory)
+
+    # ------------------------------------------------------------------ on the writer's thread
+
+    def _write(self) -> None:
+        while not self._is_ending:
+            self._wake.wait()
+            if not self._is_ending:
+                time.sleep(PACE_S)
+            self._wake.clear()
+            self._write_waiting()
+        self._write_waiting()
+        ended = self._ended
+        assert ended is not None
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits
+            ended.get_loop().call_soon_threadsafe(_settle, ended)
+
+    def _write_waiting(self) -> None:
+        for file, entries in _by_file(self._queue):
+            lines = [line for line in entries if line is not None]
+            file.write(lines)
+            self._taken_bytes += sum(map(len, lines))
+            if None in entries:
+                file.close()
+        if self._waiting_bytes < MAX_WAITING_BYTES // 2:
+            self.trouble.end()
+
+    def header(self, session_id: str, part: int) -> bytes:
+        """The first line of a file."""
+        if not self._head:
+            self._head = {
+                "format": FORMAT,
+                "version": FORMAT_VERSION,
+                "environment": self.spec.name,
+                "target": self.target,
+                "schema": schema_digest(self.spec),
+                "openenv": _version(),
+            }
+        own = {"session_id": session_id, "part": part, "time": time.time()}
+        return msgspec.json.encode({**self._head, **own}) + b"\n"
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _by_file(
+    queue: deque[tuple[_File, bytes | None]],
+) -> Iterable[tuple[_File, list[bytes | None]]]:
+    """Take what is in a queue by now: the entries of each file together, in their order."""
+    entries: dict[_File, list[bytes | None]] = {}
+    for _ in range(len(queue)):
+        file, line = queue.popleft()
+        entries.setdefault(file, []).append(line)
+    return entries.items()
+
+
+class SessionRecorder:
+    """Writes down what one session does; used from its event loop.
+
+    Attributes:
+        episode: Which one runs. One begins with a reset, or a restore; 0 is before the first.
+        step: Which one was the last in it.
+        lost: Events that are missing since the last one that was put.
+    """
+
+    __slots__ = ("_file", "_has_begun", "_recordings", "episode", "lost", "step")
+
+    def __init__(self, recordings: Recordings, file: _File) -> None:
+        self._recordings = recordings
+        self._file = file
+        self._has_begun = False
+        self.episode = self.step = self.lost = 0
+
+    def begin(self, work: Work) -> None:
+        """Have it written down what a command comes to."""
+        work.encode = Recording(work.encode)
+
+    def finish(self, work: Work) -> None:
+        """Take from a result what was written down; what was asked for stays."""
+        kind = KINDS.get(type(work.command))
+        if kind is None:
+            return
+        if type(work.result) is Recorded:
+            work.result, text = work.result.payload, work.result.text
+        elif work.error is not None:
+            text = text_of_failure(work.command, work.error, work.seconds)
+        else:
+            return  # it began before the session was recorded
+        if kind == b"step":
+            self.step += 1
+        elif work.error is None:
+            self.episode, self.step = self.episode + 1, 0
+        self._has_begun = True
+        place = (kind, self.episode, self.step, time.time(), text)
+        self._put(b'{"event":"%b","episode":%d,"step":%d,"time":%.6f,%b}\n' % place)
+
+    def _put(self, line: bytes) -> None:
+        if self.lost:
+            line = gap(self.lost) + line
+        self.lost = 0 if self._recordings.put(self._file, line) else self.lost + 1
+
+    def end(self) -> None:
+        """Note that the session is closed."""
+        if self._has_begun:
+            self._put(b'{"event":"end","time":%.6f}\n' % time.time())
+            self._recordings.put(self._file, None)
+
+
+def gap(lost: int) -> bytes:
+    """The line that stands where events are missing."""
+    return b'{"event":"gap","lost":%d,"time":%.6f}\n' % (lost, time.time())
+
+
+class _Trouble:
+    """Says in the log that something cannot be written: once, and once that it can be again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lost = 0
+        self._lost_before = 0
+        self._directory = directory
+        self._is_said = False
+        self._lock = threading.Lock()
+
+    def lose(self, why: str, events: int) -> None:
+        """Count events that are lost."""
+        with self._lock:
+            self.lost += events
+        self.say(why)
+
+    def say(self, why: str) -> None:
+        """Say what is wrong, unless that was said."""
+        with self._lock:
+            was_said, self._is_said = self._is_said, True
+        if not was_said:
+            logger.error(
+                "recordings in %s cannot be written: %s. Sessions go on; what is lost is counted",
+                self._directory,
+                why,
+            )
+
+    def end(self) -> None:
+        """Note that nothing is wrong any more."""
+        if not self._is_said:
+            return
+        with self._lock:
+            self._is_said = False
+            lost, self._lost_before = self.lost - self._lost_before, self.lost
+        logger.warning(
+            "recordings in %s are written again; %d events were lost", self._directory, lost
+        )
+
+
+# ------------------------------------------------------------------ files
+
+
+class _File:
+    """The file of one session, in parts; used from the writer's thread.
+
+    It is locked as long as it is written to, so that no server removes it to make room.
+    """
+
+    def __init__(self, recordings: Recordings, session_id: str) -> None:
+        self._recordings = recordings
+        self._session_id = session_id
+        self._name = ""
+        self._descriptor: int | None = None
+        self._part = 0
+        self._size = self._head_size = 0
+        self._unwritten = 0  # lines, since the last one that could be written
+
+    def write(self, lines: list[bytes]) -> None:
+        """Add lines; those that the disk does not take are counted."""
+        for chunk in _chunks(lines):
+            if not self._is_appended(b"".join(chunk), len(chunk)):
+                self._unwritten += len(chunk)
+
+    def _is_appended(self, data: bytes, events: int) -> bool:
+        try:
+            self._append(data)
+        except Exception as error:  # whatever it is, sessions go on
+            self._recordings.trouble.lose(words(error), events)
+            return False
+        return True
+
+    def _append(self, data: bytes) -> None:
+        limit = self._recordings.options.max_file_bytes
+        if self._size > self._head_size and self._size + len(data) > limit:
+            self.close()
+            self._part += 1
+        if self._descriptor is None:
+            self._open()
+        if self._unwritten:
+            data = gap(self._unwritten) + data
+        self._recordings.room.take(len(data))
+        self._write_whole(data)
+        self._unwritten = 0
+
+    def _open(self) -> None:
+        self._name = self._name or time.strftime(
+            f"%Y%m%dT%H%M%SZ-{_file_name(self._session_id)}{SUFFIX}", time.gmtime()
+        )
+        directory = self._recordings.directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = directory / (f"{self._name}.{self._part}" if self._part else self._name)
+        header = self._recordings.header(self._session_id, self._part)
+        self._descriptor, self._size = os.open(path, FLAGS, 0o600), 0
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._write_whole(header)
+        except BaseException:
+            path.unlink()
+            self.close()
+            raise
+        self._head_size = self._size
+
+    def _write_whole(self, data: bytes) -> None:
+        """Write all of it, or leave the file as it was."""
+        assert self._descriptor is not None
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        descriptor, self._descriptor = self._descriptor, None
+        self._size = self._head_size = 0
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NAME = re.compile(rf"\d{{8}}T\d{{6}}Z-.+{re.escape(SUFFIX)}(\.\d+)?")
+
+
+def _chunks(lines: list[bytes]) -> Iterator[list[bytes]]:
+    """Part lines into what is written at a time."""
+    chunk: list[bytes] = []
+    size = 0
+    for line in lines:
+        if chunk and size + len(line) > WRITE_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(line)
+        size += len(line)
+    if chunk:
+        yield chunk
+
+
+class _Room:
+    """Keeps a directory of recordings below its limit, by removing the oldest ones.
+
+    Args:
+        directory: That of all environments.
+        limit: Bytes of all recordings in it.
+    """
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._unseen: float = limit  # bytes written since it was looked
+        self._look_again = 0.0
+        self._is_full = False
+
+    def take(self, size: int) -> None:
+        """Note that so many bytes are about to be written.
+
+        Raises:
+            OSError: There is no room for them.
+        """
+        self._unseen += size
+        is_due = self._is_full and time.monotonic() > self._look_again
+        if is_due or (not self._is_full and self._unseen > LOOK_SHARE * self._limit):
+            self._look()
+        if self._is_full:
+            raise OSError(errno.EDQUOT, f"sessions that still run fill {self._limit} bytes")
+
+    def _look(self) -> None:
+        found = sorted(self._files(), key=lambda file: file[0])
+        total = sum(size for _, size, _ in found)
+        for _, size, path in found:
+            if total <= KEPT_SHARE * self._limit:
+                break
+            if _remove(path):
+                total -= size
+        self._unseen = 0
+        self._is_full = total > KEPT_SHARE * self._limit
+        self._look_again = time.monotonic() + LOOK_AGAIN_S
+
+    def _files(self) -> Iterator[tuple[float, int, Path]]:
+        for path in self._directory.glob("*/*"):
+            if NAME.fullmatch(path.name):
+                with contextlib.suppress(FileNotFoundError):  # another server has removed it
+                    status = path.lstat()
+                    yield status.st_mtime, status.st_size, path
+
+
+def _remove(path: Path) -> bool:
+    """Remove a recording, unless somebody still writes to it; say whether it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+# ------------------------------------------------------------------ what a header says
+
+
+def _file_name(text: str) -> str:
+    """A text as a part of a path: only letters, digits, `_`, `-` and inner dots."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip(".") or "_"
+
+
+def schema_digest(spec: EnvironmentSpec) -> str | None:
+    """A digest of the schemas of actions and observations; None where they have none."""
+    try:
+        schemas = [spec.action_schema(), TypeAdapter(spec.observation_cls).json_schema()]
+    except PydanticUserError:
+        return None
+    return hashlib.sha256(msgspec.json.encode(schemas, order="sorted")).hexdigest()
+
+
+def _importable(factory: Callable[[], Any]) -> str | None:
+    if not isinstance(factory, type) or not issubclass(factory, Environment):
+        return None
+    is_reachable = factory.__module__ != "__main__" and "<locals>" not in factory.__qualname__
+    return f"{factory.__module__}:{factory.__qualname__}" if is_reachable else None
+
+
+def _version() -> str:
+    try:
+        return metadata.version("openenv")
+    except metadata.PackageNotFoundError:  # run from its sources
+        return "0.0.0"
