@@ -49,6 +49,9 @@ T = TypeVar("T")
 RESET_HINT = "call reset() to begin a new episode"
 CLOSED = "the client was closed"
 CLOSE_LIMIT_S = 5.0
+# Requests after which it is known where the episode stands, and those that do not change that.
+BEGINNINGS = frozenset({"reset", "restore"})
+READINGS = frozenset({"state", "snapshot"})
 
 
 class _Turn:
@@ -182,7 +185,7 @@ class ClientSession:
         else:
             turn.is_taken = True
         try:
-            if request.type == "reset":
+            if request.type in BEGINNINGS:
                 return await self._reset(request, timeout_s, began)
             if self._lost is not None or self._unanswered is not None:
                 self._check(request)
@@ -255,7 +258,7 @@ class ClientSession:
                 return last_words
         ticket, frame = self._connection.request(request)
         earlier = self._unanswered
-        if request.type != "state":
+        if request.type not in READINGS:
             self._unanswered = request.type
         with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
             transport.send(frame)
@@ -309,6 +312,15 @@ class ClientSession:
         transport = self._drop(reason)
         if transport is not None:
             await _part(transport)
+
+    async def settled(self) -> None:
+        """Wait until all calls that were made before are answered."""
+        await self._turn.come()
+        self._turn.leave()
+
+    async def end_episode(self, why: str) -> None:
+        """Give up the connection, and with it the environment; a reset gets a fresh one."""
+        await self._close_transport(why)
 
     async def close(self) -> None:
         """Say goodbye and close the connection, in 5 s at most. Safe to repeat.

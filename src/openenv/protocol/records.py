@@ -21,7 +21,7 @@ from openenv.types import is_observation
 __all__ = ["Outcome", "digest", "error_text", "json_text", "json_value", "transition_text"]
 
 _writer = msgspec.json.Encoder(enc_hook=as_base64)
-_digester = msgspec.msgpack.Encoder(enc_hook=as_base64, order="deterministic")
+_digester = msgspec.json.Encoder(enc_hook=as_base64, order="deterministic")
 
 DIGEST_BYTES = 16
 
@@ -105,8 +105,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def digest(value: Any) -> bytes:
-    """Sixteen bytes that are the same for equal values, and for hardly any others.
+    """Sixteen bytes that are the same for values that JSON writes alike, and for hardly any others.
 
-    The order of keys does not matter, the types of numbers do.
+    The order of keys does not matter, and 1 is not 1.0.
     """
     return hashlib.blake2b(_digester.encode(value), digest_size=DIGEST_BYTES).digest()
