@@ -8,7 +8,7 @@ An episode goes like this (after dm_env, Muldal et al. 2019, and Gymnasium, Towe
     env.close()                                  # once, at the end
 
 What a driver may rely on, and `openenv.testing.check_environment` checks, is stated in the
-docstrings of `Environment.reset`, `step`, `state` and `close`, and of `Snapshots`, and nowhere else.
+docstrings of `Environment.reset`, `step`, `state` and `close` and of `Snapshots`, and nowhere else.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ class NotSupported(OpenEnvError, NotImplementedError):
         feature: What was asked for, such as ``snapshot``.
     """
 
-    def __init__(self, feature: str, message: str) -> None:
+    def __init__(self, message: str, *, feature: str = "") -> None:
         self.feature = feature
         super().__init__(message)
 

@@ -179,7 +179,7 @@ class ForgetsTheDice(Dice):
 
 class CannotBeStored(Dice):
     def snapshot(self) -> bytes:
-        raise NotSupported("snapshot", "this episode cannot be stored")
+        raise NotSupported("this episode cannot be stored", feature="snapshot")
 
 
 class HasNoSnapshots(Dice):

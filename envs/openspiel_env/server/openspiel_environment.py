@@ -200,9 +200,9 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         setting = self._setting
         if setting.rules.draws_by_itself:
             raise NotSupported(
-                "snapshot",
                 f"{setting.game_name} has chance events that OpenSpiel keeps to itself, so its "
                 "positions cannot be stored; episodes with a seed can be replayed",
+                feature="snapshot",
             )
         stored = _Snapshot(
             game_name=setting.game_name,
@@ -237,7 +237,9 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         if setting.rules.draws_by_itself:
             raise ValueError(f"positions of {setting.game_name} cannot be stored")
         rng = _restored_generator(stored.generator)
-        self._position, self._legal = _position_after(stored.history, setting.rules, self.agent_player)
+        self._position, self._legal = _position_after(
+            stored.history, setting.rules, self.agent_player
+        )
         self._setting = setting
         self._rng = rng
         self._paid = stored.paid

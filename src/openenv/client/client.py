@@ -87,6 +87,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         mode: ``simulation`` or ``production``; by default OPENENV_CLIENT_MODE.
         headers: Sent with the handshake, for example for a gateway.
         journal: Keep what `snapshot(replay=True)` needs; see `keep_journal`.
+        record: Have the server record this session, where it does so on request.
 
     Class attributes:
         observation_type: The observation model, where it is no type parameter.
@@ -113,6 +114,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         mode: str | None = None,
         headers: Mapping[str, str] | None = None,
         journal: bool = False,
+        record: bool = False,
     ) -> None:
         if base_url is None and provider is None:
             raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
@@ -129,6 +131,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         )
         self._open_transport: Callable[[], Transport] | None = None
         self._session = ClientSession(_opener(self), message_timeout_s)
+        if record:
+            self._session.opening = {"record": True}
         self._launch: Launch | None = None
         if provider is not None:
             from openenv.client.launch import Launch
@@ -521,6 +525,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
         sibling._open_transport = self._open_transport
         sibling._session.has_owner = True
+        sibling._session.opening = self._session.opening
         if self._journal is not None:
             sibling.keep_journal(self._journal.max_steps)
         sibling._home, sibling._blocks = self._home, self._blocks

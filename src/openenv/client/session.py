@@ -32,7 +32,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._lazy import lazy_module
 from openenv.client.transports.base import Transport, TransportClosed
-from openenv.errors import ErrorCode, ProtocolError, ResponseTimeout, SessionLost, server_error
+from openenv.errors import (
+    ErrorCode,
+    NotSupported,
+    ProtocolError,
+    ResponseTimeout,
+    SessionLost,
+    server_error,
+)
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import ErrorReply, Reply, Request
 from openenv.protocol.v1 import ClientConnection1, client_connection
@@ -96,6 +103,7 @@ class ClientSession:
     Attributes:
         has_owner: Somebody else will close it at the latest, so dropping it is no mistake.
         closes: How often it has been closed. A call that began before a close ends with it.
+        opening: How the session is to be opened: the data of ``open`` of version 1.
     """
 
     def __init__(
@@ -107,6 +115,7 @@ class ClientSession:
     ) -> None:
         self.has_owner = False
         self.closes = 0
+        self.opening: dict[Any, Any] = {}
         self._process = os.getpid()
         self._open_transport = open_transport
         self._timeout_s = timeout_s
@@ -127,7 +136,7 @@ class ClientSession:
             self._abandonment.detach()
         lost = because if because and self.is_connected else self._lost
         other = ClientSession(self._open_transport, self._timeout_s, lost=lost)
-        other.has_owner = self.has_owner
+        other.has_owner, other.opening = self.has_owner, self.opening
         return other
 
     @property
@@ -288,11 +297,12 @@ class ClientSession:
             await transport.connect()
             try:
                 self._check_not_closed(began)
-            except SessionLost:
+                connection = client_connection(transport.subprotocol, self.opening)
+            except (SessionLost, NotSupported):
                 await _part(transport)
                 raise
             self._transport = transport
-            self._connection = client_connection(transport.subprotocol)
+            self._connection = connection
             loop = asyncio.get_running_loop()
             self._abandonment = weakref.finalize(
                 self, _abandon, transport, loop, os.getpid(), warn=not self.has_owner

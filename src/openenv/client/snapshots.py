@@ -86,10 +86,10 @@ async def _connect(client: Client, feature: str) -> None:
         await client._connect_async()
     if client._session.version == 0:
         raise NotSupported(
-            feature,
             "the server speaks protocol version 0, which has no snapshots. If seed and actions "
             "determine the environment, keep a journal and replay it: snapshot(replay=True), "
             "fork(n, replay=True)",
+            feature=feature,
         )
 
 
@@ -110,9 +110,9 @@ async def _journal_of(client: Client) -> bytes:
     journal = client._journal
     if journal is None:
         raise NotSupported(
-            "replay",
             "this client keeps no journal; make it with journal=True, or call keep_journal() "
             "before reset",
+            feature="replay",
         )
     await client._session.settled()
     return journal.write(client._session.version)

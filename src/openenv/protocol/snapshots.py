@@ -188,7 +188,7 @@ class Journal:
             NotSupported: The episode cannot be done again.
         """
         if self._gap is not None:
-            raise NotSupported("replay", f"this session cannot be replayed: {self._gap}")
+            raise NotSupported(f"this session cannot be replayed: {self._gap}", feature="replay")
         body = msgspec.msgpack.encode(_Written(protocol, self._entries))
         return wrap(JOURNAL, body)
 
@@ -210,8 +210,8 @@ def read_journal(body: bytes, protocol: int) -> list[Entry]:
         raise InvalidSnapshot(f"the snapshot holds no journal: {error}") from None
     if written.protocol != protocol:
         raise NotSupported(
-            "replay",
             f"the journal was kept over protocol version {written.protocol}, and version "
             f"{protocol} is spoken now, in which arrays look otherwise",
+            feature="replay",
         )
     return written.entries

@@ -21,6 +21,7 @@ from openenv.errors import (
     EncodingError,
     InvalidJSONError,
     InvalidMessageError,
+    NotSupported,
     ProtocolError,
     UnknownMessageTypeError,
 )
@@ -418,10 +419,15 @@ class Multiplexer:
     """The client's end of a connection of many sessions: numbers for sessions and requests.
 
     Sessions are opened by their first request: nobody waits for that.
+
+    Args:
+        codec: Writes and reads frames.
+        opening: The data of ``open``.
     """
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, opening: dict[Any, Any] | None = None) -> None:
         self.codec = codec
+        self.opening = opening or {}
         self._last: dict[int, int] = {}
 
     def request(self, requests: Sequence[Request]) -> bytes:
@@ -438,7 +444,7 @@ class Multiplexer:
         for request in requests:
             number = last.get(request.session)
             if number is None:
-                messages.append(Request("open", session=request.session))
+                messages.append(Request("open", self.opening, session=request.session))
                 number = 0
             request.id = number + 1
             messages.append(request)
@@ -522,10 +528,10 @@ class ClientConnection1:
 
     version = 1
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, opening: dict[Any, Any] | None = None) -> None:
         self.codec = codec
         self.is_over = False
-        self._multiplexer = Multiplexer(codec)
+        self._multiplexer = Multiplexer(codec, opening)
 
     def request(self, request: Request) -> tuple[int, bytes]:
         """Write `request`; the returned ticket is what its answer will carry."""
@@ -549,8 +555,19 @@ class ClientConnection1:
         """Note that the socket is gone."""
 
 
-def client_connection(subprotocol: str | None) -> ClientConnection | ClientConnection1:
-    """The client's end of a connection for which `subprotocol` was agreed; None is version 0."""
-    if subprotocol is None:
-        return ClientConnection()
-    return ClientConnection1(codec_named(subprotocol))
+def client_connection(
+    subprotocol: str | None, opening: dict[Any, Any] | None = None
+) -> ClientConnection | ClientConnection1:
+    """The client's end of a connection for which `subprotocol` was agreed; None is version 0.
+
+    Raises:
+        NotSupported: Version 0 cannot say how the session is to be opened.
+    """
+    if subprotocol is not None:
+        return ClientConnection1(codec_named(subprotocol), opening)
+    if opening:
+        names = ", ".join(map(str, opening))
+        raise NotSupported(
+            f"protocol version 0, which the server speaks, has no {names}", feature=names
+        )
+    return ClientConnection()

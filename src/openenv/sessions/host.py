@@ -190,10 +190,10 @@ class Host:
         if method is None:
             cls = type(self._environment).__name__
             raise NotSupported(
-                name,
                 f"{cls} has no method {name!r}: its episodes can be neither stored nor forked. "
                 "If its seed and actions determine them, a client that keeps a journal can "
                 "replay them: snapshot(replay=True), fork(n, replay=True)",
+                feature=name,
             )
         return method
 

@@ -172,8 +172,8 @@ class SessionManager:
             raise RuntimeError("sessions are open already; they cannot move")
         self._lanes = lanes
 
-    def record_to(self, recordings: Recordings) -> None:
-        """Have sessions recorded that are opened from now on."""
+    def record_to(self, recordings: Recordings | None) -> None:
+        """Have sessions recorded that are opened from now on; None has them not recorded."""
         self._recordings = recordings
 
     def record(self, session: Session) -> None:
@@ -184,9 +184,9 @@ class SessionManager:
         """
         if self._recordings is None:
             raise NotSupported(
-                "recording",
                 "this server has no place for recordings; start it with --record DIRECTORY, "
                 "OPENENV_RECORD or create_app(..., record=DIRECTORY)",
+                feature="recording",
             )
         if session.recorder is None:
             session.recorder = self._recordings.open(session.id)

@@ -167,6 +167,8 @@ class Recordings:
         _, late = await asyncio.wait([ended], timeout=CLOSE_GRACE_S)
         if late:
             logger.error("recordings in %s are incomplete: the disk is stuck", self.directory)
+        else:
+            thread.join()
 
     # ------------------------------------------------------------------ on the writer's thread
 
@@ -184,13 +186,14 @@ class Recordings:
             ended.get_loop().call_soon_threadsafe(_settle, ended)
 
     def _write_waiting(self) -> None:
+        is_well = False
         for file, entries in _by_file(self._queue):
             lines = [line for line in entries if line is not None]
-            file.write(lines)
+            is_well = file.write(lines) or is_well
             self._taken_bytes += sum(map(len, lines))
             if None in entries:
                 file.close()
-        if self._waiting_bytes < MAX_WAITING_BYTES // 2:
+        if is_well and self._waiting_bytes < MAX_WAITING_BYTES // 2:
             self.trouble.end()
 
     def header(self, session_id: str, part: int) -> bytes:
@@ -338,11 +341,14 @@ class _File:
         self._size = self._head_size = 0
         self._unwritten = 0  # lines, since the last one that could be written
 
-    def write(self, lines: list[bytes]) -> None:
-        """Add lines; those that the disk does not take are counted."""
+    def write(self, lines: list[bytes]) -> bool:
+        """Add lines; those that the disk does not take are counted. Say whether it took the last."""
+        is_well = False
         for chunk in _chunks(lines):
-            if not self._is_appended(b"".join(chunk), len(chunk)):
+            is_well = self._is_appended(b"".join(chunk), len(chunk))
+            if not is_well:
                 self._unwritten += len(chunk)
+        return is_well
 
     def _is_appended(self, data: bytes, events: int) -> bool:
         try:
