@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import dataclasses
 import json
-import logging
 import os
 import resource
 import signal
@@ -26,11 +25,12 @@ from support.dice import (
     Roll,
     StoredDice,
 )
+from support.probe import Ask, ProbeEnv, ProbeEnvironment
 from support.processes import wait_until
 
-from openenv import EnvClient, NotSupported, create_app
+from openenv import NotSupported, create_app
 from openenv.errors import RecordingError
-from openenv.recording import Episode, RecordingOptions, read, read_header
+from openenv.recording import RecordingOptions, read, read_header
 from openenv.sessions import recording
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.recording import Recordings
@@ -181,13 +181,13 @@ def test_a_client_asks_for_it(
 
     def client(**more: Any) -> DiceEnv:
         made = DiceEnv(url, **more)
-        made._websocket = made._websocket._replace(subprotocols=(subprotocol,))
+        made._websocket = dataclasses.replace(made._websocket, subprotocols=(subprotocol,))
         return made
 
     with client() as unrecorded, client(record=True) as recorded:
         unrecorded.reset(seed=1)
         recorded.reset(seed=2)
-        recorded.new_session().reset(seed=2)
+        recorded.sync().new_session().reset(seed=2)
     wait_until(lambda: len(files(tmp_path)) == 2, 10)
     wait_until(lambda: all(lines(f)[-1]["event"] == "end" for f in files(tmp_path)), 10)
     assert [episode.seed for file in files(tmp_path) for episode in read(file)] == [2, 2]
@@ -438,22 +438,11 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_crash_of_a_worker_is_recorded(tmp_path: Path) -> None:
-    from support.probe import Ask, ProbeEnv, ProbeEnvironment
-
     app = create_app(ProbeEnvironment, workers=1, record=tmp_path)
-    async with app.router.lifespan_context(app):
-        async with ProbeEnv.local(app) as env:
-            await env.reset()
-            with pytest.raises(RuntimeError, match="SIGKILL"):
-                await env.step(Ask(what="kill"))
+    async with app.router.lifespan_context(app), ProbeEnv.local(app) as env:
+        await env.reset()
+        with pytest.raises(RuntimeError, match="SIGKILL"):
+            await env.step(Ask(what="kill"))
     (episode,) = read(*files(tmp_path))
     assert episode.events[-1].error is not None
     assert episode.events[-1].error.type == "EnvironmentCrashed"
-
-
-def test_what_is_public_is_there() -> None:
-    import openenv.recording as public
-
-    assert all(hasattr(public, name) for name in public.__all__)
-    assert issubclass(DiceEnv, EnvClient) and Episode(1).is_whole is False
-    assert asyncio.iscoroutinefunction(SessionManager.create) and logging

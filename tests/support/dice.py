@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 
-from openenv import Action, EnvClient, Environment, NDArray, NotSupported, Observation, State
+from openenv import Action, Array, EnvClient, Environment, NotSupported, Observation, State
 
 
 class Roll(Action):
@@ -130,8 +129,8 @@ class DriftingDice(Dice):
 
 
 class Pixels(Observation):
-    frame: NDArray[np.uint8, (2, 2)] = Field(default_factory=lambda: np.zeros((2, 2), np.uint8))
-    depth: NDArray[np.float64, (2,)] = Field(default_factory=lambda: np.zeros(2))
+    frame: Annotated[np.ndarray, Array(np.uint8, (2, 2), text="base64")]
+    depth: Annotated[np.ndarray, Array(np.float64, (2,))]
 
 
 class Camera(Environment[Roll, Pixels, State]):

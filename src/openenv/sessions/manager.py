@@ -353,6 +353,8 @@ class SessionManager:
             await session.close()
         finally:
             self._forget(session)
+        if session.recorder is not None:
+            await session.recorder.written()
 
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:

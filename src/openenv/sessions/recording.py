@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from pydantic import PydanticUserError, TypeAdapter
@@ -62,6 +62,7 @@ MAX_WAITING_BYTES = 64 * MEBIBYTE
 # How long lines are gathered before they are written, all of a file at once.
 PACE_S = 0.01
 CLOSE_GRACE_S = 5.0
+WRITTEN_WAIT_S = 0.5  # for which a session that closes waits for its file
 WRITE_BYTES = MEBIBYTE  # at a time, at most, beside lines that are longer
 # How full a directory is, is looked at anew whenever so much of its limit was written; then it is
 # brought down to so much. Together they stay below the limit.
@@ -109,10 +110,9 @@ class Recordings:
         self.room = _Room(Path(options.directory), options.max_total_bytes)
         self.trouble = _Trouble(self.directory)
         self._queue: deque[tuple[_File, bytes | None]] = deque()
-        self._wake = threading.Event()
+        self._waiters: deque[_Waiter] = deque()
+        self._wake, self._hurry = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._ended: asyncio.Future[None] | None = None
-        self._is_ending = False
         self._head: dict[str, Any] = {}
         # Each is changed by one thread only: that of the event loop, and the writer.
         self._put_bytes = self._taken_bytes = 0
@@ -147,7 +147,6 @@ class Recordings:
         return self._put_bytes - self._taken_bytes
 
     def _start(self) -> None:
-        self._is_ending = False
         thread = threading.Thread(target=self._write, name="openenv-recording", daemon=True)
         try:
             thread.start()
@@ -156,34 +155,44 @@ class Recordings:
         else:
             self._thread = thread
 
+    async def written(self) -> None:
+        """Wait until what was put is written, or lost; for half a second at most."""
+        if self._thread is not None and self._thread.is_alive():
+            await self._is_written(WRITTEN_WAIT_S)
+
+    async def _is_written(self, timeout_s: float, *, is_last: bool = False) -> bool:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(_Waiter(waiter, is_last))
+        self._hurry.set()
+        self._wake.set()
+        _, late = await asyncio.wait([waiter], timeout=timeout_s)
+        return not late
+
     async def aclose(self) -> None:
-        """Have everything written, within 5 s."""
+        """Have everything written, within 5 s, and end the thread."""
         thread = self._thread
         if thread is None or not thread.is_alive():
             return
-        self._ended = ended = asyncio.get_running_loop().create_future()
-        self._is_ending = True
-        self._wake.set()
-        _, late = await asyncio.wait([ended], timeout=CLOSE_GRACE_S)
-        if late:
-            logger.error("recordings in %s are incomplete: the disk is stuck", self.directory)
-        else:
+        if await self._is_written(CLOSE_GRACE_S, is_last=True):
             thread.join()
+        else:
+            logger.error("recordings in %s are incomplete: the disk is stuck", self.directory)
 
     # ------------------------------------------------------------------ on the writer's thread
 
     def _write(self) -> None:
-        while not self._is_ending:
+        is_ending = False
+        while not is_ending:
             self._wake.wait()
-            if not self._is_ending:
-                time.sleep(PACE_S)
+            self._hurry.wait(PACE_S)
             self._wake.clear()
+            self._hurry.clear()
+            waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
             self._write_waiting()
-        self._write_waiting()
-        ended = self._ended
-        assert ended is not None
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits
-            ended.get_loop().call_soon_threadsafe(_settle, ended)
+            for future, is_last in waiters:
+                is_ending = is_ending or is_last
+                with contextlib.suppress(RuntimeError):  # its loop has closed: nobody waits
+                    future.get_loop().call_soon_threadsafe(_settle, future)
 
     def _write_waiting(self) -> None:
         is_well = False
@@ -209,6 +218,13 @@ class Recordings:
             }
         own = {"session_id": session_id, "part": part, "time": time.time()}
         return msgspec.json.encode({**self._head, **own}) + b"\n"
+
+
+class _Waiter(NamedTuple):
+    """Who waits until all is written, and whether nothing comes after that."""
+
+    future: asyncio.Future[None]
+    is_last: bool
 
 
 def _settle(future: asyncio.Future[None]) -> None:
@@ -278,6 +294,11 @@ class SessionRecorder:
             self._put(b'{"event":"end","time":%.6f}\n' % time.time())
             self._recordings.put(self._file, None)
 
+    async def written(self) -> None:
+        """Wait until the file is complete; for half a second, where the disk is slow."""
+        if self._has_begun:
+            await self._recordings.written()
+
 
 def gap(lost: int) -> bytes:
     """The line that stands where events are missing."""
@@ -342,7 +363,7 @@ class _File:
         self._unwritten = 0  # lines, since the last one that could be written
 
     def write(self, lines: list[bytes]) -> bool:
-        """Add lines; those that the disk does not take are counted. Say whether it took the last."""
+        """Add lines, count those that the disk does not take, and say whether it took the last."""
         is_well = False
         for chunk in _chunks(lines):
             is_well = self._is_appended(b"".join(chunk), len(chunk))
