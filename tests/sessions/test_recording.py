@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from support.commands import openenv_running
@@ -30,6 +31,7 @@ from support.processes import wait_until
 
 from openenv import NotSupported, create_app
 from openenv.errors import RecordingError
+from openenv.protocol.http import SESSION_HEADER
 from openenv.recording import RecordingOptions, read, read_header
 from openenv.sessions import recording
 from openenv.sessions.manager import SessionManager
@@ -65,6 +67,11 @@ def files(directory: Path) -> list[Path]:
 
 def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_bytes().splitlines()]
+
+
+def ended(directory: Path) -> int:
+    """How many recordings are complete."""
+    return sum(b'{"event":"end"' in file.read_bytes() for file in files(directory))
 
 
 async def play(session: Session, steps: int = 1, seed: int = 0) -> None:
@@ -133,12 +140,22 @@ def test_a_server_records_its_sessions(
         other.reset(seed=1)
         env.step(Roll())
         assert seen.frame.shape == (2, 2)
-    wait_until(lambda: [lines(f)[-1]["event"] for f in files(tmp_path)] == ["end", "end"], 10)
+    wait_until(lambda: ended(tmp_path) == 2, 10)
     (episode,) = max(map(list, map(read, files(tmp_path))), key=lambda e: len(e[0].events))
     frame = episode.events[0].observation["frame"]
     assert frame["dtype"] == "|u1" and frame["shape"] == [2, 2]
     again = type(seen).model_validate(episode.events[0].observation)
     assert np.array_equal(again.frame, seen.frame) and np.array_equal(again.depth, seen.depth)
+
+
+def test_a_session_over_http_is_recorded(serve: Callable[[Any], str], tmp_path: Path) -> None:
+    url = serve(create_app(Dice, record=tmp_path))
+    reset = httpx.post(f"{url}/reset", json={"seed": 3})
+    headers = {SESSION_HEADER: reset.headers[SESSION_HEADER]}
+    httpx.post(f"{url}/step", json={"action": {"what": "stop"}}, headers=headers)
+    assert httpx.delete(f"{url}/session", headers=headers).status_code < 300
+    (episode,) = read(*files(tmp_path))
+    assert (episode.seed, [event.done for event in episode.events]) == (3, [False, True])
 
 
 async def test_what_cannot_be_written_fails_no_session(record: Record, tmp_path: Path) -> None:
@@ -188,8 +205,7 @@ def test_a_client_asks_for_it(
         unrecorded.reset(seed=1)
         recorded.reset(seed=2)
         recorded.sync().new_session().reset(seed=2)
-    wait_until(lambda: len(files(tmp_path)) == 2, 10)
-    wait_until(lambda: all(lines(f)[-1]["event"] == "end" for f in files(tmp_path)), 10)
+    wait_until(lambda: ended(tmp_path) == 2, 10)
     assert [episode.seed for file in files(tmp_path) for episode in read(file)] == [2, 2]
 
 
@@ -387,8 +403,7 @@ def test_a_killed_server_leaves_what_it_had_written(tmp_path: Path) -> None:
             env.reset(seed=7)
             for _ in range(50):
                 env.step(Roll())
-            wait_until(lambda: bool(files(records)), 10)
-            wait_until(lambda: len(lines(files(records)[0])) == 52, 10)
+            wait_until(lambda: sum(len(lines(file)) for file in files(records)) == 52, 10)
             os.kill(server.process.pid, signal.SIGKILL)
             server.process.wait(10)
     assert f"recorded in {records}" in " ".join(server.words().replace("│", " ").split())
@@ -396,6 +411,25 @@ def test_a_killed_server_leaves_what_it_had_written(tmp_path: Path) -> None:
     assert read_header(file).target == target
     (episode,) = read(file)
     assert (episode.seed, len(episode.events), episode.is_done) == (7, 51, False)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_stopped_leaves_whole_recordings(tmp_path: Path) -> None:
+    target = str(Path(__file__).parents[1] / "support" / "dice.py") + ":Dice"
+    arguments = ("serve", target, "--port", "0", "--json", "--workers", "2")
+    with openenv_running(
+        *arguments, "--record", str(tmp_path / "records"), cwd=tmp_path, log=tmp_path / "log"
+    ) as server:
+        url = server.first_line()["url"]
+        env = DiceEnv(url).sync()
+        env.connect()
+        env.reset(seed=7)
+        env.step(Roll())
+        server.interrupt()
+    with contextlib.suppress(ConnectionError):
+        env.close()
+    (file,) = files(tmp_path / "records")
+    assert [line.get("event") for line in lines(file)] == [None, "reset", "step", "end"]
 
 
 async def recorded(record: Record, tmp_path: Path) -> Path:
