@@ -292,6 +292,34 @@ async def test_the_oldest_are_removed_and_none_that_is_written_to(
     assert 2 < len(kept) < 21
 
 
+def open_files(directory: Path) -> list[str]:
+    links = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    return [link for link in links if link.startswith(str(directory))]
+
+
+async def test_few_files_are_open_for_many_sessions(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_OPEN_FILES", 3)
+    manager = record()
+    recordings = manager._recordings
+    assert recordings is not None
+    sessions = [await manager.create() for _ in range(10)]
+    for seed in range(3):
+        for session in sessions:
+            await play(session, seed=seed)
+        await recordings.written()
+        assert len(open_files(tmp_path)) == 3
+    closed = {str(file) for file in files(tmp_path)} - set(open_files(tmp_path))
+    os.unlink(closed.pop())  # as a server may that makes room
+    for session in sessions:
+        await play(session, seed=3)
+    await manager.aclose()
+    assert open_files(tmp_path) == [] and recordings.lost == 0
+    seeds = sorted([episode.seed for episode in read(file)] for file in files(tmp_path))
+    assert seeds == [*[[0, 1, 2, 3]] * 9, [3]]
+
+
 async def test_nothing_is_removed_that_is_no_recording(record: Record, tmp_path: Path) -> None:
     strange = tmp_path / "Dice" / "notes.jsonl"
     strange.parent.mkdir()

@@ -23,7 +23,7 @@ import os
 import re
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -63,6 +63,7 @@ MAX_WAITING_BYTES = 64 * MEBIBYTE
 PACE_S = 0.01
 CLOSE_GRACE_S = 5.0
 WRITTEN_WAIT_S = 0.5  # for which a session that closes waits for its file
+MAX_OPEN_FILES = 256  # descriptors are what connections need
 WRITE_BYTES = MEBIBYTE  # at a time, at most, beside lines that are longer
 # How full a directory is, is looked at anew whenever so much of its limit was written; then it is
 # brought down to so much. Together they stay below the limit.
@@ -111,6 +112,7 @@ class Recordings:
         self.trouble = _Trouble(self.directory)
         self._queue: deque[tuple[_File, bytes | None]] = deque()
         self._waiters: deque[_Waiter] = deque()
+        self.open_files: OrderedDict[_File, None] = OrderedDict()  # the writer's
         self._wake, self._hurry = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._head: dict[str, Any] = {}
@@ -204,6 +206,12 @@ class Recordings:
                 file.close()
         if is_well and self._waiting_bytes < MAX_WAITING_BYTES // 2:
             self.trouble.end()
+
+    def note_open(self, file: _File) -> None:
+        """Note that a file is open, and close those that were not written to for the longest."""
+        self.open_files[file] = None
+        while len(self.open_files) > MAX_OPEN_FILES:
+            next(iter(self.open_files)).close()
 
     def header(self, session_id: str, part: int) -> bytes:
         """The first line of a file."""
@@ -350,7 +358,7 @@ class _Trouble:
 class _File:
     """The file of one session, in parts; used from the writer's thread.
 
-    It is locked as long as it is written to, so that no server removes it to make room.
+    It is locked while it is open, so that no server removes it to make room.
     """
 
     def __init__(self, recordings: Recordings, session_id: str) -> None:
@@ -382,33 +390,58 @@ class _File:
     def _append(self, data: bytes) -> None:
         limit = self._recordings.options.max_file_bytes
         if self._size > self._head_size and self._size + len(data) > limit:
-            self.close()
-            self._part += 1
-        if self._descriptor is None:
-            self._open()
+            self._end_part()
+        if self._descriptor is None and not self._is_resumed():
+            self._begin()
+        self._recordings.open_files.move_to_end(self)
         if self._unwritten:
             data = gap(self._unwritten) + data
         self._recordings.room.take(len(data))
         self._write_whole(data)
         self._unwritten = 0
 
-    def _open(self) -> None:
+    @property
+    def _path(self) -> Path:
+        name = f"{self._name}.{self._part}" if self._part else self._name
+        return self._recordings.directory / name
+
+    def _begin(self) -> None:
         self._name = self._name or time.strftime(
             f"%Y%m%dT%H%M%SZ-{_file_name(self._session_id)}{SUFFIX}", time.gmtime()
         )
-        directory = self._recordings.directory
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = directory / (f"{self._name}.{self._part}" if self._part else self._name)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         header = self._recordings.header(self._session_id, self._part)
-        self._descriptor, self._size = os.open(path, FLAGS, 0o600), 0
+        descriptor, self._size = os.open(self._path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600), 0
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._hold(descriptor)
             self._write_whole(header)
         except BaseException:
-            path.unlink()
             self.close()
+            self._path.unlink(missing_ok=True)
             raise
         self._head_size = self._size
+
+    def _is_resumed(self) -> bool:
+        """Open the file again, unless there is none, or it was removed to make room."""
+        if not self._size:
+            return False
+        try:
+            self._hold(os.open(self._path, FLAGS))
+        except FileNotFoundError:
+            self._end_part()
+            return False
+        return True
+
+    def _hold(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(descriptor).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, "removed just now")
+        except BaseException:
+            self.close()
+            raise
+        self._recordings.note_open(self)
 
     def _write_whole(self, data: bytes) -> None:
         """Write all of it, or leave the file as it was."""
@@ -422,15 +455,21 @@ class _File:
             raise
         self._size += len(data)
 
-    def close(self) -> None:
-        """Let go of the file."""
-        descriptor, self._descriptor = self._descriptor, None
+    def _end_part(self) -> None:
+        self.close()
+        self._part += 1
         self._size = self._head_size = 0
+
+    def close(self) -> None:
+        """Let go of the file; what is written later opens it again."""
+        descriptor, self._descriptor = self._descriptor, None
+        self._recordings.open_files.pop(self, None)
         if descriptor is not None:
-            os.close(descriptor)
+            with contextlib.suppress(OSError):  # network file systems tell of earlier writes then
+                os.close(descriptor)
 
 
-FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 NAME = re.compile(rf"\d{{8}}T\d{{6}}Z-.+{re.escape(SUFFIX)}(\.\d+)?")
 
 
