@@ -391,12 +391,12 @@ class _File:
         limit = self._recordings.options.max_file_bytes
         if self._size > self._head_size and self._size + len(data) > limit:
             self._end_part()
-        if self._descriptor is None and not self._is_resumed():
-            self._begin()
-        self._recordings.open_files.move_to_end(self)
         if self._unwritten:
             data = gap(self._unwritten) + data
         self._recordings.room.take(len(data))
+        if self._descriptor is None and not self._is_resumed():
+            self._begin()
+        self._recordings.open_files.move_to_end(self)
         self._write_whole(data)
         self._unwritten = 0
 
