@@ -8,14 +8,14 @@ An episode goes like this (after dm_env, Muldal et al. 2019, and Gymnasium, Towe
     env.close()                                  # once, at the end
 
 What a driver may rely on, and `openenv.testing.check_environment` checks, is stated in the
-docstrings of `Environment.reset`, `step`, `state` and `close`, and nowhere else.
+docstrings of `Environment.reset`, `step`, `state` and `close` and of `Snapshots`, and nowhere else.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from openenv.types import Action, EnvironmentMetadata, Observation, State
 
@@ -23,6 +23,7 @@ __all__ = [
     "CompositeTransform",
     "Environment",
     "NullTransform",
+    "Snapshots",
     "Transform",
     "restart",
     "termination",
@@ -191,6 +192,39 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
             outcome: Any = self.rubric.reset()
             if hasattr(outcome, "__await__"):
                 await outcome
+
+
+class Snapshots(Protocol):
+    """What an environment may offer beside the contract: to store an episode and go back to it.
+
+    An environment that has both methods need not derive from this class. They may be plain or
+    ``async def``, and run where its other methods do. Clients call them by `EnvClient.snapshot`,
+    `restore` and `fork`.
+    """
+
+    def snapshot(self) -> bytes:
+        """Write down where the episode stands, such that `restore` can go on from there.
+
+        That is all that further observations, rewards and the state depend on, generators of
+        random numbers included. Taking it changes nothing.
+
+        Raises:
+            NotSupported: This episode cannot be stored.
+        """
+        ...
+
+    def restore(self, data: bytes) -> None:
+        """Go on where `snapshot` was taken, by this instance or by another one of the class.
+
+        A running episode is abandoned. The same actions lead to the same observations as they
+        would have from there. It may be called before the first `reset`.
+
+        The bytes come from a client, so they may be anything: do not unpickle them.
+
+        Raises:
+            ValueError: They are none that `snapshot` has written. Nothing changes.
+        """
+        ...
 
 
 # The four ways an observation comes about, in the manner of dm_env.

@@ -18,6 +18,9 @@
      |    +-- InvalidReturnError              (TypeError) user code returned no observation
      |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
      |         +-- TooLargeError              it is over the limit; .size, .limit
+     +-- raised on either side
+     |    +-- NotSupported                    (NotImplementedError) it cannot do that; .feature
+     |    +-- RecordingError                  (ValueError) a file that is no recording
      +-- raised by a client
      |    +-- ConnectError                    (ConnectionError) no server answers there
      |    +-- SessionLost                     (ConnectionError) the episode is gone
@@ -25,6 +28,8 @@
      |    |    +-- StepTimeout                its `timeout_s` is over; .timeout_s, .is_running
      |    +-- EnvironmentsFailed              (RuntimeError) of a VectorEnv; .errors, .results
      |    +-- ProtocolError                   the peer broke the protocol
+     |    +-- InvalidSnapshot                 (ValueError) bytes that are no snapshot
+     |    +-- ReplayDiverged                  (RuntimeError) a replay went another way; .step
      |    +-- ServerError                     (RuntimeError) the server answered with an error
      |         +-- MalformedRequest           INVALID_JSON, UNKNOWN_TYPE
      |         +-- ValidationFailed           VALIDATION_ERROR; .errors
@@ -34,6 +39,7 @@
      |         +-- SessionFailed              SESSION_ERROR
      |         +-- SessionBusy                SESSION_BUSY
      |         +-- MessageTooLarge            (ValueError) TOO_LARGE
+     |         +-- NotSupportedByServer       (NotSupported) NOT_SUPPORTED
      +-- raised by a provider
           +-- ProviderError                   (RuntimeError) an environment would not start
                +-- ProviderExited             its process ended; .exit_code, .logs
@@ -68,13 +74,18 @@ __all__ = [
     "InvalidJSONError",
     "InvalidMessageError",
     "InvalidReturnError",
+    "InvalidSnapshot",
     "MalformedRequest",
     "MessageTooLarge",
+    "NotSupported",
+    "NotSupportedByServer",
     "OpenEnvError",
     "ProtocolError",
     "ProviderError",
     "ProviderExited",
     "ProviderTimeout",
+    "RecordingError",
+    "ReplayDiverged",
     "ResponseTimeout",
     "ServerError",
     "SessionBusy",
@@ -111,6 +122,7 @@ class ErrorCode(str, Enum):
     STEP_TIMEOUT = "STEP_TIMEOUT"
     SESSION_BUSY = "SESSION_BUSY"
     TOO_LARGE = "TOO_LARGE"
+    NOT_SUPPORTED = "NOT_SUPPORTED"  # version 1
 
 
 class IgnoredArgumentWarning(UserWarning):
@@ -339,6 +351,38 @@ class TooLargeError(EncodingError):
         return {"size": self.size, "limit": self.limit}
 
 
+# ------------------------------------------------------------------ raised on either side
+
+
+class NotSupported(OpenEnvError, NotImplementedError):
+    """What was asked for is optional, and this environment, server or session does not have it.
+
+    Attributes:
+        feature: What was asked for, such as ``snapshot``.
+    """
+
+    def __init__(self, message: str, *, feature: str = "") -> None:
+        self.feature = feature
+        super().__init__(message)
+
+    def details(self) -> dict[str, Any]:
+        return {"feature": self.feature}
+
+
+class RecordingError(OpenEnvError, ValueError):
+    """A file is no recording, or is damaged before its last line.
+
+    Attributes:
+        path: The file.
+        line: Where, from 1; None where it is the file as a whole.
+    """
+
+    def __init__(self, path: str, line: int | None, why: str) -> None:
+        self.path = path
+        self.line = line
+        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
+
+
 # ------------------------------------------------------------------ raised by a client
 
 
@@ -414,6 +458,29 @@ class ProtocolError(OpenEnvError):
     """The peer sent something that the protocol does not allow."""
 
 
+class InvalidSnapshot(OpenEnvError, ValueError):
+    """The bytes are none that `snapshot` has given, or were damaged since."""
+
+
+class ReplayDiverged(OpenEnvError, RuntimeError):
+    """The same seed and actions led somewhere else; the session is left without an episode.
+
+    Attributes:
+        step: The step that differed, from 1; 0 is the reset.
+        what: What differed: ``observation``, ``reward``, ``done``, ``truncated`` or ``error``.
+    """
+
+    def __init__(self, step: int, what: str) -> None:
+        self.step = step
+        self.what = what
+        where = f"step {step}" if step else "reset"
+        super().__init__(
+            f"the replay went another way: the {what} of {where} is not what it was. The "
+            "environment is not determined by its seed and actions, or has changed. The session "
+            "has no episode now; call reset() to begin a new one"
+        )
+
+
 class ServerError(OpenEnvError, RuntimeError):
     """The server answered a request with an error.
 
@@ -479,6 +546,14 @@ class MessageTooLarge(ServerError, ValueError):
     """What the server would answer, or was sent, is over the limit; sizes are in `data`."""
 
 
+class NotSupportedByServer(ServerError, NotSupported):
+    """The environment or the server does not have what was asked for."""
+
+    def __init__(self, message: str, code: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, code, data)
+        self.feature = str(self.data.get("feature", ""))
+
+
 # ------------------------------------------------------------------ raised by a provider
 
 
@@ -528,6 +603,7 @@ OUTWARD: dict[type[BaseException], Outward] = {
     SessionBusyError: Outward(ErrorCode.SESSION_BUSY, 409, -32000),
     StepTimeout: Outward(ErrorCode.STEP_TIMEOUT, 504, -32000),
     TooLargeError: Outward(ErrorCode.TOO_LARGE, 500, -32000),
+    NotSupported: Outward(ErrorCode.NOT_SUPPORTED, 501, -32601),
     Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
 }
 
@@ -541,6 +617,7 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
     ErrorCode.SESSION_ERROR: SessionFailed,
     ErrorCode.SESSION_BUSY: SessionBusy,
     ErrorCode.TOO_LARGE: MessageTooLarge,
+    ErrorCode.NOT_SUPPORTED: NotSupportedByServer,
 }
 
 

@@ -8,6 +8,9 @@
 | `OPENENV_TRUST_REMOTE_CODE` | `1`, `true`, `yes`: install packages from a hub unasked | off |
 | `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
 | `OPENENV_COMPRESS` | `1`, `true`, `yes`: a server compresses for clients that ask for it | off |
+| `OPENENV_RECORD` | the directory that a server records its sessions in | none |
+| `OPENENV_RECORD_FILE_MIB` | MiB after which a recording is continued in another file | `256` |
+| `OPENENV_RECORD_TOTAL_MIB` | MiB of all recordings; the oldest are removed | `10240` |
 | `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
 | `OPENENV_RESUME_GRACE_S` | seconds for which a server keeps the sessions of a client whose \
 connection broke | `120` |
@@ -38,6 +41,8 @@ __all__ = [
     "parse_mode",
     "protocol_version",
     "queue_timeout_s",
+    "recording_directory",
+    "recording_limits",
     "server_mode",
     "trusts_remote_code",
     "web_interface_enabled",
@@ -90,6 +95,27 @@ def protocol_version() -> int:
 def compresses() -> bool:
     """WebSocket messages are compressed for clients that ask for it (RFC 7692)."""
     return _truthy("OPENENV_COMPRESS")
+
+
+def recording_directory() -> str | None:
+    """Where a server records its sessions; None where it does not."""
+    return os.environ.get("OPENENV_RECORD") or None
+
+
+def recording_limits() -> tuple[int, int]:
+    """Bytes of one recording's file, and of all recordings.
+
+    Raises:
+        ValueError: OPENENV_RECORD_FILE_MIB or OPENENV_RECORD_TOTAL_MIB is no positive integer.
+    """
+    return _mebibytes("OPENENV_RECORD_FILE_MIB", 256), _mebibytes("OPENENV_RECORD_TOTAL_MIB", 10240)
+
+
+def _mebibytes(name: str, default: int) -> int:
+    text = os.environ.get(name) or str(default)
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{name} is {text!r}; it must be a number of MiB, at least 1")
+    return int(text) * 2**20
 
 
 def trusts_remote_code() -> bool:

@@ -6,6 +6,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import Popen
+from typing import Any
 
 import pytest
 from support.cable import Cable, cable, can_be_laid
@@ -40,6 +42,11 @@ def line() -> Iterator[Cable]:
         yield line
 
 
+def close_output(player: Popen[str]) -> None:
+    assert player.stdout is not None
+    player.stdout.close()
+
+
 @pytest.mark.parametrize("version", ["0", "1"])
 @pytest.mark.parametrize("way", ["picows", "asgi"])
 def test_the_slot_of_a_client_that_is_cut_off_comes_free(
@@ -48,7 +55,7 @@ def test_the_slot_of_a_client_that_is_cut_off_comes_free(
     monkeypatch.setenv("OPENENV_PROTOCOL", version)
     limits = Limits(dead_peer_s=3, resume_grace_s=1)
     app = create_app(Counter, max_concurrent_envs=1, limits=limits)
-    options = {"ws": "websockets-sansio"} if way == "asgi" else {}
+    options: dict[str, Any] = {"ws": "websockets-sansio"} if way == "asgi" else {}
     with serving(app, host=line.here, **options) as url:
         player = line.start_there([sys.executable, PLAYER, url, "1000", "100"])
         try:
@@ -60,7 +67,7 @@ def test_the_slot_of_a_client_that_is_cut_off_comes_free(
         finally:
             player.kill()
             player.wait(10)
-            player.stdout.close()
+            close_output(player)
 
 
 def test_an_outage_in_mid_episode_costs_nothing(line: Cable, log: Log) -> None:
@@ -76,5 +83,5 @@ def test_an_outage_in_mid_episode_costs_nothing(line: Cable, log: Log) -> None:
         finally:
             player.kill()
             player.wait(10)
-            player.stdout.close()
+            close_output(player)
     assert log.count("step") == 40 and log.count("init") == 1

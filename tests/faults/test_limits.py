@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import resource
@@ -86,7 +87,7 @@ def test_a_client_that_does_not_read_is_cut_off(
             client.text('{"type":"open"}')
         client.socket.settimeout(10)
         data = {"what": "large", "value": 300_000}
-        with pytest.raises((ConnectionError, BrokenPipeError, TimeoutError)):
+        with contextlib.suppress(OSError):  # which is when it was cut off
             for number in range(1, 5000):
                 client.text(
                     json.dumps(
@@ -96,7 +97,7 @@ def test_a_client_that_does_not_read_is_cut_off(
                     )
                 )
                 if log.count("close"):
-                    raise ConnectionError
+                    break
         wait_until(lambda: log.count("close") == 1)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert grown < 200_000, "KiB: the server has not kept it all"

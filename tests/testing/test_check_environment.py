@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
 import pytest
 from support.environments import KINDS
 
-from openenv import Action, Environment, Observation, State, StepResult
+from openenv import Action, Environment, NotSupported, Observation, State, StepResult
 from openenv.testing import CheckFailed, check_environment
 from openenv.testing import environment as checks
 from openenv.testing.actions import minimal_action
@@ -49,6 +50,17 @@ class Dice(Environment[Guess, Hint, State]):
     @property
     def state(self) -> State:
         return self.now
+
+    def snapshot(self) -> bytes:
+        stored = {"rng": self.rng.getstate(), "now": self.now.model_dump(), "over": self.over}
+        return json.dumps(stored).encode()
+
+    def restore(self, data: bytes) -> None:
+        stored = json.loads(data)
+        version, words, gauss = stored["rng"]
+        self.rng = random.Random()
+        self.rng.setstate((version, tuple(words), gauss))
+        self.now, self.over = State(**stored["now"]), stored["over"]
 
 
 class DoneAtReset(Dice):
@@ -156,6 +168,24 @@ class KeepsCounting(Dice):
         return hint
 
 
+class ForgetsTheDice(Dice):
+    """What it goes back to looks alike, and rolls otherwise."""
+
+    def restore(self, data: bytes) -> None:
+        rng = self.rng
+        super().restore(data)
+        self.rng = rng
+
+
+class CannotBeStored(Dice):
+    def snapshot(self) -> bytes:
+        raise NotSupported("this episode cannot be stored", feature="snapshot")
+
+
+class HasNoSnapshots(Dice):
+    snapshot = restore = None  # type: ignore[assignment]
+
+
 class LoudClose(Dice):
     def close(self) -> None:
         raise OSError("cannot close")
@@ -174,6 +204,7 @@ BROKEN = {
     checks.STEP_AFTER_DONE: StartsAnew,
     checks.RESET_ABANDONS: KeepsCounting,
     checks.INSTANCES_ARE_APART: GlobalDice,
+    checks.SNAPSHOT_RESTORES: ForgetsTheDice,
     checks.CLOSE_IS_QUIET: LoudClose,
 }
 
@@ -195,6 +226,13 @@ def test_every_promise_has_a_planted_breach() -> None:
 def test_a_sound_environment_keeps_every_promise() -> None:
     report = check_environment(Dice, actions=[Guess()])
     assert [finding.kept for finding in report.findings] == [True] * len(checks.PROMISES)
+
+
+@pytest.mark.parametrize("cls", [CannotBeStored, HasNoSnapshots])
+def test_snapshots_are_optional(cls: type[Any]) -> None:
+    report = check_environment(cls, actions=[Guess()])
+    (finding,) = [f for f in report.findings if f.promise == checks.SNAPSHOT_RESTORES]
+    assert finding.kept is None
 
 
 @pytest.mark.parametrize("cls", KINDS.values())

@@ -93,6 +93,14 @@ class EchoEnvironment(
     def state(self) -> State:
         return self._state
 
+    def snapshot(self) -> bytes:
+        """Store the episode, which is its state."""
+        return self._state.model_dump_json().encode()
+
+    def restore(self, data: bytes) -> None:
+        """Go on with a stored episode."""
+        self._state = State.model_validate_json(data)
+
 
 def _list_tools() -> ListToolsObservation:
     return ListToolsObservation(

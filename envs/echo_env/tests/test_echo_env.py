@@ -59,3 +59,12 @@ def test_an_action_of_either_writing_is_made_by_one_name() -> None:
     action: Any = EchoAction(tool_name="echo_message", arguments={"message": "hi"})  # type: ignore[call-arg]
     assert action == CallToolAction(tool_name="echo_message", arguments={"message": "hi"})
     assert EchoAction.model_validate({"message": "hi"}) == EchoAction(message="hi")
+
+
+def test_its_episodes_can_be_stored_and_forked() -> None:
+    with EchoEnv.local(EchoEnvironment).sync() as env:
+        env.reset(episode_id="e")
+        env.step(EchoAction(message="hello"))
+        (fork,) = env.fork(1)
+        assert fork.state() == env.state()
+        assert env.state().step_count == 1

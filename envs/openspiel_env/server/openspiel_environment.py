@@ -17,8 +17,10 @@ from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 import pyspiel
+from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.environment import Environment
+from openenv.errors import NotSupported
 
 from ..models import (
     DEFAULT_GAME,
@@ -186,6 +188,65 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
             num_players=setting.rules.num_players,
         )
 
+    def snapshot(self) -> bytes:
+        """Store the game, its opponents' generator included.
+
+        Raises:
+            RuntimeError: There is no game yet.
+            NotSupported: OpenSpiel draws by itself in this game and does not say what.
+        """
+        if self._position is None:
+            raise RuntimeError("snapshot() was called before reset(): there is no game to store")
+        setting = self._setting
+        if setting.rules.draws_by_itself:
+            raise NotSupported(
+                f"{setting.game_name} has chance events that OpenSpiel keeps to itself, so its "
+                "positions cannot be stored; episodes with a seed can be replayed",
+                feature="snapshot",
+            )
+        stored = _Snapshot(
+            game_name=setting.game_name,
+            game_params=setting.game_params,
+            opponent_policy=setting.opponent_policy,
+            agent_player=self.agent_player,
+            history=[(int(one.player), one.action) for one in self._position.full_history()],
+            generator=self._rng.getstate(),
+            paid=self._paid,
+            opponent_last_action=self._opponent_last_action,
+            episode_id=self._episode_id,
+            step_count=self._step_count,
+        )
+        return stored.model_dump_json().encode()
+
+    def restore(self, data: bytes) -> None:
+        """Go on with a stored game.
+
+        Its moves are made again and each is checked: OpenSpiel's own `deserialize_state` believes
+        whatever it reads, and wrong bytes would end the process.
+
+        Raises:
+            ValueError: The bytes are none that `snapshot` has written. The running game goes on.
+        """
+        stored = _Snapshot.model_validate_json(data)
+        if stored.agent_player != self.agent_player:
+            raise ValueError(
+                f"the game was stored for agent_player={stored.agent_player}, and this is "
+                f"agent_player={self.agent_player}"
+            )
+        setting = self._setting_for(stored.game_name, stored.game_params, stored.opponent_policy)
+        if setting.rules.draws_by_itself:
+            raise ValueError(f"positions of {setting.game_name} cannot be stored")
+        rng = _restored_generator(stored.generator)
+        self._position, self._legal = _position_after(
+            stored.history, setting.rules, self.agent_player
+        )
+        self._setting = setting
+        self._rng = rng
+        self._paid = stored.paid
+        self._opponent_last_action = stored.opponent_last_action
+        self._episode_id = stored.episode_id
+        self._step_count = stored.step_count
+
     def _setting_for(
         self,
         game_name: str | None,
@@ -289,6 +350,53 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         return self._paid - before
 
 
+class _Snapshot(BaseModel):
+    """A stored game."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    game_name: str
+    game_params: Params
+    opponent_policy: str
+    agent_player: int
+    history: list[tuple[int, int]]
+    generator: tuple[int, list[int], float | None]
+    paid: float
+    opponent_last_action: int | None
+    episode_id: str | None
+    step_count: int = Field(ge=0)
+
+
+def _position_after(
+    history: list[tuple[int, int]], rules: _Rules, agent: int
+) -> tuple[Any, list[int]]:
+    """The position that moves lead to, and what the agent may do there.
+
+    Raises:
+        ValueError: One of them is not possible, or the agent has no move to make then.
+    """
+    position = rules.game.new_initial_state()
+    moves = iter(history)
+    for player, action in moves:
+        at = position.current_player()
+        if at == _SIMULTANEOUS:
+            others = [next(moves, (-1, -1)) for _ in range(rules.num_players - 1)]
+            joint = [(player, action), *others]
+            for seat, (who, what) in enumerate(joint):
+                if who != seat or what not in (position.legal_actions(seat) or [0]):
+                    raise ValueError(f"the stored game has an impossible move, {who}: {what}")
+            position.apply_actions([what for _, what in joint])
+        elif player != at or action not in position.legal_actions():
+            raise ValueError(f"the stored game has an impossible move, {player}: {action}")
+        else:
+            position.apply_action(action)
+    if position.is_terminal():
+        return position, []
+    if position.current_player() not in (agent, _SIMULTANEOUS):
+        raise ValueError("the stored game stands where the agent has no move to make")
+    return position, position.legal_actions(agent)
+
+
 def _agent_player_from_environ() -> int:
     text = os.environ.get("OPENSPIEL_AGENT_PLAYER") or "0"
     try:
@@ -302,6 +410,16 @@ def _generator(seed: int | None) -> Random:
         return Random()
     # Random ignores the sign of an integer, and -1 shall not deal the same game as 1.
     return Random(seed if seed >= 0 else str(seed))
+
+
+def _restored_generator(state: tuple[int, list[int], float | None]) -> Random:
+    version, words, gauss = state
+    rng = Random()
+    try:
+        rng.setstate((version, tuple(words), gauss))
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"the stored game has no generator of random numbers: {error}") from error
+    return rng
 
 
 def _new_position(rules: _Rules, rng: Random) -> Any:

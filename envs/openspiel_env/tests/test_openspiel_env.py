@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from openenv.errors import NotSupported
 from openenv.testing import check_environment
 from openspiel_env.client import OpenSpielEnv
 from openspiel_env.models import OpenSpielAction, OpenSpielObservation, OpenSpielState
@@ -656,3 +658,87 @@ def test_the_client_side_does_not_import_openspiel() -> None:
         "assert 'pyspiel' not in sys.modules and 'open_spiel' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# ------------------------------------------------------------------ snapshots
+
+
+@pytest.mark.parametrize("game_name", [*SIX_GAMES, *SIMULTANEOUS_GAMES, "leduc_poker", "hanabi"])
+def test_a_stored_game_goes_on_anywhere(game_name: str) -> None:
+    env, elsewhere = OpenSpielEnvironment(game_name), OpenSpielEnvironment("catch")
+    choices = random.Random(3)
+    seen = env.reset(seed=4, episode_id="e")
+    for _ in range(3):
+        if not seen.done:
+            seen = move(env, choices.choice(seen.legal_actions))
+    stored, state = env.snapshot(), env.state
+    elsewhere.restore(stored)
+    assert elsewhere.state == state and elsewhere.snapshot() == stored
+    while not seen.done and env.state.step_count < 40:
+        action = choices.choice(seen.legal_actions)
+        seen = move(env, action)
+        assert move(elsewhere, action) == seen
+    assert elsewhere.state == env.state
+
+
+def test_a_stored_game_may_be_over() -> None:
+    env = OpenSpielEnvironment("tic_tac_toe")
+    episode(env, seed=1)
+    stored = env.snapshot()
+    env.reset(seed=2)
+    env.restore(stored)
+    with pytest.raises(RuntimeError, match="the game is over"):
+        move(env, 0)
+
+
+@pytest.mark.parametrize("game_name", ["negotiation", "stones_and_gems"])
+def test_a_game_that_draws_by_itself_cannot_be_stored(game_name: str) -> None:
+    env = OpenSpielEnvironment(game_name)
+    env.reset(seed=1)
+    with pytest.raises(NotSupported, match="replayed"):
+        env.snapshot()
+
+
+def test_before_the_first_reset_there_is_nothing_to_store() -> None:
+    with pytest.raises(RuntimeError, match="before reset"):
+        OpenSpielEnvironment().snapshot()
+
+
+WRONG: list[dict[str, Any]] = [
+    {"history": [[-1, 99]]},
+    {"history": [[0, 0]]},
+    {"history": [[0, 2**40]]},
+    {"history": [[-1, 1], [0, -5]]},
+    {"history": []},
+    {"generator": [3, [], None]},
+    {"generator": [3, [-1] * 625, None]},
+    {"generator": [9, [0] * 625, None]},
+    {"game_name": "no_such_game"},
+    {"game_name": "efg_game", "game_params": {"filename": "/etc/passwd"}},
+    {"game_name": "negotiation"},
+    {"game_name": "goofspiel", "history": [[-1, 0], [0, 0]]},
+    {"game_name": "goofspiel", "history": [[-1, 0], [1, 0], [0, 0]]},
+    {"agent_player": 1},
+    {"step_count": -1},
+    {"opponent_policy": "cheat"},
+    {"more": 1},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: " ".join(map(str, wrong.items()))[:60])
+def test_wrong_bytes_are_refused_and_change_nothing(wrong: dict[str, Any]) -> None:
+    """OpenSpiel's own reader ends the process at moves like these."""
+    env = OpenSpielEnvironment("catch")
+    env.reset(seed=1)
+    before = env.snapshot()
+    with pytest.raises(ValueError):
+        env.restore(json.dumps({**json.loads(before), **wrong}).encode())
+    assert env.snapshot() == before
+    move(env, 1)
+
+
+def test_bytes_that_are_nothing_are_refused() -> None:
+    env = OpenSpielEnvironment("catch")
+    for data in (b"", b"\xff\x00", b"[]", b"null", b'{"history": 3}'):
+        with pytest.raises(ValueError):
+            env.restore(data)

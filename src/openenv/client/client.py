@@ -30,7 +30,7 @@ from openenv.client.transports.websocket import (
     websocket_url,
 )
 from openenv.errors import ConnectError, ProtocolError, SessionLost
-from openenv.protocol.messages import ObservationReply, Request, StateReply
+from openenv.protocol.messages import ObservationReply, Reply, Request, StateReply
 from openenv.protocol.v1 import Queued, offered
 from openenv.settings import client_mode, protocol_version
 from openenv.settings import queue_timeout_s as default_queue_s
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from openenv.client.launch import Launch
     from openenv.client.sync import SyncEnvClient
     from openenv.client.transports.asgi import ASGIApp
+    from openenv.protocol.snapshots import Journal
     from openenv.providers.base import Provider
 else:  # a sixth of what it takes to import a client, and needed by those only who use one
     asyncio = lazy_module("asyncio")
@@ -94,6 +95,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             OPENENV_QUEUE_TIMEOUT_S, else 60. 0 has it refused at once. Version 1 only.
         on_queue: Called with where the session stands, a `Queued`, while it waits for a slot. By
             default a warning is logged, once.
+        journal: Keep what `snapshot(replay=True)` needs; see `keep_journal`.
+        record: Have the server record this session, where it does so on request.
 
     Class attributes:
         observation_type: The observation model, where it is no type parameter.
@@ -121,6 +124,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         headers: Mapping[str, str] | None = None,
         queue_timeout_s: float | None = None,
         on_queue: Callable[[Queued], None] | None = None,
+        journal: bool = False,
+        record: bool = False,
     ) -> None:
         if base_url is None and provider is None:
             raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
@@ -138,6 +143,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self._open_transport: Callable[[], Transport] | None = None
         self._queue_timeout_s = default_queue_s() if queue_timeout_s is None else queue_timeout_s
         self._on_queue = on_queue
+        self._is_recorded = record
         self._session = ClientSession(_opener(self), message_timeout_s, terms=_terms(self))
         self._launch: Launch | None = None
         if provider is not None:
@@ -146,6 +152,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             self._launch = Launch(provider, self._base_url)
         self._home: asyncio.AbstractEventLoop | None = None
         self._blocks = False
+        self._journal: Journal | None = None
+        if journal:
+            self.keep_journal()
         self._siblings: weakref.WeakSet[EnvClient[ActT, ObsT, StateT]] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ where it goes
@@ -300,7 +309,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return self._answer(Pending, self._disconnect_async())
 
     def close(self) -> Pending[None]:
-        """Close the session, those of `new_session`, and what a provider started. Repeatable."""
+        """Close the session, those of `new_session` and `fork`, and what a provider started.
+        Repeatable.
+        """
         return self._answer(Pending, self._close_async())
 
     def new_session(self) -> Pending[Self]:
@@ -309,6 +320,60 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         It is closed with this client, or earlier, when it is closed itself or dropped.
         """
         return self._answer(PendingClient, self._new_session_async())
+
+    def snapshot(self, *, replay: bool = False) -> Pending[bytes]:
+        """Store the running episode: `restore` goes back to it, here or in another session.
+
+        Args:
+            replay: Where the environment has no snapshots of its own: take the journal, whose
+                reset and steps are made again by `restore`.
+
+        Raises:
+            NotSupported: The environment has no snapshots, or the server speaks protocol version 0.
+                With `replay`: there is no journal, or this episode cannot be made again.
+            ServerError: The environment could not take one.
+            SessionLost: The episode is gone.
+        """
+        return self._answer(Pending, self._snapshot_async(replay=replay))
+
+    def restore(self, data: bytes) -> PendingState[StateT]:
+        """Go back, or over, to the episode that `snapshot` has stored; gives its state.
+
+        It may have been stored by another client, of the same environment. A running episode is
+        abandoned. A journal is replayed, and each observation, reward and `done` compared.
+
+        Raises:
+            InvalidSnapshot: The bytes are no snapshot, or are damaged.
+            NotSupported: The environment has no snapshots, or the server speaks protocol version 0.
+            ServerError: The environment refused its bytes. The session goes on.
+            ReplayDiverged: The same actions led elsewhere. The session is left without an
+                episode, until `reset`.
+        """
+        return self._answer(PendingState, self._restore_async(data))
+
+    def fork(self, n: int, *, replay: bool = False) -> Pending[list[Self]]:
+        """Open `n` further sessions in the state of this one; see `new_session` and `snapshot`.
+
+        Where one of them cannot be had, none is left.
+
+        Raises:
+            ValueError: `n` is negative.
+            CapacityError: The server has no room for them.
+            OpenEnvError: What `snapshot` and `restore` raise.
+        """
+        return self._answer(Pending, self._fork_async(n, replay=replay))
+
+    def keep_journal(self, max_steps: int | None = None) -> None:
+        """Keep the seed, the actions and digests of the observations of each episode from now on,
+        so that `snapshot(replay=True)` and `fork(n, replay=True)` can have them made again.
+
+        Args:
+            max_steps: Steps of an episode that are kept; a longer one cannot be replayed. By
+                default 100,000.
+        """
+        from openenv.protocol.snapshots import MAX_STEPS, Journal
+
+        self._journal = Journal(MAX_STEPS if max_steps is None else max_steps)
 
     def sync(self) -> SyncEnvClient[ActT, ObsT, StateT]:
         """The same client with plain blocking methods."""
@@ -390,8 +455,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     async def _transition(
         self, request: Request, timeout_s: float | None = None
     ) -> StepResult[ObsT]:
-        if self._launch is None:
-            reply: Any = await self._session.request(request, timeout_s, self._begin())
+        if self._journal is not None:
+            reply: Any = await self._journaled(self._journal, request, timeout_s)
+        elif self._launch is None:
+            reply = await self._session.request(request, timeout_s, self._begin())
         else:
             reply = await self._request(request, timeout_s)
         if type(reply) is not ObservationReply:
@@ -403,6 +470,28 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         if payload.get("metadata"):
             return codec.complete(result, payload, request.type)
         return result
+
+    async def _journaled(
+        self, journal: Journal, request: Request, timeout_s: float | None
+    ) -> Reply:
+        from openenv.client import snapshots
+
+        return await snapshots.journaled(self, journal, request, timeout_s)
+
+    async def _snapshot_async(self, *, replay: bool) -> bytes:
+        from openenv.client import snapshots
+
+        return await snapshots.take(self, replay=replay)
+
+    async def _restore_async(self, data: bytes) -> StateT:
+        from openenv.client import snapshots
+
+        return cast(StateT, await snapshots.restore(self, data))
+
+    async def _fork_async(self, n: int, *, replay: bool) -> list[Self]:
+        from openenv.client import snapshots
+
+        return await snapshots.fork(self, n, replay=replay)
 
     async def _state_async(self) -> StateT:
         reply = await self._request(Request("state"))
@@ -451,10 +540,13 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             "headers": self._websocket.headers,
             "queue_timeout_s": self._queue_timeout_s,
             "on_queue": self._on_queue,
+            "record": self._is_recorded,
         }
         sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
         sibling._open_transport = self._open_transport
         sibling._session.has_owner = True
+        if self._journal is not None:
+            sibling.keep_journal(self._journal.max_steps)
         sibling._home, sibling._blocks = self._home, self._blocks
         self._siblings.add(sibling)
         return sibling
@@ -576,6 +668,7 @@ def _terms(client: EnvClient[Any, Any, Any]) -> Terms:
         client._websocket.max_message_bytes,
         client._on_queue or _WarnsOnce(client._queue_timeout_s),
         why_gone,
+        is_recorded=client._is_recorded,
     )
 
 

@@ -41,6 +41,7 @@ from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, r
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     ErrorCode,
+    NotSupported,
     ProtocolError,
     ResponseTimeout,
     SessionLost,
@@ -73,6 +74,9 @@ CLOSE_LIMIT_S = 5.0
 CLOSE_BROKEN_LIMIT_S = 2.0
 # The server keeps the time of a step. It is given so much longer to say that it is over.
 DEADLINE_SLACK_S = 0.25
+# Requests after which it is known where the episode stands, and those that do not change that.
+BEGINNINGS = frozenset({"reset", "restore"})
+READINGS = frozenset({"state", "snapshot"})
 
 
 class _Turn:
@@ -114,6 +118,7 @@ class Terms:
         max_message_bytes: Largest frame that is read; None for no limit.
         on_queue: Told where the session stands while it waits for a slot.
         why_gone: Says why there is no use in reaching the server, where that is known.
+        is_recorded: Have the server record the session.
     """
 
     def __init__(
@@ -122,10 +127,15 @@ class Terms:
         max_message_bytes: int | None = None,
         on_queue: Callable[[Queued], None] | None = None,
         why_gone: Callable[[], str | None] = lambda: None,
+        *,
+        is_recorded: bool = False,
     ) -> None:
         self.opening: dict[str, Any] = {"queue_timeout_s": queue_timeout_s}
         if max_message_bytes is not None:
             self.opening["max_message_bytes"] = max_message_bytes
+        if is_recorded:
+            self.opening["record"] = True
+        self.is_recorded = is_recorded
         self.why_gone = why_gone
         self._on_queue = on_queue
 
@@ -281,7 +291,7 @@ class ClientSession:
         try:
             if self._unanswered is not None and self._is_asked_again(request):
                 reply = await self._ask_again(timeout_s, began)
-            elif request.type == "reset":
+            elif request.type in BEGINNINGS:
                 return await self._reset(request, timeout_s, began)
             else:
                 if self._lost is not None or self._unanswered is not None:
@@ -335,7 +345,7 @@ class ClientSession:
                     return await self._heeded(last_words)
             ticket, frame = self._connection.request(request)
             earlier = self._unanswered, self._ticket, self._late
-            if request.type != "state":
+            if request.type not in READINGS:
                 self._unanswered, self._ticket, self._late = request, ticket, None
             with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
                 transport.send(frame)
@@ -472,7 +482,7 @@ class ClientSession:
         except asyncio.TimeoutError as error:
             raise self._too_late(request, timeout_s) from error
         self._unanswered = self._late = None
-        if request.type == "reset" and type(reply) is not ErrorReply:
+        if request.type in BEGINNINGS and type(reply) is not ErrorReply:
             self._lost = None
         return await self._heeded(reply)
 
@@ -560,10 +570,10 @@ class ClientSession:
                 )
             transport = self._open_transport()
             await transport.connect()
-            connection = await self._begun(transport)
             try:
+                connection = await self._begun(transport)
                 self._check_not_closed(began)
-            except SessionLost:
+            except (SessionLost, NotSupported):
                 await _part(transport)
                 raise
             self._connection = connection
@@ -574,6 +584,9 @@ class ClientSession:
     async def _begun(self, transport: Transport) -> ClientConnection | ClientConnection1:
         subprotocol = transport.subprotocol
         if subprotocol is None:
+            if self._terms.is_recorded:
+                why = "protocol version 0, which the server speaks, cannot ask for a recording"
+                raise NotSupported(why, feature="record")
             return ClientConnection()
         hello = await greeted(transport)
         codec = codec_named(subprotocol)
@@ -592,6 +605,15 @@ class ClientSession:
         transport = self._drop(reason)
         if transport is not None:
             await _part(transport)
+
+    async def settled(self) -> None:
+        """Wait until all calls that were made before are answered."""
+        await self._turn.come()
+        self._turn.leave()
+
+    async def end_episode(self, why: str) -> None:
+        """Give up the connection, and with it the environment; a reset gets a fresh one."""
+        await self._close_transport(why)
 
     async def close(self) -> None:
         """Say goodbye and close the connection, in 5 s at most. Safe to repeat.

@@ -68,6 +68,18 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         """Open a further session on the same server."""
         return SyncEnvClient(resolve(self._async.new_session()))
 
+    def snapshot(self, *, replay: bool = False) -> bytes:
+        """Store the running episode; see `EnvClient.snapshot`."""
+        return cast(bytes, resolve(self._async.snapshot(replay=replay)))
+
+    def restore(self, data: bytes) -> StateT:
+        """Go back to a stored episode; see `EnvClient.restore`."""
+        return cast(StateT, resolve(self._async.restore(data)))
+
+    def fork(self, n: int, *, replay: bool = False) -> list[SyncEnvClient[ActT, ObsT, StateT]]:
+        """Open further sessions in the state of this one; see `EnvClient.fork`."""
+        return [SyncEnvClient(one) for one in resolve(self._async.fork(n, replay=replay))]
+
     def __getattr__(self, name: str) -> Any:
         # Copying and pickling ask an object that has no `_async` yet.
         if name == "_async" or (name.startswith("__") and name.endswith("__")):

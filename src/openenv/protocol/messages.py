@@ -33,7 +33,11 @@ sessions do not wait for each other.
      data: {action}, arguments: {...}}
     {type: state, session: 3, id: 3}            {type: state, session: 3, id: 3, data: {...}}
     {type: mcp, session: 3, id: 4, data: ...}   {type: mcp, session: 3, id: 4, data: ...}
-    {type: close, session: 3, id: 5}            {type: closed, session: 3, id: 5}
+    {type: snapshot, session: 3, id: 5}         {type: snapshot, session: 3, id: 5,
+                                                 data: {snapshot: bytes}}
+    {type: restore, session: 3, id: 6,          {type: state, session: 3, id: 6, data: {...}}
+     data: {snapshot: bytes}}
+    {type: close, session: 3, id: 7}            {type: closed, session: 3, id: 7}
                                                 {type: error, session: 3, id: 2,
                                                  data: {message, code, ...}}
 
@@ -54,7 +58,9 @@ go on. Then each sends again what the other lacks; see `openenv.protocol.ledger`
 Beside the three, the data of an observation hold ``truncated``, ``metadata``, ``info`` and
 ``ignored_arguments`` where there is anything to say. In MessagePack an array is extension type 1
 (`openenv.arrays.pack_array`), an integer beyond 64 bits extension type 2 (its decimal digits), and
-bytes are bytes. In JSON an array is ``{"dtype", "shape", "data"}`` with base64 data.
+bytes are bytes. In JSON an array is ``{"dtype", "shape", "data"}`` with base64 data, and bytes are
+base64. A server that records sessions on request does so where the data of ``open`` hold
+``"record": true``.
 """
 
 from __future__ import annotations
@@ -76,6 +82,7 @@ __all__ = [
     "ObservationReply",
     "Reply",
     "Request",
+    "SnapshotReply",
     "StateReply",
     "Transition",
 ]
@@ -90,8 +97,10 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A request of either version, decoded; in version 1 this is what is on the wire.
 
     Attributes:
-        type: Which of the requests: open, reset, step, state, close or mcp; ack or resume.
-        data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`.
+        type: Which of the requests: open, reset, step, state, snapshot, restore, close or mcp; or
+            ack or resume.
+        data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`, what
+            `restore` goes back to, how to `open`.
         arguments: Further arguments of `step`; version 0 carries none.
         id: The request's number in its session; version 0 has none.
         session: Which of the connection's sessions it is for; version 0 has one.
@@ -165,6 +174,12 @@ class StateReply(msgspec.Struct):
     state: Any
 
 
+class SnapshotReply(msgspec.Struct):
+    """A snapshot frame: the bytes that `restore` takes."""
+
+    snapshot: bytes
+
+
 class MCPReply(msgspec.Struct):
     """An mcp frame: a JSON-RPC response."""
 
@@ -194,4 +209,4 @@ _FATAL = {
     for code in (ErrorCode.CAPACITY_REACHED, ErrorCode.FACTORY_ERROR, ErrorCode.SESSION_ERROR)
 }
 
-Reply = ObservationReply | StateReply | MCPReply | ErrorReply
+Reply = ObservationReply | StateReply | SnapshotReply | MCPReply | ErrorReply

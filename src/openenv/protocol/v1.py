@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -39,6 +40,7 @@ from openenv.protocol.messages import (
     ObservationReply,
     Reply,
     Request,
+    SnapshotReply,
     StateReply,
     Transition,
 )
@@ -55,6 +57,7 @@ __all__ = [
     "codec_named",
     "is_binary",
     "offered",
+    "snapshot_bytes",
 ]
 
 ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
@@ -62,7 +65,9 @@ ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
 UNENCODABLE = (TypeError, ValueError, RecursionError, PydanticSerializationError)
 UNDECODABLE = (ValueError, TypeError, RecursionError, ImportError, msgspec.MsgspecError)
 
-REQUEST_TYPES = frozenset({"open", "reset", "step", "state", "close", "mcp", "ack", "resume"})
+REQUEST_TYPES = frozenset(
+    {"open", "reset", "step", "state", "snapshot", "restore", "close", "mcp", "ack", "resume"}
+)
 
 # An answer of this size is acknowledged at once, not with the next request, so that the server need
 # not keep it while the policy thinks.
@@ -232,7 +237,7 @@ class Codec:
         known = [(m.get("session", 0), m.get("id", 0)) for m in messages]
         return [a for a in known if all(type(n) is int for n in a)] or [(None, None)]
 
-    def encode_data(self, reply: Transition | StateReply | MCPReply | Any) -> bytes:
+    def encode_data(self, reply: Transition | StateReply | SnapshotReply | MCPReply | Any) -> bytes:
         """Write the ``data`` of an answer.
 
         Raises:
@@ -245,6 +250,8 @@ class Codec:
                 raise EncodingError(self._culprit(reply.observation, error)) from error
         if type(reply) is StateReply:
             return self._encode_plain(reply.state)
+        if type(reply) is SnapshotReply:
+            return self._encode(reply)
         return self._encode_plain(reply.response if type(reply) is MCPReply else reply)
 
     def _encode_plain(self, value: Any) -> bytes:
@@ -280,7 +287,9 @@ class Codec:
             EncodingError: A value in one of them cannot be carried.
         """
         for request in requests:
-            request.data, request.arguments = _plainly(request.data), _plainly(request.arguments)
+            if request.type != "restore":  # whose bytes stay bytes
+                request.data = _plainly(request.data)
+                request.arguments = _plainly(request.arguments)
         return self._encode(requests[0] if len(requests) == 1 else requests)
 
     def decode_answers(self, frame: str | bytes | bytearray) -> list[_Answer]:
@@ -304,6 +313,7 @@ ANSWERS = (
     "queued",
     "observation",
     "state",
+    "snapshot",
     "mcp",
     "closed",
     "error",
@@ -401,6 +411,23 @@ def offered(version: int) -> tuple[str, ...]:
 def is_binary(subprotocol: str | None) -> bool:
     """Frames of a connection are binary messages; those of version 0, which is None, are text."""
     return subprotocol is not None and codec_named(subprotocol).is_binary
+
+
+def snapshot_bytes(data: dict[Any, Any]) -> bytes:
+    """The bytes in the data of `restore`, or of the answer to `snapshot`; JSON has them as base64.
+
+    Raises:
+        InvalidMessageError: There are none.
+    """
+    found = data.get("snapshot")
+    if isinstance(found, str):
+        try:
+            return base64.b64decode(found, validate=True)
+        except ValueError as error:
+            raise _invalid(f"snapshot is no base64: {error}") from None
+    if not isinstance(found, bytes):
+        raise _invalid(f"snapshot is to be bytes, not {type(found).__name__}")
+    return found
 
 
 def _invalid(why: str) -> InvalidMessageError:
@@ -565,9 +592,17 @@ def _count(data: Any) -> int:
     return received
 
 
+def _snapshot_reply(data: dict[str, Any]) -> SnapshotReply:
+    try:
+        return SnapshotReply(snapshot_bytes(data))
+    except InvalidMessageError:
+        raise ProtocolError("The server sent a snapshot without bytes") from None
+
+
 _READ: dict[str, Any] = {kind: partial(Notice, kind) for kind in ANSWERS} | {
     "observation": ObservationReply,
     "state": StateReply,
+    "snapshot": _snapshot_reply,
     "mcp": MCPReply,
     "error": ErrorReply,
 }

@@ -11,11 +11,13 @@ from fastapi import FastAPI
 
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
+from openenv.server.recording import Record, recording_options
 from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.server.workers import note_manager, spec_source
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
 from openenv.sessions.process import Workers
+from openenv.sessions.recording import Recordings
 from openenv.sessions.session import SessionInfo
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.settings import ServerMode, parse_mode, server_mode, web_interface_enabled
@@ -43,6 +45,8 @@ class HTTPEnvServer:
         workers: Worker processes that hold the environments; by default this process does.
             `env` and the models then have to be importable there, so not of ``__main__``.
         limits: Times, lengths and sizes; by default those that the settings say.
+        record: Record every session in this directory, or as the options say; by default as
+            OPENENV_RECORD says.
 
     Raises:
         TypeError: `env` is not callable, or no other process can import it.
@@ -63,6 +67,7 @@ class HTTPEnvServer:
         reset_observation_cls: Any = None,
         workers: int | None = None,
         limits: Limits | None = None,
+        record: Record | None = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
             raise ValueError("give max_concurrent_envs or concurrency_config, not both")
@@ -79,6 +84,9 @@ class HTTPEnvServer:
         self.manager = SessionManager(self.spec, concurrency_config, limits)
         if workers is not None:
             self.manager.run_on(Workers(self.spec, workers, spec_source(self.spec)))
+        options = recording_options(record)
+        if options is not None:
+            self.manager.record_to(Recordings(options, self.spec))
         # Plain attributes, since subclasses of old set them themselves.
         self.action_cls = self.spec.action_cls
         self.observation_cls = self.spec.observation_cls
@@ -170,6 +178,7 @@ def create_fastapi_app(
     reset_observation_cls: Any = None,
     workers: int | None = None,
     limits: Limits | None = None,
+    record: Record | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
@@ -188,6 +197,7 @@ def create_fastapi_app(
         reset_observation_cls=reset_observation_cls,
         workers=workers,
         limits=limits,
+        record=record,
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
@@ -212,6 +222,7 @@ def create_app(
     reset_observation_cls: Any = None,
     workers: int | None = None,
     limits: Limits | None = None,
+    record: Record | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -236,6 +247,8 @@ def create_app(
         workers: Worker processes that hold the environments; by default this process does.
             `env` and the models then have to be importable there, so not of ``__main__``.
         limits: Times, lengths and sizes; by default those that the settings say.
+        record: Record every session in this directory, or as the options say; by default as
+            OPENENV_RECORD says.
 
     Raises:
         TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
@@ -260,4 +273,5 @@ def create_app(
         reset_observation_cls=reset_observation_cls,
         workers=workers,
         limits=limits,
+        record=record,
     )

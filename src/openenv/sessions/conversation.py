@@ -20,7 +20,7 @@ from openenv.mcp.types import JsonRpcErrorCode, JsonRpcRequest, JsonRpcResponse
 from openenv.protocol.codecs import error_list
 from openenv.protocol.connection import ServerConnection
 from openenv.protocol.messages import MCPReply, Request
-from openenv.sessions.host import Command, GetState, Reset, Step
+from openenv.sessions.host import Command, GetState, Reset, Restore, Step, TakeSnapshot
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.session import CalledBack, Session, Work
 
@@ -292,6 +292,10 @@ def command_of(request: Request) -> Command:
         return Step(request.data, request.arguments)
     if request.type == "reset":
         return Reset(request.data)
+    if request.type == "snapshot":
+        return TakeSnapshot()
+    if request.type == "restore":
+        return Restore(request.data)
     return GetState()
 
 

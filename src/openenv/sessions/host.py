@@ -12,63 +12,48 @@ import inspect
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from pydantic import BaseModel
 
 from openenv._generics import once_per_class
-from openenv.errors import EnvironmentFactoryError
-from openenv.protocol.messages import StateReply
+from openenv.errors import EnvironmentFactoryError, InvalidReturnError, NotSupported
+from openenv.protocol.messages import SnapshotReply, StateReply
+from openenv.protocol.v1 import snapshot_bytes
+from openenv.sessions.commands import (
+    Call,
+    Close,
+    Command,
+    Encode,
+    GetState,
+    Open,
+    Reset,
+    Restore,
+    Step,
+    TakeSnapshot,
+)
+from openenv.sessions.recorded import Recording
 from openenv.sessions.spec import CallPlan, EnvironmentSpec, Method, factory_name, normalise
 from openenv.sessions.threads import contain
 
-__all__ = ["Call", "Close", "Command", "GetState", "Host", "Open", "Reset", "Step"]
+__all__ = [
+    "Call",
+    "Close",
+    "Command",
+    "Encode",
+    "GetState",
+    "Host",
+    "Open",
+    "Reset",
+    "Restore",
+    "Step",
+    "TakeSnapshot",
+]
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Open:
-    """Make the environment of the session of this id."""
-
-    session_id: str
-
-
-class Reset(msgspec.Struct):
-    """Begin an episode with these arguments."""
-
-    arguments: dict[str, Any] = {}
-
-
-class Step(msgspec.Struct):
-    """Carry out an action (still data, or already a model) with these further arguments."""
-
-    action: Any
-    arguments: dict[str, Any] = {}
-
-
-@dataclass(slots=True)
-class GetState:
-    """Read the state."""
-
-
-@dataclass(slots=True)
-class Call:
-    """Call any other public method of the environment, such as `get_metadata`."""
-
-    method: str
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclass(slots=True)
-class Close:
-    """Close the environment."""
-
-
-Command = Reset | Step | GetState | Call | Close
-Encode = Callable[[Any], Any]
+SNAPSHOT, RESTORE = "snapshot", "restore"  # the methods of an environment
 
 
 class Host:
@@ -126,8 +111,13 @@ class Host:
         if isinstance(command, Close):
             return plan.close.is_async
         if isinstance(command, Call):
-            return inspect.iscoroutinefunction(getattr(self._environment, command.method, None))
+            return self._is_coroutine(command.method)
+        if isinstance(command, TakeSnapshot | Restore):
+            return self._is_coroutine(SNAPSHOT if isinstance(command, TakeSnapshot) else RESTORE)
         return True
+
+    def _is_coroutine(self, method: str) -> bool:
+        return inspect.iscoroutinefunction(getattr(self._environment, method, None))
 
     def serve(self, command: Command, encode: Encode | None, strict: bool) -> Any:
         """Carry out `command`; return the reply, encoded if asked to, or a coroutine that will.
@@ -136,9 +126,12 @@ class Host:
         Raises:
             InvalidActionError: The action does not fit its model.
             InvalidArgumentError: With `strict`, for an argument that is not taken.
-            InvalidReturnError: The environment returned no observation.
+            InvalidReturnError: The environment returned no observation, or no snapshot.
+            NotSupported: The environment has no snapshots.
             Exception: Whatever the environment raised.
         """
+        if isinstance(encode, Recording):
+            encode = encode.of(command)
         plan, environment = self.plan, self._environment
         assert plan is not None
         method: Method | None = None
@@ -168,16 +161,41 @@ class Host:
             _report(type(self._environment), method, ignored)
         return passed, ignored
 
-    def _other(self, command: GetState | Call | Close) -> Any:
+    def _other(self, command: GetState | TakeSnapshot | Restore | Call | Close) -> Any:
         if isinstance(command, GetState):
-            state = getattr(self._environment, "state")  # noqa: B009 - a duck-typed environment
-            return state() if callable(state) and not isinstance(state, BaseModel) else state
+            return self._state()
         if isinstance(command, Close):
             return self._close()
+        if isinstance(command, TakeSnapshot):
+            return self._optional(SNAPSHOT)()
+        if isinstance(command, Restore):
+            restored = self._optional(RESTORE)(snapshot_bytes(command.data))
+            return self._state_after(restored) if is_awaitable(type(restored)) else self._state()
         method = getattr(self._environment, command.method, None)
         if method is None:
             raise NotImplementedError(command.method)
         return method(*command.arguments)
+
+    def _state(self) -> Any:
+        state = getattr(self._environment, "state")  # noqa: B009 - a duck-typed environment
+        return state() if callable(state) and not isinstance(state, BaseModel) else state
+
+    async def _state_after(self, restored: Awaitable[Any]) -> Any:
+        await restored
+        state = self._state()
+        return await state if is_awaitable(type(state)) else state
+
+    def _optional(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] | None = getattr(self._environment, name, None)
+        if method is None:
+            cls = type(self._environment).__name__
+            raise NotSupported(
+                f"{cls} has no method {name!r}: its episodes can be neither stored nor forked. "
+                "If its seed and actions determine them, a client that keeps a journal can "
+                "replay them: snapshot(replay=True), fork(n, replay=True)",
+                feature=name,
+            )
+        return method
 
     def _close(self) -> Any:
         assert self.plan is not None
@@ -195,8 +213,10 @@ class Host:
     ) -> Any:
         if method is not None:
             value = normalise(value, method.name, ignored)
-        elif isinstance(command, GetState):
+        elif isinstance(command, GetState | Restore):
             value = StateReply(value)
+        elif isinstance(command, TakeSnapshot):
+            value = _snapshot_reply(value)
         return value if encode is None else encode(value)
 
     async def _later(self, awaitable: Awaitable[Any], *rest: Any) -> Any:
@@ -217,6 +237,12 @@ class Host:
 def is_awaitable(cls: type) -> bool:
     """Whether instances of a class can be awaited."""
     return hasattr(cls, "__await__")
+
+
+def _snapshot_reply(data: Any) -> SnapshotReply:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidReturnError(f"snapshot returned {type(data).__name__}; it must return bytes")
+    return SnapshotReply(bytes(data))
 
 
 MAX_REPORTED = 1000  # the names come from callers, who may make up any number of them

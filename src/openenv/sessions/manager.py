@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validat
 from openenv.errors import (
     ConcurrencyConfigurationError,
     EnvironmentFactoryError,
+    NotSupported,
     SessionCapacityError,
     SessionCreationError,
     SessionNotFoundError,
@@ -25,6 +26,7 @@ from openenv.sessions.lane import Lanes
 from openenv.sessions.limits import Limits
 from openenv.sessions.metrics import Tally
 from openenv.sessions.queue import FairQueue
+from openenv.sessions.recording import Recordings
 from openenv.sessions.session import Session, SessionInfo, SessionPhase
 from openenv.sessions.spec import EnvironmentSpec
 
@@ -167,6 +169,7 @@ class SessionManager:
         self._overdue: set[str] = set()
         self._reaper: asyncio.Task[None] | None = None
         self._lanes = Lanes(spec)
+        self._recordings: Recordings | None = None
         if config is not None and config.max_concurrent_envs > 1:
             self._check_concurrency(config.max_concurrent_envs)
 
@@ -220,6 +223,25 @@ class SessionManager:
         if self._sessions:
             raise RuntimeError("sessions are open already; they cannot move")
         self._lanes = lanes
+
+    def record_to(self, recordings: Recordings | None) -> None:
+        """Have sessions recorded that are opened from now on; None has them not recorded."""
+        self._recordings = recordings
+
+    def record(self, session: Session) -> None:
+        """Record a session from now on.
+
+        Raises:
+            NotSupported: The server has no place for recordings.
+        """
+        if self._recordings is None:
+            raise NotSupported(
+                "this server has no place for recordings; start it with --record DIRECTORY, "
+                "OPENENV_RECORD or create_app(..., record=DIRECTORY)",
+                feature="recording",
+            )
+        if session.recorder is None:
+            session.recorder = self._recordings.open(session.id)
 
     def start(self) -> None:
         """Make ready what sessions need, where that takes time; called on the event loop."""
@@ -276,6 +298,7 @@ class SessionManager:
         provisional: bool = False,
         throwaway: bool = False,
         patience: Patience | None = None,
+        record: bool = False,
     ) -> Session:
         """Open a session. Others are not held up while its environment is constructed.
 
@@ -285,10 +308,12 @@ class SessionManager:
         Args:
             provisional: While it is idle it may be closed to make room for another, until
                 `get` has found it once (for callers who may never come back).
-            throwaway: It serves one request and takes no slot.
+            throwaway: It serves one request and takes no slot; it is not recorded.
             patience: How long to wait for a slot; by default not at all.
+            record: Record it, also where not every session is.
 
         Raises:
+            NotSupported: It is to be recorded, and the server has no place for that.
             SessionCapacityError: No slot is free, or came free in time.
             SessionCreationError: The server is shutting down.
             EnvironmentFactoryError: The environment's constructor raised.
@@ -300,6 +325,9 @@ class SessionManager:
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
         session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway, owner=self)
+        recordings = self._recordings
+        if record or (recordings and recordings.options.every_session and not throwaway):
+            self.record(session)
         self._sessions[session.id] = session
         try:
             await session.open()
@@ -444,6 +472,8 @@ class SessionManager:
             await session.close()
         finally:
             self._forget(session)
+        if session.recorder is not None:
+            await session.recorder.written()
 
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
@@ -505,6 +535,8 @@ class SessionManager:
                 ", ".join(self._sessions),
             )
         await self._lanes.aclose()
+        if self._recordings is not None:
+            await self._recordings.aclose()
         self.closing = False
 
     # ------------------------------------------------------------------ idling

@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 # Requests that are under way or wait, of all sessions together, before no more are listened to.
 UNANSWERED = 8192
 ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
+ANSWER_TO = {"state": "state", "restore": "state", "snapshot": "snapshot"}
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
 # The client is told how many of its frames have come when these have come since it was told last.
 UNTOLD_FRAMES, UNTOLD_BYTES = 32, 2**20
@@ -260,7 +261,9 @@ class MultiplexedConversation:
     async def _open_seat(self, request: Request, seat: _Seat) -> None:
         try:
             self._note_limit(request)
-            session = await self._manager.create(patience=self._patience(request))
+            session = await self._manager.create(
+                patience=self._patience(request), record=request.data.get("record") is True
+            )
         except Exception as error:
             if not isinstance(error, OpenEnvError):
                 logger.exception("no session could be opened")
@@ -316,12 +319,12 @@ class MultiplexedConversation:
         elif len(data) > self._largest:
             self.fail(request, self._too_large(request, len(data)))
         else:
-            self._answer("state" if request.type == "state" else "observation", request, data)
+            self._answer(ANSWER_TO.get(request.type, "observation"), request, data)
         if self._is_draining:
             self._go_if_done()
 
     def _too_large(self, request: Request, size: int) -> TooLargeError:
-        what = "state" if request.type == "state" else "observation"
+        what = ANSWER_TO.get(request.type, "observation")
         cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server and max_message_size_mb of the client"
         return TooLargeError(what, size, self._largest, cure)
 

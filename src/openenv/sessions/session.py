@@ -31,8 +31,21 @@ from openenv.errors import (
     SessionClosedError,
     StepTimeout,
 )
-from openenv.sessions.host import Call, Close, Command, Encode, GetState, Host, Open, Reset, Step
+from openenv.sessions.host import (
+    Call,
+    Close,
+    Command,
+    Encode,
+    GetState,
+    Host,
+    Open,
+    Reset,
+    Restore,
+    Step,
+    TakeSnapshot,
+)
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
+from openenv.sessions.recording import SessionRecorder
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import Courier, contain
 from openenv.types import EnvironmentMetadata
@@ -42,10 +55,12 @@ __all__ = [
     "Command",
     "GetState",
     "Reset",
+    "Restore",
     "Session",
     "SessionInfo",
     "SessionPhase",
     "Step",
+    "TakeSnapshot",
     "Work",
 ]
 
@@ -216,6 +231,9 @@ class Session:
         is_throwaway: It serves one request and takes no slot.
         owner: Takes over an environment whose call does not come back. Without one, the session
             waits for it.
+
+    Attributes:
+        recorder: Writes down what happens from now on; None where nobody does.
     """
 
     __slots__ = (
@@ -238,6 +256,7 @@ class Session:
         "is_throwaway",
         "last_activity",
         "phase",
+        "recorder",
         "spec",
         "step_count",
     )
@@ -259,6 +278,7 @@ class Session:
         self.step_count = 0
         self.attachments = 0
         self.close_error: BaseException | None = None
+        self.recorder: SessionRecorder | None = None
         self._lanes = lanes or Lanes(spec)
         self._owns_lanes = lanes is None
         self._lane: Lane | None = None
@@ -357,6 +377,8 @@ class Session:
             logger.error("close() of session %s failed", self.id, exc_info=error)
         if self._lane is not None:
             self._lanes.release(self._lane)
+        if self.recorder is not None:
+            self.recorder.end()
         self._lane = self._host = None
         if self._owns_lanes:
             self._lanes.stop()
@@ -402,7 +424,8 @@ class Session:
 
         Returns:
             The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
-            `StateReply` for `GetState`, and for `Call` whatever the method returned.
+            `StateReply` for `GetState` and `Restore`, a `SnapshotReply` for `TakeSnapshot`, and
+            for `Call` whatever the method returned.
 
         Raises:
             SessionClosedError: The session has been closed.
@@ -444,6 +467,8 @@ class Session:
     def _start(self, work: Work) -> None:
         assert self._host is not None and self._lane is not None
         self._running = work
+        if self.recorder is not None:
+            self.recorder.begin(work)
         if self._host.is_async:
             work.is_light = self._host.is_light(work.command)
         self._lane.submit(work)
@@ -549,6 +574,10 @@ class Session:
         left._running, left._overdue = work, work
         work.session = left
         over = StepTimeout(work.deadline.timeout_s, is_running=False, message=REPLACED)
+        if self.recorder is not None:
+            work.error = over
+            self.recorder.finish(work)
+            work.error = None
         work.answered(None, over)
         work.is_answered = True
         self._running = self._overdue = self._lane = self._host = self._tempo = None
@@ -559,9 +588,11 @@ class Session:
     def _finish(self, work: Work) -> None:
         error, command = work.error, work.command
         if work.deadline is not None:
-            error = self._in_time(work, error)
+            error = work.error = self._in_time(work, error)
         if error is not None:
             self._log(work)
+        if self.recorder is not None:
+            self.recorder.finish(work)
         if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
             if type(command) is Step:
                 self.step_count += 1

@@ -20,9 +20,10 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from openenv.client.background import run
+from openenv.errors import NotSupported
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.messages import Transition
-from openenv.sessions.session import GetState, Reset, Session, Step
+from openenv.sessions.session import GetState, Reset, Restore, Session, Step, TakeSnapshot
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.testing.actions import minimal_action
 
@@ -43,6 +44,10 @@ STEP_BEFORE_RESET = "A step before reset raises, or is served; reset works all t
 STEP_AFTER_DONE = "A step after done raises, or says done again; it begins no new episode."
 RESET_ABANDONS = "reset in the middle of an episode begins a new one."
 INSTANCES_ARE_APART = "Instances side by side do not disturb each other."
+SNAPSHOT_RESTORES = (
+    "Where there is snapshot, it changes nothing, and restore, in this instance and in another, "
+    "gives the same state and the same continuation."
+)
 CLOSE_IS_QUIET = "close does not raise."
 
 PROMISES = (
@@ -58,6 +63,7 @@ PROMISES = (
     STEP_AFTER_DONE,
     RESET_ABANDONS,
     INSTANCES_ARE_APART,
+    SNAPSHOT_RESTORES,
     CLOSE_IS_QUIET,
 )
 
@@ -387,6 +393,45 @@ async def _instances_are_apart(subject: _Subject, session: Session) -> None:
         _expect(_trace(episode) == alone, "an episode differs from the same one played alone")
 
 
+async def _snapshot_restores(subject: _Subject, session: Session) -> None:
+    cls = subject.spec.environment_class
+    if not all(callable(getattr(cls, name, None)) for name in ("snapshot", "restore")):
+        raise _NotApplicable("there is no snapshot, or no restore")
+    seed = {"seed": 7} if subject.takes("seed") else {}
+    start = await subject.reset(session, **seed)
+    act = subject.policy()
+    begun = start if start.done else await session.handle(Step(act(start.observation)))
+    before = await subject.state(session)
+    try:
+        stored = (await session.handle(TakeSnapshot())).snapshot
+    except NotSupported as reason:
+        raise _NotApplicable(str(reason)) from None
+    _expect_same(before, await subject.state(session), "state")
+    here = await _continued(subject, session, begun, act)
+    other = await subject.open()
+    try:
+        for again in (session, other):
+            # The same actions as before, which a policy that is a cycle has counted on from.
+            act = subject.policy()
+            act(start.observation)
+            reply = await again.handle(Restore({"snapshot": stored}))
+            _expect_same(before, from_json(to_json(reply.state)), "state")
+            there = await _continued(subject, again, begun, act)
+            _expect(here == there, f"restore led elsewhere: {_parting(here, there)}")
+    finally:
+        await other.close()
+
+
+async def _continued(
+    subject: _Subject, session: Session, begun: Transition, act: Policy
+) -> list[Any]:
+    """Go on with an episode, to its end or for some steps."""
+    episode = [begun]
+    while not episode[-1].done and len(episode) <= subject.max_steps:
+        episode.append(await session.handle(Step(act(episode[-1].observation))))
+    return _trace(episode)
+
+
 async def _close_is_quiet(subject: _Subject, session: Session) -> None:
     await subject.reset(session)
     await session.close()
@@ -407,6 +452,7 @@ _CHECKS: dict[str, _Check] = {
     STEP_AFTER_DONE: _step_after_done,
     RESET_ABANDONS: _reset_abandons,
     INSTANCES_ARE_APART: _instances_are_apart,
+    SNAPSHOT_RESTORES: _snapshot_restores,
     CLOSE_IS_QUIET: _close_is_quiet,
 }
 

@@ -11,11 +11,14 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
+
+if TYPE_CHECKING:
+    from openenv.sessions.recording import RecordingOptions
 
 __all__ = ["serve"]
 
@@ -45,6 +48,20 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Record every session there, for `openenv replay`. By default OPENENV_RECORD.",
+            show_default=False,
+        ),
+    ] = None,
+    record_on_request: Annotated[
+        bool,
+        typer.Option(
+            "--record-on-request", help="Record only those sessions whose clients ask for it."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
     ] = False,
@@ -57,10 +74,11 @@ def serve(
             exit_code=MISUSED,
         )
     sys.path.insert(0, str(Path.cwd()))
-    application = _load(target, workers)
+    recording = _recording(record, record_on_request, reload)
+    application = _load(target, workers, recording)
     bound = _listen(host, port)
     url = f"http://{_reachable(host)}:{bound.getsockname()[1]}"
-    _announce(target, url, host, workers)
+    _announce(target, url, host, workers, recording)
     if as_json:
         emit({"url": url, "pid": os.getpid(), "target": target})
     if reload:
@@ -69,6 +87,26 @@ def serve(
         from openenv.server import run
 
         run.serve(application, host=host, bound=bound)
+
+
+def _recording(directory: Path | None, on_request: bool, reload: bool) -> RecordingOptions | None:
+    from openenv.server.recording import recording_options
+
+    if reload and (directory is not None or on_request):
+        raise CommandError(
+            "--reload and --record exclude each other",
+            hint="set OPENENV_RECORD, or record without --reload",
+            exit_code=MISUSED,
+        )
+    try:
+        options = recording_options(directory, every_session=not on_request)
+    except ValueError as error:
+        raise CommandError(str(error), exit_code=MISUSED) from error
+    if options is None and on_request:
+        raise CommandError(
+            "--record-on-request needs to know where", hint="--record DIRECTORY", exit_code=MISUSED
+        )
+    return options
 
 
 def _reload(target: str, bound: socket.socket, host: str) -> None:
@@ -92,15 +130,18 @@ def _sources(target: str) -> Path:
 # ------------------------------------------------------------------ what is served
 
 
-def _load(target: str, workers: int | None) -> Any:
+def _load(target: str, workers: int | None, recording: RecordingOptions | None) -> Any:
     from openenv.manifest import ManifestError
     from openenv.server.loading import TargetError, load_target
+    from openenv.server.recording import record_sessions
     from openenv.server.workers import serve_from_workers
 
     try:
         application = load_target(target)
         if workers is not None:
             serve_from_workers(application, target, workers)
+        if recording is not None:
+            record_sessions(application, target, recording)
         return application
     except ManifestError as error:
         raise CommandError(str(error)) from error
@@ -193,7 +234,9 @@ def _reachable(host: str) -> str:
 # ------------------------------------------------------------------ what is said
 
 
-def _announce(target: str, url: str, host: str, workers: int | None) -> None:
+def _announce(
+    target: str, url: str, host: str, workers: int | None, recording: RecordingOptions | None
+) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
@@ -206,6 +249,9 @@ def _announce(target: str, url: str, host: str, workers: int | None) -> None:
     ]
     if workers is not None:
         rows.insert(1, ("workers", f"{workers} process{'es' if workers > 1 else ''}"))
+    if recording is not None:
+        which = "" if recording.every_session else ", on request"
+        rows.append(("recorded", f"in {recording.directory}{which}"))
     text = Text("\n").join(Text.assemble((f"{name:<9}", "dim"), value) for name, value in rows)
     stderr().print(Panel.fit(text, title="OpenEnv", border_style="green"))
     say(f"{_client_snippet(url)}\n")

@@ -1,0 +1,122 @@
+"""`openenv replay`: play a recording again, and say where it goes another way."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openenv.cli._console import FAILED, MISUSED, CommandError, emit, say
+
+if TYPE_CHECKING:
+    from openenv.recording import ReplayReport
+
+__all__ = ["replay"]
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="A recording: a .jsonl file.", metavar="FILE")],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="What to play it against, in this process, as for `openenv serve`. By default "
+            "what it was recorded with.",
+            show_default=False,
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A server to play it against.", show_default=False),
+    ] = None,
+    episode: Annotated[
+        int | None, typer.Option(min=0, help="Play this episode only.", show_default=False)
+    ] = None,
+    tolerance: Annotated[float, typer.Option(min=0.0, help="How far numbers may be apart.")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Play a recording again and report the first difference.
+
+    It exits 0 if there is none, 1 if there is one, 2 if it could not be played.
+    """
+    if target is not None and url is not None:
+        raise CommandError("--target and --url exclude each other", exit_code=MISUSED)
+    sys.path.insert(0, str(Path.cwd()))
+    with _misuse():
+        report = _played(file, target, url, episode, tolerance)
+    if as_json:
+        emit(_as_data(report))
+    if report.divergence is not None:
+        raise CommandError(str(report.divergence), hint=_hint(report), exit_code=FAILED)
+    say(f"the same: {_counted(report)}")
+
+
+def _played(file: Path, target: str | None, url: str | None, *rest: Any) -> ReplayReport:
+    from openenv.cli._progress import display
+    from openenv.recording import count_events, replay
+
+    episode, tolerance = rest
+    # Errors that were recorded come again, and are no news.
+    logging.getLogger("openenv.sessions").setLevel(logging.CRITICAL)
+    with display() as shown:
+        shown.begin("replaying", count_events(file))
+        report = replay(
+            file,
+            target=target,
+            url=url,
+            episode=episode,
+            tolerance=tolerance,
+            progress=lambda events: shown.update(events, "events"),
+        )
+        shown.finish(f"{report.events:,} events")
+    return report
+
+
+@contextmanager
+def _misuse() -> Iterator[None]:
+    """Say what kept a recording from being played."""
+    from openenv.errors import ConnectError, OpenEnvError
+    from openenv.manifest import ManifestError
+    from openenv.server.loading import TargetError
+
+    try:
+        yield
+    except TargetError as error:
+        hint = "name what to play it against: --target TARGET, or --url URL"
+        raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
+    except ConnectError as error:
+        hint = "is it running? start it: openenv serve"
+        raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
+    except (OpenEnvError, ManifestError, OSError) as error:
+        raise CommandError(str(error), exit_code=MISUSED) from error
+    except Exception as error:  # whatever the environment's own code raises when it is imported
+        say(traceback.format_exc())
+        why = f"it could not be played: {type(error).__name__}: {error}"
+        raise CommandError(why, exit_code=MISUSED) from error
+
+
+def _counted(report: ReplayReport) -> str:
+    words = f"episodes: {report.episodes:,}, events: {report.events:,}"
+    if report.skipped:
+        words += f"; skipped, in whole or in part: {report.skipped:,}"
+    return words
+
+
+def _hint(report: ReplayReport) -> str:
+    if report.is_other_schema:
+        return "the models of actions and observations have changed since it was recorded"
+    if report.unseeded:
+        return "episodes were begun without a seed: reset(seed=...) makes them the same again"
+    return "--episode N plays one alone; --tolerance 1e-6 lets numbers be a little apart"
+
+
+def _as_data(report: ReplayReport) -> dict[str, Any]:
+    data = asdict(report)
+    return {"same": report.is_same, **data}

@@ -1,0 +1,160 @@
+"""Storing, restoring and forking the episode of a client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from openenv._lazy import lazy_module
+from openenv.errors import NotSupported, ProtocolError, ReplayDiverged, ServerError
+from openenv.protocol.messages import ObservationReply, Reply, Request, SnapshotReply, StateReply
+from openenv.protocol.snapshots import (
+    NATIVE,
+    Entry,
+    Journal,
+    frame_of,
+    read_journal,
+    unwrap,
+    wrap,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from openenv.client.client import EnvClient
+
+    Client = EnvClient[Any, Any, Any]
+    ClientT = TypeVar("ClientT", bound=Client)
+else:
+    asyncio = lazy_module("asyncio")
+
+__all__ = ["fork", "journaled", "restore", "take"]
+
+
+async def take(client: Client, *, replay: bool) -> bytes:
+    """Do what `EnvClient.snapshot` promises."""
+    if replay:
+        return await _journal_of(client)
+    await _connect(client, "snapshot")
+    reply = await client._request(Request("snapshot"))
+    if not isinstance(reply, SnapshotReply):
+        raise ProtocolError(f"the server answered snapshot with {type(reply).__name__}")
+    return wrap(NATIVE, reply.snapshot)
+
+
+async def restore(client: Client, data: bytes) -> Any:
+    """Do what `EnvClient.restore` promises."""
+    kind, body = unwrap(data)
+    if kind == NATIVE:
+        return await _restore_native(client, body)
+    if not client._session.is_connected:
+        await client._connect_async()
+    entries = read_journal(body, client._session.version)
+    await _replay(client, entries)
+    if client._journal is not None:
+        client._journal.adopt(entries)
+    return await client._state_async()
+
+
+async def fork(client: ClientT, count: int, *, replay: bool) -> list[ClientT]:
+    """Do what `EnvClient.fork` promises."""
+    if count < 0:
+        raise ValueError(f"n={count}; it cannot be negative")
+    data = await take(client, replay=replay)
+    opened: list[ClientT] = []
+
+    async def open_one() -> ClientT:
+        one = await client._new_session_async()
+        opened.append(one)
+        await restore(one, data)
+        return one
+
+    opening = [asyncio.ensure_future(open_one()) for _ in range(count)]
+    try:
+        return await asyncio.gather(*opening)
+    except BaseException:
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        closing = [one._close_async() for one in opened]
+        await asyncio.shield(asyncio.gather(*closing, return_exceptions=True))
+        raise
+
+
+async def _connect(client: Client, feature: str) -> None:
+    """Have a connection, over which snapshots can be taken."""
+    if not client._session.is_connected:
+        await client._connect_async()
+    if client._session.version == 0:
+        raise NotSupported(
+            "the server speaks protocol version 0, which has no snapshots. If seed and actions "
+            "determine the environment, keep a journal and replay it: snapshot(replay=True), "
+            "fork(n, replay=True)",
+            feature=feature,
+        )
+
+
+async def _restore_native(client: Client, body: bytes) -> Any:
+    await _connect(client, "restore")
+    if client._journal is not None:
+        client._journal.interrupt("it has been restored from a snapshot of the environment's own")
+    reply = await client._request(Request("restore", {"snapshot": body}))
+    if not isinstance(reply, StateReply):
+        raise ProtocolError(f"the server answered restore with {type(reply).__name__}")
+    return client._parse_state(reply.state)
+
+
+# ------------------------------------------------------------------ journals
+
+
+async def _journal_of(client: Client) -> bytes:
+    journal = client._journal
+    if journal is None:
+        raise NotSupported(
+            "this client keeps no journal; make it with journal=True, or call keep_journal() "
+            "before reset",
+            feature="replay",
+        )
+    await client._session.settled()
+    return journal.write(client._session.version)
+
+
+async def journaled(
+    client: Client, journal: Journal, request: Request, timeout_s: float | None
+) -> Reply:
+    """Carry out a request, and note what came of it."""
+    frame = frame_of(request)
+    try:
+        reply: Reply = await client._request(request, timeout_s)
+        if isinstance(reply, ObservationReply):
+            journal.note(request, Entry.of(frame, reply.payload))
+    except ServerError as error:
+        journal.note(request, _failed(journal, frame, error))
+        raise
+    except BaseException:
+        journal.interrupt(f"a {request.type} was not answered")
+        raise
+    return reply
+
+
+def _failed(journal: Journal, frame: bytes, error: ServerError) -> Entry:
+    try:
+        return Entry.of(frame, error)
+    except ServerError:
+        journal.interrupt(f"the server could not carry out a request ({error.code})")
+        raise
+
+
+async def _replay(client: Client, entries: list[Entry]) -> None:
+    """Do again what a journal has noted, and see that it comes to the same."""
+    for step, entry in enumerate(entries):
+        request = entry.request()
+        try:
+            reply = await client._request(request)
+            again = Entry.of(entry.frame, reply.payload)
+        except ServerError as error:
+            again = Entry.of(entry.frame, error)
+        what = entry.difference(again)
+        if what is not None:
+            diverged = ReplayDiverged(step, what)
+            await client._session.end_episode("the replay of another session went another way")
+            raise diverged

@@ -1,0 +1,112 @@
+"""What is kept of transitions: as text in recordings, as digests in journals.
+
+Text is JSON as version 1 writes it: an array is ``{"dtype", "shape", "data"}`` with base64 data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
+
+from openenv.arrays import as_base64, holds_arrays
+from openenv.protocol.codecs import error_data, left_out
+from openenv.protocol.messages import TRUNCATED, Transition
+from openenv.protocol.v1 import plain
+from openenv.types import is_observation
+
+__all__ = ["Outcome", "digest", "error_text", "json_text", "json_value", "transition_text"]
+
+_writer = msgspec.json.Encoder(enc_hook=as_base64)
+_digester = msgspec.json.Encoder(enc_hook=as_base64, order="deterministic")
+
+DIGEST_BYTES = 16
+
+
+# ------------------------------------------------------------------ text
+
+
+def json_text(value: Any, exclude: set[str] | None = None) -> bytes:
+    """Write a value, without the fields of a model that are named, as JSON.
+
+    Raises:
+        ValueError: JSON has no form for it.
+        TypeError: Likewise.
+    """
+    cls = type(value)
+    if isinstance(value, BaseModel) and not holds_arrays(cls):
+        try:
+            text: bytes = cls.__pydantic_serializer__.to_json(value, exclude=exclude)
+            return text
+        except (PydanticSerializationError, UnicodeEncodeError):
+            pass  # it may hold arrays all the same
+    return _writer.encode(plain(value, exclude))
+
+
+def json_value(value: Any) -> Any:
+    """What comes back of a value that is written as JSON."""
+    return msgspec.json.decode(_writer.encode(plain(value)))
+
+
+def transition_text(transition: Transition) -> bytes:
+    """Write a transition as members of a JSON object, without the braces."""
+    observation, cls = transition.observation, type(transition.observation)
+    ended, truncated = transition.done, transition.truncated
+    return b'"observation":%b,"reward":%b,"terminated":%b,"truncated":%b,"info":%b,%b%b' % (
+        json_text(observation, left_out(cls) if is_observation(cls) else None),
+        json_text(transition.reward),
+        b"true" if ended and not truncated else b"false",
+        b"true" if truncated else b"false",
+        b"null" if transition.info is None else json_text(transition.info),
+        b'"metadata":' + (json_text(transition.metadata) if transition.metadata else b"{}"),
+        b',"ignored_arguments":' + json_text(list(transition.ignored))
+        if transition.ignored
+        else b"",
+    )
+
+
+def error_text(error: BaseException) -> bytes:
+    """Write an error, as far as the wire shows it, as a JSON object."""
+    data = error_data(error)
+    shown = {"type": type(error).__name__, "code": data["code"], "message": data["message"]}
+    return _writer.encode(shown)
+
+
+# ------------------------------------------------------------------ what a replay compares
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What must be the same when a step is made again. Annotations and diagnostics need not be.
+
+    Attributes:
+        observation: Its fields, without `metadata`.
+        reward: The reward.
+        done: The episode is over.
+        truncated: It was cut off.
+    """
+
+    observation: Any
+    reward: Any
+    done: bool
+    truncated: bool
+
+    @classmethod
+    def of(cls, payload: dict[str, Any]) -> Outcome:
+        """Take it from the payload of a client's `ObservationReply`."""
+        observation = payload.get("observation")
+        if isinstance(observation, dict):
+            observation = {k: v for k, v in observation.items() if k != "metadata"}
+        done = bool(payload.get("done", False))
+        truncated = done and (payload.get("metadata") or {}).get(TRUNCATED) is True
+        return cls(observation, payload.get("reward"), done, truncated)
+
+
+def digest(value: Any) -> bytes:
+    """Sixteen bytes that are the same for values that JSON writes alike, and for hardly any others.
+
+    The order of keys does not matter, and 1 is not 1.0.
+    """
+    return hashlib.blake2b(_digester.encode(value), digest_size=DIGEST_BYTES).digest()

@@ -1,0 +1,108 @@
+"""The first difference between two JSON values."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["MISSING", "Difference", "first_difference"]
+
+MISSING = "<missing>"
+
+
+class Difference(NamedTuple):
+    """Where two values part, as a JSON path, and what stands there in each."""
+
+    path: str
+    expected: Any
+    got: Any
+
+
+def first_difference(
+    expected: Any, got: Any, tolerance: float = 0.0, path: str = "$"
+) -> Difference | None:
+    """Find where `got` is not what was expected; None if it is.
+
+    Args:
+        expected: A JSON value.
+        got: Another one.
+        tolerance: How far numbers may be apart, absolutely or in relation to the larger one.
+        path: Where the two are.
+    """
+    if isinstance(expected, dict) and _is_array(expected):
+        return _between_arrays(expected, got, tolerance, path)
+    if isinstance(expected, dict) and isinstance(got, dict):
+        return _between_objects(expected, got, tolerance, path)
+    if isinstance(expected, list) and isinstance(got, list):
+        return _between_lists(expected, got, tolerance, path)
+    return None if _is_same(expected, got, tolerance) else Difference(path, expected, got)
+
+
+def _is_same(expected: Any, got: Any, tolerance: float) -> bool:
+    if isinstance(expected, bool) or isinstance(got, bool):
+        return expected is got
+    if isinstance(expected, int | float) and isinstance(got, int | float):
+        return expected == got or math.isclose(expected, got, rel_tol=tolerance, abs_tol=tolerance)
+    return bool(type(expected) is type(got) and expected == got)
+
+
+def _between_objects(
+    expected: dict[str, Any], got: dict[str, Any], tolerance: float, path: str
+) -> Difference | None:
+    for name in [*expected, *(name for name in got if name not in expected)]:
+        here = f"{path}.{name}" if re.fullmatch(r"\w+", name) else f"{path}[{name!r}]"
+        if name not in got or name not in expected:
+            return Difference(here, expected.get(name, MISSING), got.get(name, MISSING))
+        found = first_difference(expected[name], got[name], tolerance, here)
+        if found is not None:
+            return found
+    return None
+
+
+def _between_lists(
+    expected: list[Any], got: list[Any], tolerance: float, path: str
+) -> Difference | None:
+    for index, (one, other) in enumerate(zip(expected, got, strict=False)):
+        found = first_difference(one, other, tolerance, f"{path}[{index}]")
+        if found is not None:
+            return found
+    if len(expected) == len(got):
+        return None
+    shorter = min(len(expected), len(got))
+    ends = [values[shorter] if shorter < len(values) else MISSING for values in (expected, got)]
+    return Difference(f"{path}[{shorter}]", *ends)
+
+
+# ------------------------------------------------------------------ arrays
+
+
+def _is_array(value: dict[str, Any]) -> bool:
+    return value.keys() == {"dtype", "shape", "data"}
+
+
+def _between_arrays(
+    expected: dict[str, Any], got: Any, tolerance: float, path: str
+) -> Difference | None:
+    if expected == got:
+        return None
+    if isinstance(got, list):  # protocol version 0 has no other form for it
+        return first_difference(_array(expected).tolist(), got, tolerance, path)
+    if not (isinstance(got, dict) and _is_array(got)):
+        return Difference(path, expected, got)
+    for name in ("dtype", "shape"):
+        if expected[name] != got[name]:
+            return Difference(f"{path}.{name}", expected[name], got[name])
+    return first_difference(_array(expected).tolist(), _array(got).tolist(), tolerance, path)
+
+
+def _array(value: dict[str, Any]) -> np.ndarray:
+    import numpy as np
+
+    data = base64.b64decode(value["data"])
+    array: np.ndarray = np.frombuffer(data, value["dtype"]).reshape(value["shape"])
+    return array

@@ -1,0 +1,45 @@
+"""Which sessions of an application are recorded, and where."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from openenv._children import absolute_target
+from openenv.server.loading import TargetError
+from openenv.server.workers import managers_of
+from openenv.sessions.recording import RecordingOptions, Recordings
+from openenv.settings import recording_directory, recording_limits
+
+__all__ = ["Record", "record_sessions", "recording_options"]
+
+Record = str | os.PathLike[str] | RecordingOptions
+
+
+def recording_options(
+    record: Record | None, *, every_session: bool = True
+) -> RecordingOptions | None:
+    """How to record, where options, or a directory, or OPENENV_RECORD say that; else None.
+
+    Raises:
+        ValueError: The limits that the environment variables set are no numbers.
+    """
+    if isinstance(record, RecordingOptions):
+        return record
+    directory = recording_directory() if record is None else record
+    if directory is None:
+        return None
+    return RecordingOptions(directory, every_session, *recording_limits())
+
+
+def record_sessions(app: Any, target: str, options: RecordingOptions) -> None:
+    """Have the sessions of `app`, which `target` names, recorded.
+
+    Raises:
+        TargetError: It serves no environment that was made by `create_app` or `HTTPEnvServer`.
+    """
+    managers = managers_of(app)
+    if not managers:
+        raise TargetError(f"{target} serves no environment whose sessions could be recorded")
+    for manager in managers:
+        manager.record_to(Recordings(options, manager.spec, absolute_target(target)))
