@@ -9,8 +9,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from openenv import settings
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
+from openenv.server.metrics import metrics_route
 from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.server.workers import note_manager, spec_source
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
@@ -41,6 +43,8 @@ class HTTPEnvServer:
         reset_observation_cls: The observation model of `reset`, where it differs.
         workers: Worker processes that hold the environments; by default this process does.
             `env` and the models then have to be importable there, so not of ``__main__``.
+        debug: Send clients the text of every exception, not only its class and an incident id;
+            by default OPENENV_DEBUG, else off.
 
     Raises:
         TypeError: `env` is not callable, or no other process can import it.
@@ -60,6 +64,7 @@ class HTTPEnvServer:
         *,
         reset_observation_cls: Any = None,
         workers: int | None = None,
+        debug: bool | None = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
             raise ValueError("give max_concurrent_envs or concurrency_config, not both")
@@ -73,7 +78,7 @@ class HTTPEnvServer:
             reset_observation_cls=reset_observation_cls,
             name=env_name,
         )
-        self.manager = SessionManager(self.spec, concurrency_config)
+        self.manager = SessionManager(self.spec, concurrency_config, debug=settings.debug(debug))
         if workers is not None:
             self.manager.run_on(Workers(self.spec, workers, spec_source(self.spec)))
         # Plain attributes, since subclasses of old set them themselves.
@@ -134,6 +139,7 @@ class HTTPEnvServer:
         if parse_mode(mode) is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
+        app.router.routes.append(metrics_route(self.manager))
         app.add_middleware(AdoptsUvicorn)
         note_manager(app, self.manager)
         _close_at_shutdown(app, self.manager)
@@ -166,6 +172,7 @@ def create_fastapi_app(
     mode: ServerMode | str | None = None,
     reset_observation_cls: Any = None,
     workers: int | None = None,
+    debug: bool | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
@@ -183,6 +190,7 @@ def create_fastapi_app(
         state_cls,
         reset_observation_cls=reset_observation_cls,
         workers=workers,
+        debug=debug,
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
@@ -206,6 +214,7 @@ def create_app(
     mode: ServerMode | str | None = None,
     reset_observation_cls: Any = None,
     workers: int | None = None,
+    debug: bool | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -229,6 +238,8 @@ def create_app(
         reset_observation_cls: The observation model of `reset`, where it differs.
         workers: Worker processes that hold the environments; by default this process does.
             `env` and the models then have to be importable there, so not of ``__main__``.
+        debug: Send clients the text of every exception, not only its class and an incident id;
+            by default OPENENV_DEBUG, else off.
 
     Raises:
         TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
@@ -252,4 +263,5 @@ def create_app(
         mode=mode,
         reset_observation_cls=reset_observation_cls,
         workers=workers,
+        debug=debug,
     )

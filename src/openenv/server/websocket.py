@@ -16,6 +16,7 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.manager import SessionManager
@@ -115,13 +116,16 @@ class _Endpoint:
         session_id = _query(scope, "session_id")
         # Whoever attaches to a session of an id speaks version 0, which has one a connection.
         subprotocol = _chosen(scope["subprotocols"]) if session_id is None else None
+        extensions = scope.get("extensions") or {}
+        debug = self._manager.debug or IN_PROCESS_EXTENSION in extensions
 
         def converse(channel: Channel) -> AnyConversation:
             if subprotocol is None:
-                return Conversation(self._manager, channel, session_id)
-            return MultiplexedConversation(self._manager, channel, codec_named(subprotocol))
+                return Conversation(self._manager, channel, session_id, debug=debug)
+            codec = codec_named(subprotocol, debug)
+            return MultiplexedConversation(self._manager, channel, codec)
 
-        take_over = scope.get("extensions", {}).get(SOCKET_EXTENSION)
+        take_over = extensions.get(SOCKET_EXTENSION)
         if take_over is None:
             await _serve(WebSocket(scope, receive, send), converse, subprotocol)
         else:

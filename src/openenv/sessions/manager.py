@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
+from openenv._incidents import told
 from openenv.errors import (
     ConcurrencyConfigurationError,
     EnvironmentFactoryError,
@@ -20,6 +21,7 @@ from openenv.errors import (
     SessionNotFoundError,
 )
 from openenv.sessions.lane import Lanes
+from openenv.sessions.metrics import Tally
 from openenv.sessions.session import Session, SessionInfo, SessionPhase
 from openenv.sessions.spec import EnvironmentSpec
 
@@ -97,15 +99,27 @@ class SessionManager:
         spec: The environment to serve.
         config: Limits; by default 64 sessions for a class that declares
             ``SUPPORTS_CONCURRENT_SESSIONS = True`` and one for any other, and 900 s of idling.
+        debug: Clients are sent the text of every exception.
+
+    Attributes:
+        tally: What is counted of the sessions.
 
     Raises:
         ConcurrencyConfigurationError: More than one session was asked of a class that does not
             declare that its instances may live side by side.
     """
 
-    def __init__(self, spec: EnvironmentSpec, config: ConcurrencyConfig | None = None) -> None:
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        config: ConcurrencyConfig | None = None,
+        *,
+        debug: bool = False,
+    ) -> None:
         self.spec = spec
         self.config = config
+        self.debug = debug
+        self.tally = Tally()
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
         self._sessions: dict[str, Session] = {}
@@ -178,8 +192,17 @@ class SessionManager:
         """What is wrong with a server that goes on, in words for an operator."""
         error = self.last_factory_error
         if error is not None:
-            return f"{error} {type(error.__cause__).__name__}"
+            return told(error, debug=self.debug)
         return self._lanes.trouble
+
+    @property
+    def lanes(self) -> Lanes:
+        """Where the environments live."""
+        return self._lanes
+
+    def sessions(self) -> list[Session]:
+        """All sessions that there are, the opening and the closing ones too."""
+        return list(self._sessions.values())
 
     @property
     def active_sessions(self) -> int:
@@ -236,15 +259,18 @@ class SessionManager:
             await self._make_room()
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
-        session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway)
+        session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway, tally=self.tally)
+        self.tally.opened += 1
         self._sessions[session.id] = session
         self._active += not throwaway
         try:
             await session.open()
         except asyncio.CancelledError:
+            session.closed_by = "abandoned"
             self.keep(asyncio.create_task(self._close(session)))
             raise
         except Exception as error:
+            session.closed_by = "failed"
             self._forget(session)
             if isinstance(error, EnvironmentFactoryError):
                 self.last_factory_error = error
@@ -270,6 +296,7 @@ class SessionManager:
                     raise SessionCapacityError(self.active_sessions, self.max_sessions)
                 await self._change(remaining)
             elif (oldest := next(idle, None)) is not None:
+                oldest.closed_by = "evicted"
                 self._end(oldest)
                 await asyncio.sleep(0)  # now it is closing
             else:
@@ -328,6 +355,7 @@ class SessionManager:
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
             self._active -= not session.is_throwaway
+            self.tally.closed[session.closed_by] += 1
         self._provisional.pop(session.id, None)
         self._tell()
 
@@ -347,7 +375,9 @@ class SessionManager:
         if self._reaper is not None:
             self._reaper.cancel()
             self._reaper = None
-        for session in list(self._sessions.values()):
+        for session in self.sessions():
+            if session.phase is SessionPhase.OPEN:
+                session.closed_by = "shutdown"
             self.keep(asyncio.create_task(self._close(session)))
         if self._cleanups:
             _, late = await asyncio.wait(set(self._cleanups), timeout=grace_s)
@@ -393,5 +423,6 @@ class SessionManager:
         ]
         for session in idle:
             logger.info("closing session %s: idle for over %g s", session.id, timeout_s)
+            session.closed_by = "idle"
         await asyncio.gather(*(self.close(session.id) for session in idle))
         return [session.id for session in idle]

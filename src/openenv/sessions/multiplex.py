@@ -6,7 +6,6 @@ Answers that are ready in one tick of the event loop leave in one frame.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from typing import Any
 
@@ -23,8 +22,6 @@ from openenv.sessions.manager import SessionManager
 from openenv.sessions.session import Session, Work
 
 __all__ = ["MultiplexedConversation"]
-
-logger = logging.getLogger(__name__)
 
 # Requests that are under way or wait, of all sessions together, before no more are listened to.
 UNANSWERED = 8192
@@ -49,6 +46,10 @@ class _Asked(Work, kw_only=True):
     conversation: MultiplexedConversation
     request: Request
 
+    @property
+    def number(self) -> int:
+        return self.request.id
+
     def answered(self, result: Any, error: BaseException | None) -> None:
         self.conversation.answer(self.request, result, error)
 
@@ -67,6 +68,7 @@ class MultiplexedConversation:
         codec: Codec,
     ) -> None:
         self._manager = manager
+        self._tally = manager.tally
         self._channel = channel
         self._codec = codec
         self.encode_data = codec.encode_data
@@ -86,10 +88,13 @@ class MultiplexedConversation:
         """Take the client's next frame."""
         if self._is_over:
             return
+        self._tally.frames_in += 1
+        self._tally.bytes_in += len(frame)
         try:
             requests = self._codec.decode_requests(frame)
         except OpenEnvError as error:
             for session, number in self._codec.addresses(frame):
+                self._tally.failed(error)
                 self._send(self._codec.error(session, number, error))
             return
         for request in requests:
@@ -125,8 +130,6 @@ class MultiplexedConversation:
         try:
             session = await self._manager.create()
         except Exception as error:
-            if not isinstance(error, OpenEnvError):
-                logger.exception("no session could be opened")
             self._seats.pop(request.session, None)
             self._fail(request, error)
             for early in seat.early or ():
@@ -185,6 +188,7 @@ class MultiplexedConversation:
         self._send(self._codec.answer(kind, request.session, request.id, data))
 
     def _fail(self, request: Request, error: BaseException) -> None:
+        self._tally.failed(error)
         self._send(self._codec.error(request.session, request.id, error))
 
     def _send(self, message: bytes) -> None:
@@ -204,10 +208,15 @@ class MultiplexedConversation:
         for index, message in enumerate(messages):
             size += len(message)
             if size >= FRAME_BYTES:
-                self._channel.send(self._codec.join(messages[first : index + 1]))
+                self._send_frame(self._codec.join(messages[first : index + 1]))
                 size, first = 0, index + 1
         if first < len(messages):
-            self._channel.send(self._codec.join(messages[first:]))
+            self._send_frame(self._codec.join(messages[first:]))
+
+    def _send_frame(self, frame: bytes) -> None:
+        self._tally.frames_out += 1
+        self._tally.bytes_out += len(frame)
+        self._channel.send(frame)
 
     # ------------------------------------------------------------------ going
 

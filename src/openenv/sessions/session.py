@@ -20,15 +20,19 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from openenv._incidents import incident_of, log_incident
+from openenv._logs import CALLER
 from openenv.errors import (
+    EnvironmentCrashed,
     EnvironmentFactoryError,
     InvalidActionError,
     InvalidArgumentError,
-    OpenEnvError,
     SessionClosedError,
+    speaks,
 )
 from openenv.sessions.host import Call, Close, Command, Encode, GetState, Host, Open, Reset, Step
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
+from openenv.sessions.metrics import Tally
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import Courier, contain
 from openenv.types import EnvironmentMetadata
@@ -60,6 +64,7 @@ class SessionPhase(Enum):
 
 
 _OPEN = SessionPhase.OPEN  # members of an enumeration are slow to look up
+_now = time.monotonic
 
 
 class SessionInfo(BaseModel):
@@ -83,6 +88,9 @@ class Work(msgspec.Struct, eq=False):
         encode: Turns the reply into what `answered` gets, where the environment lives.
         strict: Refuse an argument that the environment does not take. Otherwise it is left out,
             and named in the transition's `ignored`.
+        seconds: How long it took where the environment lives.
+        arrived_at: When the session got it, by `time.monotonic`; 0 where nobody counts.
+        trace: The span that the environment's is part of, as W3C's `traceparent`; empty for none.
     """
 
     session: Session
@@ -96,6 +104,13 @@ class Work(msgspec.Struct, eq=False):
     task: Cancellable | None = None
     courier: Courier | None = None
     seconds: float = 0.0
+    arrived_at: float = 0.0
+    trace: str = ""
+
+    @property
+    def number(self) -> int:
+        """The number that its client has given the request; 0 is none."""
+        return 0
 
     def make(self) -> None:
         host = self.session._host
@@ -134,6 +149,7 @@ class _Construction:
     """The making of an environment."""
 
     is_light = strict = False
+    number, trace = 0, ""
 
     def __init__(
         self, command: Open, host: Host, lane: Lane, made: Callable[[_Construction], None]
@@ -177,6 +193,10 @@ class Session:
         spec: What to make and how to call it.
         lanes: Finds the place; by default the session has threads of its own.
         is_throwaway: It serves one request and takes no slot.
+        tally: Where its calls are counted.
+
+    Attributes:
+        closed_by: Why it ends, or will; see `Tally.closed`.
     """
 
     __slots__ = (
@@ -188,10 +208,12 @@ class Session:
         "_opening",
         "_owns_lanes",
         "_running",
+        "_tally",
         "_tempo",
         "_waiting",
         "attachments",
         "close_error",
+        "closed_by",
         "created_at",
         "id",
         "is_throwaway",
@@ -202,7 +224,12 @@ class Session:
     )
 
     def __init__(
-        self, spec: EnvironmentSpec, *, lanes: Lanes | None = None, is_throwaway: bool = False
+        self,
+        spec: EnvironmentSpec,
+        *,
+        lanes: Lanes | None = None,
+        is_throwaway: bool = False,
+        tally: Tally | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.is_throwaway = is_throwaway
@@ -213,6 +240,8 @@ class Session:
         self.step_count = 0
         self.attachments = 0
         self.close_error: BaseException | None = None
+        self.closed_by = "request" if is_throwaway else "client"
+        self._tally = tally
         self._lanes = lanes or Lanes(spec)
         self._owns_lanes = lanes is None
         self._lane: Lane | None = None
@@ -240,8 +269,9 @@ class Session:
         self._opening = loop.create_future()
         self._opening.add_done_callback(_notice)
         if self.phase is SessionPhase.OPENING:
-            lane = self._lanes.for_new()
-            lane.submit(_Construction(Open(self.id), Host(self.spec), lane, self._constructed))
+            lane, host = self._lanes.for_new(), Host(self.spec)
+            host.context.run(CALLER.set, self)
+            lane.submit(_Construction(Open(self.id), host, lane, self._constructed))
         else:
             self._opening.set_exception(SessionClosedError(self.id))
         return self._opening
@@ -255,8 +285,8 @@ class Session:
             self._lanes.note(lane, made.seconds, is_construction=True)
         else:
             self._lanes.release(lane)
-            if not lane.logs:
-                logger.error("%s", made.error, exc_info=made.error.__cause__)
+            if not (lane.logs and incident_of(made.error)):
+                log_incident(made.error, log=logger, about=self.log_fields())
         self.last_activity = time.monotonic()  # it may have taken longer than one may idle
         if self.phase is SessionPhase.OPENING and made.error is None:
             self.phase = SessionPhase.OPEN
@@ -295,7 +325,7 @@ class Session:
     def _ended(self, _: Any, error: BaseException | None) -> None:
         self.close_error = error
         if error is not None and not (self._lane is not None and self._lane.logs):
-            logger.error("close() of session %s failed", self.id, exc_info=error)
+            log_incident(error, "close", log=logger, about=self.log_fields())
         if self._lane is not None:
             self._lanes.release(self._lane)
         self._lane = self._host = None
@@ -311,6 +341,11 @@ class Session:
         """What is under way, and what waits."""
         running = () if self._running is None else (self._running,)
         return [*running, *(self._waiting or ())]
+
+    @property
+    def is_running(self) -> bool:
+        """A call is carried out just now."""
+        return self._running is not None
 
     @property
     def is_busy(self) -> bool:
@@ -364,6 +399,8 @@ class Session:
 
     def serve(self, work: Work) -> None:
         """Do `work`, as `handle` does a command, and have it `answered`."""
+        if self._tally is not None:
+            work.arrived_at = _now()
         phase = self.phase
         if self._running is None and phase is _OPEN:
             self._start(work)
@@ -394,16 +431,17 @@ class Session:
 
     def _await(self, work: Work, coroutine: Coroutine[Any, Any, Any]) -> None:
         assert self._host is not None
+        began = _now()
         work.task = task = self._host.begin(asyncio.get_running_loop(), coroutine)
         if work.is_cancelled:
             task.cancel()
         if task.done():
-            self._awaited(work, task)
+            self._awaited(work, task, began)
         else:
-            task.add_done_callback(lambda task: self._awaited(work, task))
+            task.add_done_callback(lambda task: self._awaited(work, task, began))
 
-    def _awaited(self, work: Work, task: asyncio.Task[Any]) -> None:
-        work.result = None
+    def _awaited(self, work: Work, task: asyncio.Task[Any], began: float) -> None:
+        work.seconds, work.result = _now() - began, None
         if task.cancelled():
             work.error = asyncio.CancelledError()
         else:
@@ -414,28 +452,43 @@ class Session:
 
     def _finish(self, work: Work) -> None:
         error, command = work.error, work.command
+        now = _now()
+        if self._tally is not None and type(command) in self._tally.latencies:
+            self._tally.latencies[type(command)].observe(now - work.arrived_at, work.seconds)
         if error is not None:
-            self._log(work)
+            self._log(work, error)
         if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
             if type(command) is Step:
                 self.step_count += 1
             elif type(command) is Reset:
                 self.step_count = 0
         self._running = None
-        self.last_activity = time.monotonic()
+        self.last_activity = now
         if self.phase is not _OPEN and not isinstance(command, Close):
             self._end()
         elif self._waiting:
             self._next()
         work.answered(work.result, error)
 
-    def _log(self, work: Work) -> None:
+    def _log(self, work: Work, error: BaseException) -> None:
+        """Log what was raised, unless it is meant for the caller, or logged where it was raised."""
         assert self._lane is not None
-        if work.is_cancelled or self._lane.logs or isinstance(work.error, OpenEnvError):
-            return
-        if not isinstance(work.command, Close):  # whose error is logged where it ends
-            name = type(work.command).__name__.lower()
-            logger.warning("session %s: %s failed", self.id, name, exc_info=work.error)
+        if isinstance(error, EnvironmentCrashed):
+            self.closed_by = "crashed"
+        if work.is_cancelled or speaks(error) or isinstance(work.command, Close):
+            return  # the error of a close is logged where it ends
+        if not (self._lane.logs and incident_of(error)):
+            where, about = _method(work.command), self.log_fields()
+            log_incident(error, where, log=logger, level=logging.WARNING, about=about)
+
+    def log_fields(self) -> dict[str, Any]:
+        """What a log entry says of the session, and of the request that it serves just now."""
+        fields: dict[str, Any] = {"session_id": self.id, "environment": self.spec.name}
+        if self._running is not None:
+            fields["request"] = _method(self._running.command)
+            if self._running.number:
+                fields["request_id"] = self._running.number
+        return fields
 
     def _next(self) -> None:
         """Start what has waited longest; not from here, where inline calls would pile up."""
@@ -451,6 +504,13 @@ class Session:
         described = await self.handle(Call("get_metadata"), encode=_metadata)
         assert isinstance(described, EnvironmentMetadata)
         return described
+
+
+def _method(command: Command) -> str:
+    """The method that a command calls."""
+    if isinstance(command, Call):
+        return command.method
+    return "state" if isinstance(command, GetState) else type(command).__name__.lower()
 
 
 def _metadata(described: Any) -> EnvironmentMetadata:

@@ -9,15 +9,25 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any
 
 import typer
 
+from openenv._logs import set_up_logs
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
 
 __all__ = ["serve"]
+
+
+class LogFormat(str, Enum):
+    """How a log may be written."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 
@@ -45,6 +55,21 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug",
+            help="Send clients the text of every exception, not only its class and an incident "
+            "id. --reload implies it.",
+        ),
+    ] = False,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            help="How the log is written: for people, or as JSON, an object a line.",
+            show_default="OPENENV_LOG_FORMAT, else text",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
     ] = False,
@@ -57,7 +82,10 @@ def serve(
             exit_code=MISUSED,
         )
     sys.path.insert(0, str(Path.cwd()))
-    application = _load(target, workers)
+    if log_format is not None:  # worker processes, and the one that --reload starts, read it there
+        os.environ["OPENENV_LOG_FORMAT"] = log_format.value
+    set_up_logs()
+    application = _load(target, workers, debug)
     bound = _listen(host, port)
     url = f"http://{_reachable(host)}:{bound.getsockname()[1]}"
     _announce(target, url, host, workers)
@@ -77,6 +105,7 @@ def _reload(target: str, bound: socket.socket, host: str) -> None:
     # Another process loads the target, and its supervisor takes the port by itself.
     port = bound.getsockname()[1]
     bound.close()
+    os.environ["OPENENV_DEBUG"] = "1"
     run.serve(target, host=host, port=port, reload=True, reload_dirs=[str(_sources(target))])
 
 
@@ -92,15 +121,18 @@ def _sources(target: str) -> Path:
 # ------------------------------------------------------------------ what is served
 
 
-def _load(target: str, workers: int | None) -> Any:
+def _load(target: str, workers: int | None, debug: bool) -> Any:
     from openenv.manifest import ManifestError
     from openenv.server.loading import TargetError, load_target
+    from openenv.server.run import show_errors
     from openenv.server.workers import serve_from_workers
 
     try:
         application = load_target(target)
         if workers is not None:
             serve_from_workers(application, target, workers)
+        if debug:
+            show_errors(application)
         return application
     except ManifestError as error:
         raise CommandError(str(error)) from error

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from openenv.client.transports.base import TransportClosed
 from openenv.errors import ConnectError
+from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import is_binary
 
 __all__ = ["ASGIApp", "ASGITransport"]
@@ -78,7 +79,7 @@ class ASGITransport:
             "server": (self._url.hostname, self._url.port or 80),
             "subprotocols": self._subprotocols,
             "state": {},
-            "extensions": {},
+            "extensions": {IN_PROCESS_EXTENSION: {}},
         }
 
     def send(self, frame: bytes) -> None:
