@@ -115,12 +115,16 @@ def _log(
 
 
 def _is_incident(error: BaseException) -> bool:
-    return not speaks(error) or isinstance(error, EnvironmentFactoryError)
+    if isinstance(error, EnvironmentFactoryError):
+        return error.__cause__ is None or _is_incident(error.__cause__)
+    return not speaks(error)
 
 
 def told(error: BaseException, *, debug: bool = False) -> str:
     """What the peer is told of an error, in words. An incident that is not logged yet is so now."""
     if not _is_incident(error):
+        if isinstance(error, EnvironmentFactoryError) and error.__cause__ is not None:
+            return redact(f"{words(error)} {words(error.__cause__)}")
         return redact(words(error))
     incident = incident_of(error) or log_incident(error)
     if debug:

@@ -11,6 +11,7 @@
 | `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
 | `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (an object a line) | `text` |
 | `OPENENV_DEBUG` | `1`, `true`, `yes`: clients are sent the text of every exception | off |
+| `OPENENV_API_KEY` | the key that `openenv top` shows to servers | none |
 | `OPENENV_OTEL` | `1`: trace by OpenTelemetry; `0`: never | where the program set up tracing |
 
 The values of variables whose names hold `KEY`, `TOKEN`, `SECRET`, `PASSWORD`, `PASSWD` or
@@ -28,6 +29,7 @@ from enum import Enum
 
 __all__ = [
     "ServerMode",
+    "api_key",
     "client_mode",
     "compresses",
     "debug",
@@ -105,6 +107,11 @@ def web_interface_enabled() -> bool:
 def log_level() -> str:
     """The log level of a served environment."""
     return os.environ.get("OPENENV_LOG_LEVEL", "info").lower()
+
+
+def api_key() -> str | None:
+    """The key that a program shows to servers which ask for one."""
+    return os.environ.get("OPENENV_API_KEY", "").strip() or None
 
 
 LOG_FORMATS = ("text", "json")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from openenv import Refused
 from openenv.testing import check_environment
 from openspiel_env.client import OpenSpielEnv
 from openspiel_env.models import OpenSpielAction, OpenSpielObservation, OpenSpielState
@@ -149,7 +150,7 @@ def test_interleaved_instances_do_not_disturb_one_another() -> None:
 
 def test_step_before_reset_is_refused() -> None:
     env = OpenSpielEnvironment("catch")
-    with pytest.raises(RuntimeError, match="before reset"):
+    with pytest.raises(Refused, match="before reset"):
         move(env, 1)
     assert env.state.episode_id is None
     assert env.state.step_count == 0
@@ -160,7 +161,7 @@ def test_step_after_done_is_refused_and_changes_nothing(game: str) -> None:
     env = OpenSpielEnvironment(game)
     assert episode(env, 0, limit=10_000)[-1].done
     before = env.state
-    with pytest.raises(RuntimeError, match="after done"):
+    with pytest.raises(Refused, match="after done"):
         move(env, 0)
     assert env.state == before
     assert env.reset(seed=0).done is False

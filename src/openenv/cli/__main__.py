@@ -13,6 +13,7 @@ from openenv.cli._console import INTERRUPTED, MISUSED, CommandError, report
 from openenv.cli.commands.demo import demo
 from openenv.cli.commands.init import init
 from openenv.cli.commands.serve import serve
+from openenv.cli.commands.top import top
 
 __all__ = ["app", "main"]
 
@@ -49,6 +50,7 @@ def _root(
 app.command()(init)
 app.command()(serve)
 app.command()(demo)
+app.command()(top)
 
 
 def main() -> None:

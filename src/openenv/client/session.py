@@ -27,10 +27,11 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._lazy import lazy_module
+from openenv._traces import traced, tracer
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import ErrorCode, ProtocolError, ResponseTimeout, SessionLost, server_error
 from openenv.protocol.connection import ClientConnection
@@ -111,6 +112,7 @@ class ClientSession:
         self._abandonment: weakref.finalize[..., ClientSession] | None = None
         self._connection: ClientConnection | ClientConnection1 = ClientConnection()
         self._turn = _Turn()
+        self._tracer = tracer()
         self._lost = lost
         self._unanswered: str | None = None
 
@@ -160,7 +162,11 @@ class ClientSession:
             self._turn.leave()
 
     async def request(
-        self, request: Request, timeout_s: float | None = None, began: int | None = None
+        self,
+        request: Request,
+        timeout_s: float | None = None,
+        began: int | None = None,
+        is_traced: bool = False,
     ) -> Reply:
         """Send a request and wait for its answer.
 
@@ -168,6 +174,7 @@ class ClientSession:
             request: What to send.
             timeout_s: Seconds to wait; by default those of the session.
             began: What `closes` was when the call began; by default it begins now.
+            is_traced: A span of the caller's tells of it already.
 
         Raises:
             ServerError: The server answered with an error.
@@ -176,6 +183,8 @@ class ClientSession:
             ConnectError: There was no connection, and none could be made.
         """
         began = self.closes if began is None else began
+        if self._tracer is not None and not is_traced:
+            return await self._traced(request, timeout_s, began)
         turn = self._turn
         if turn.is_taken:
             await turn.come()
@@ -192,6 +201,13 @@ class ClientSession:
         if type(reply) is ErrorReply:
             raise server_error(reply.data)
         return reply
+
+    async def _traced(self, request: Request, timeout_s: float | None, began: int) -> Reply:
+        def send(span: str) -> Awaitable[Reply]:
+            request.trace = span
+            return self.request(request, timeout_s, began, is_traced=True)
+
+        return await traced(self._tracer, f"openenv.{request.type}", send)
 
     async def _reset(self, request: Request, timeout_s: float | None, began: int) -> Reply:
         was_connected = self.is_connected

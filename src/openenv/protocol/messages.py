@@ -26,7 +26,8 @@ sessions do not wait for each other.
     {type: reset, session: 3, id: 1,            {type: observation, session: 3, id: 1,
      data: {arguments}}                          data: {observation, reward, done}}
     {type: step, session: 3, id: 2,             ...
-     data: {action}, arguments: {...}}
+     data: {action}, arguments: {...},
+     trace: "00-..."}
     {type: state, session: 3, id: 3}            {type: state, session: 3, id: 3, data: {...}}
     {type: mcp, session: 3, id: 4, data: ...}   {type: mcp, session: 3, id: 4, data: ...}
     {type: close, session: 3, id: 5}            {type: closed, session: 3, id: 5}
@@ -76,6 +77,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         arguments: Further arguments of `step`; version 0 carries none.
         id: The request's number in its session; version 0 has none.
         session: Which of the connection's sessions it is for; version 0 has one.
+        trace: The client's span, as W3C's ``traceparent``; version 0 carries none.
     """
 
     type: str
@@ -83,6 +85,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     arguments: dict[str, Any] = {}
     id: int = 0
     session: int = 0
+    trace: str = ""
 
 
 class Transition(msgspec.Struct):

@@ -23,6 +23,7 @@ from pydantic_core import from_json, to_json
 from starlette.requests import ClientDisconnect
 
 from openenv._incidents import error_data
+from openenv._traces import serving
 from openenv.errors import (
     EnvironmentCrashed,
     InvalidMessageError,
@@ -132,7 +133,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
         arguments = body.model_dump(exclude_unset=True)
         try:
             async with _session_to_reset(manager, request) as session:
-                done = await _handle(manager, session, Reset(arguments), _transition_json)
+                done = await _handle(manager, request, session, Reset(arguments), _transition_json)
                 return _named(done, session, request)
         except Exception as error:
             return error_response(error, manager)
@@ -144,7 +145,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
         try:
             async with _session(manager, request) as session:
                 command = Step(body.action, arguments)
-                done = await _handle(manager, session, command, _transition_json)
+                done = await _handle(manager, request, session, command, _transition_json)
                 return _named(done, session, request)
         except Exception as error:
             return error_response(error, manager)
@@ -154,7 +155,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
         """Read the state of the session that the request names."""
         try:
             async with _session(manager, request) as session:
-                done = await _handle(manager, session, GetState(), _state_json)
+                done = await _handle(manager, request, session, GetState(), _state_json)
                 return _named(done, session, request)
         except Exception as error:
             return error_response(error, manager)
@@ -232,10 +233,19 @@ async def _session(manager: SessionManager, request: Request) -> AsyncIterator[S
 
 
 async def _handle(
-    manager: SessionManager, session: Session, command: Command, encode: Callable[[Any], bytes]
+    manager: SessionManager,
+    request: Request,
+    session: Session,
+    command: Command,
+    encode: Callable[[Any], bytes],
 ) -> Response:
+    name, trace = (
+        f"openenv.{request.url.path.rpartition('/')[2]}",
+        request.headers.get("traceparent"),
+    )
     try:
-        body = await session.handle(command, encode=encode)
+        with serving(name, trace, session.attributes()) as span:
+            body = await session.handle(command, encode=encode, trace=span)
     except EnvironmentCrashed:
         await manager.close(session.id)  # there is nobody else to give its slot back
         raise

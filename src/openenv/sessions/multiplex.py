@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from openenv._traces import begin_serving, end_serving
 from openenv.errors import OpenEnvError, SessionCreationError, SessionNotFoundError
 from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.v1 import Codec
@@ -45,12 +46,15 @@ class _Asked(Work, kw_only=True):
 
     conversation: MultiplexedConversation
     request: Request
+    span: Any = None
 
     @property
     def number(self) -> int:
         return self.request.id
 
     def answered(self, result: Any, error: BaseException | None) -> None:
+        if self.span is not None:
+            end_serving(self.span, error)
         self.conversation.answer(self.request, result, error)
 
 
@@ -165,6 +169,9 @@ class MultiplexedConversation:
                 conversation=self,
                 request=request,
             )
+            if request.trace:
+                name, about = f"openenv.{request.type}", session.attributes()
+                work.span, work.trace = begin_serving(name, request.trace, about)
             session.serve(work)
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:

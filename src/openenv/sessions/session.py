@@ -22,6 +22,7 @@ from pydantic import BaseModel
 
 from openenv._incidents import incident_of, log_incident
 from openenv._logs import CALLER
+from openenv._traces import inside
 from openenv.errors import (
     EnvironmentCrashed,
     EnvironmentFactoryError,
@@ -115,8 +116,13 @@ class Work(msgspec.Struct, eq=False):
     def make(self) -> None:
         host = self.session._host
         assert host is not None
+        asked = (self.command, self.encode, self.strict)
         try:
-            self.result = host.context.run(host.serve, self.command, self.encode, self.strict)
+            if self.trace:
+                span = f"environment.{_method(self.command)}"
+                self.result = host.context.run(inside, self.trace, span, host.serve, *asked)
+            else:
+                self.result = host.context.run(host.serve, *asked)
         except BaseException as error:
             self.error = contain(error)
 
@@ -365,8 +371,17 @@ class Session:
             environment_type=cls.__name__ if cls is not None else self.spec.name,
         )
 
+    def attributes(self) -> dict[str, str]:
+        """What a span says of the session."""
+        return {"openenv.session_id": self.id, "openenv.environment": self.spec.name}
+
     async def handle(
-        self, command: Command, *, encode: Encode | None = None, strict: bool = False
+        self,
+        command: Command,
+        *,
+        encode: Encode | None = None,
+        strict: bool = False,
+        trace: str = "",
     ) -> Any:
         """Serve one command; commands are served one at a time, in the order of arrival.
 
@@ -375,6 +390,7 @@ class Session:
             encode: Turns the reply into what is returned, where the environment lives.
             strict: Refuse an argument that the environment does not take. Otherwise it is
                 left out, and named in the transition's `ignored`.
+            trace: The span that the environment's is part of, as W3C's `traceparent`.
 
         Returns:
             The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
@@ -389,7 +405,7 @@ class Session:
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         settle = functools.partial(_settle, answer)
-        work = CalledBack(self, command, encode, strict, done=settle)
+        work = CalledBack(self, command, encode, strict, trace=trace, done=settle)
         self.serve(work)
         try:
             return await answer
