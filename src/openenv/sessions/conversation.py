@@ -239,7 +239,10 @@ class Conversation:
         if self._is_over:
             return
         if error is None:
-            self._send(frame)
+            tally = self._manager.tally
+            tally.frames_out += 1
+            tally.bytes_out += len(frame)
+            self._channel.send(frame)
         else:
             self._fail(None, error)
         if self._frames:

@@ -138,7 +138,7 @@ class MultiplexedConversation:
             self._fail(request, error)
             for early in seat.early or ():
                 self._unanswered -= 1
-                self._fail(early, error)
+                self._send(self._codec.error(early.session, early.id, error))  # counted above
             return
         finally:
             seat.opening = None

@@ -116,13 +116,13 @@ class Work(msgspec.Struct, eq=False):
     def make(self) -> None:
         host = self.session._host
         assert host is not None
-        asked = (self.command, self.encode, self.strict)
+        run, command, encode, strict = host.context.run, self.command, self.encode, self.strict
         try:
             if self.trace:
-                span = f"environment.{_method(self.command)}"
-                self.result = host.context.run(inside, self.trace, span, host.serve, *asked)
+                span = f"environment.{_method(command)}"
+                self.result = run(inside, self.trace, span, host.serve, command, encode, strict)
             else:
-                self.result = host.context.run(host.serve, *asked)
+                self.result = run(host.serve, command, encode, strict)
         except BaseException as error:
             self.error = contain(error)
 
@@ -469,8 +469,6 @@ class Session:
     def _finish(self, work: Work) -> None:
         error, command = work.error, work.command
         now = _now()
-        if self._tally is not None and type(command) in self._tally.latencies:
-            self._tally.latencies[type(command)].observe(now - work.arrived_at, work.seconds)
         if error is not None:
             self._log(work, error)
         if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
@@ -478,6 +476,10 @@ class Session:
                 self.step_count += 1
             elif type(command) is Reset:
                 self.step_count = 0
+        if (tally := self._tally) is not None:
+            latency = tally.steps if type(command) is Step else tally.latencies.get(type(command))
+            if latency is not None:
+                latency.observe(now - work.arrived_at, work.seconds)
         self._running = None
         self.last_activity = now
         if self.phase is not _OPEN and not isinstance(command, Close):

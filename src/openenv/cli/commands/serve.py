@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import pkgutil
 import socket
@@ -16,10 +17,13 @@ from typing import Annotated, Any
 
 import typer
 
+from openenv import settings
 from openenv._logs import set_up_logs
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
 
 __all__ = ["serve"]
+
+logger = logging.getLogger(__name__)
 
 
 class LogFormat(str, Enum):
@@ -88,7 +92,10 @@ def serve(
     application = _load(target, workers, debug)
     bound = _listen(host, port)
     url = f"http://{_reachable(host)}:{bound.getsockname()[1]}"
-    _announce(target, url, host, workers)
+    if settings.log_format() == "json":
+        logger.info("serving %s at %s", target, url)
+    else:
+        _announce(target, url, host, workers)
     if as_json:
         emit({"url": url, "pid": os.getpid(), "target": target})
     if reload:
