@@ -65,6 +65,13 @@ def _context(trace: str) -> Any:
     return TraceContextTextMapPropagator().extract({"traceparent": trace}, Context())
 
 
+def _current() -> str:
+    """The current span, as it is passed on; empty where there is none."""
+    from opentelemetry.trace import get_current_span
+
+    return _written(get_current_span())
+
+
 def _fail(span: Any, error: BaseException) -> None:
     from opentelemetry.trace import StatusCode
 
@@ -126,8 +133,12 @@ def end_serving(span: Any, error: BaseException | None) -> None:
 
 @contextmanager
 def serving(name: str, trace: str | None, attributes: Mapping[str, Any]) -> Iterator[str]:
-    """Do both around a block, which gets the span to pass on; nothing without `trace`."""
-    span, written = begin_serving(name, trace, attributes) if trace else (None, "")
+    """Do both around a block, which gets the span to pass on; nothing where nobody traces.
+
+    Where what has called it traces HTTP requests itself, it is a part of that.
+    """
+    outer = (_current() or trace) if tracer() is not None else None
+    span, written = begin_serving(name, outer, attributes) if outer else (None, "")
     error: BaseException | None = None
     try:
         yield written
