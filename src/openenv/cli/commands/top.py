@@ -121,7 +121,7 @@ def _row(before: Reading | Unreadable, after: Reading | Unreadable) -> Change | 
 
 # ------------------------------------------------------------------ showing
 
-COLUMNS = ("sessions", "queue", "steps/s", "p50", "p99", "in/s", "out/s", "workers")
+COLUMNS = ("sessions", "queue", "steps/s", "p50", "p99", "in/s", "out/s")
 
 
 def _as_data(row: Change | Unreadable) -> dict[str, Any]:
@@ -130,15 +130,16 @@ def _as_data(row: Change | Unreadable) -> dict[str, Any]:
 
 def _shown(view: View) -> Group:
     """A table of the servers, and below it what went wrong at each."""
-    from rich import box
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    rows = [row for row in view.values() if isinstance(row, Change)]
+    has_workers = any(row.workers_wanted for row in rows)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("server", overflow="fold")
     table.add_column("environment", overflow="fold")
-    for name in COLUMNS:
+    for name in (*COLUMNS, *(["workers"] if has_workers else [])):
         table.add_column(name, justify="right", no_wrap=True)
     wrong = []
     for url, row in view.items():
@@ -147,7 +148,8 @@ def _shown(view: View) -> Group:
             table.add_row(name, "-")
             wrong.append(Text.assemble((f"{name}: ", "bold"), (str(row), "red")))
             continue
-        table.add_row(name, ", ".join(row.environments), *_cells(row))
+        workers = [_workers(row)] if has_workers else []
+        table.add_row(name, ", ".join(row.environments), *_cells(row), *workers)
         if row.errors:
             counts = ", ".join(f"{code} {count}" for code, count in sorted(row.errors.items()))
             wrong.append(Text.assemble((f"{name}: ", "bold"), (f"errors: {counts}", "yellow")))
@@ -155,9 +157,6 @@ def _shown(view: View) -> Group:
 
 
 def _cells(row: Change) -> list[str]:
-    workers = f"{row.workers_ready}/{row.workers_wanted}" if row.workers_wanted else "-"
-    if row.worker_deaths:
-        workers += f", {row.worker_deaths} died"
     return [
         f"{row.sessions}/{row.slots}",
         str(row.queue),
@@ -166,8 +165,12 @@ def _cells(row: Change) -> list[str]:
         _duration(row.latency_p99_s),
         _size(row.bytes_in_per_s),
         _size(row.bytes_out_per_s),
-        workers,
     ]
+
+
+def _workers(row: Change) -> str:
+    died = f", {row.worker_deaths} died" if row.worker_deaths else ""
+    return f"{row.workers_ready}/{row.workers_wanted}{died}" if row.workers_wanted else "-"
 
 
 def _duration(seconds: float | None) -> str:
