@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from openenv._redaction import redact, redacted
-from openenv.errors import EnvironmentFactoryError, OpenEnvError, outward, speaks, words
+from openenv.errors import EnvironmentFactoryError, OpenEnvError, Refused, outward, speaks, words
 
-__all__ = ["Incident", "error_data", "incident_of", "log_incident", "note", "told"]
+__all__ = ["Incident", "error_data", "incident_of", "is_incident", "log_incident", "note", "told"]
 
 logger = logging.getLogger(__name__)
 
@@ -114,18 +114,21 @@ def _log(
     log.handle(record)
 
 
-def _is_incident(error: BaseException) -> bool:
+def is_incident(error: BaseException) -> bool:
+    """Whether nobody meant an exception to be raised: its text is not written for the peer."""
     if isinstance(error, EnvironmentFactoryError):
-        return error.__cause__ is None or _is_incident(error.__cause__)
+        return error.__cause__ is None or is_incident(error.__cause__)
     return not speaks(error)
 
 
 def told(error: BaseException, *, debug: bool = False) -> str:
     """What the peer is told of an error, in words. An incident that is not logged yet is so now."""
-    if not _is_incident(error):
-        if isinstance(error, EnvironmentFactoryError) and error.__cause__ is not None:
-            return redact(f"{words(error)} {words(error.__cause__)}")
-        return redact(words(error))
+    if not is_incident(error):
+        cause = error.__cause__ if isinstance(error, EnvironmentFactoryError) else None
+        if cause is None:
+            return redact(words(error))
+        why = words(cause) if isinstance(cause, Refused) else type(cause).__name__
+        return redact(f"{words(error)} {why}")
     incident = incident_of(error) or log_incident(error)
     if debug:
         return incident.text
@@ -146,6 +149,6 @@ def error_data(error: BaseException, *, debug: bool = False) -> dict[str, Any]:
     if isinstance(error, OpenEnvError) and speaks(error):
         data |= redacted(error.details())
     incident = incident_of(error)
-    if incident is not None and _is_incident(error):
+    if incident is not None and is_incident(error):
         data |= {"type": incident.type, "incident": incident.id}
     return data

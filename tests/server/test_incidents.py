@@ -23,6 +23,7 @@ from support.leaky import (
 from openenv import Environment, ExecutionFailed, GenericEnvClient, ProcessProvider, create_app
 from openenv._redaction import redact, redacted, register_secret
 from openenv.errors import (
+    ConnectError,
     EnvironmentFactoryError,
     FactoryFailed,
     ProviderExited,
@@ -231,6 +232,12 @@ def test_a_server_that_does_not_start_shows_no_secret_of_its_own(tmp_path: Any) 
         provider.wait_for_ready()
     assert "RuntimeError: ***" in caught.value.logs and other not in str(caught.value)
     assert redact(other) == "***"
+
+
+def test_a_password_in_an_address_is_not_quoted() -> None:
+    with pytest.raises(ConnectError) as caught, LeakyEnv(base_url="ws://me:hunter2@127.0.0.1:1"):
+        pass
+    assert "me:***@127.0.0.1:1" in str(caught.value) and "hunter2" not in str(caught.value)
 
 
 # ------------------------------------------------------------------ what is a secret

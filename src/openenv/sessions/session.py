@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from openenv._incidents import incident_of, log_incident
+from openenv._incidents import incident_of, is_incident, log_incident
 from openenv._logs import CALLER
 from openenv._traces import inside
 from openenv.errors import (
@@ -291,7 +291,7 @@ class Session:
             self._lanes.note(lane, made.seconds, is_construction=True)
         else:
             self._lanes.release(lane)
-            if not (lane.logs and incident_of(made.error)):
+            if not lane.logs or (is_incident(made.error) and not incident_of(made.error)):
                 log_incident(made.error, log=logger, about=self.log_fields())
         self.last_activity = time.monotonic()  # it may have taken longer than one may idle
         if self.phase is SessionPhase.OPENING and made.error is None:
