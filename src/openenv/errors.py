@@ -23,7 +23,7 @@
      |    +-- ResponseTimeout                 (TimeoutError) no answer in time
      |    +-- EnvironmentsFailed              (RuntimeError) of a VectorEnv; .errors, .results
      |    +-- ProtocolError                   the peer broke the protocol
-     |    +-- ServerError                     (RuntimeError) the server answered with an error
+     |    +-- ServerError                     (RuntimeError) the server's answer; .type, .incident
      |         +-- MalformedRequest           INVALID_JSON, UNKNOWN_TYPE
      |         +-- ValidationFailed           VALIDATION_ERROR; .errors
      |         +-- ExecutionFailed            EXECUTION_ERROR

@@ -78,6 +78,7 @@ class Conversation:
         "_opening",
         "_session",
         "_session_id",
+        "_tally",
         "_work",
         "ended",
     )
@@ -91,6 +92,7 @@ class Conversation:
         debug: bool = False,
     ) -> None:
         self._manager = manager
+        self._tally = manager.tally
         self._channel = channel
         self._session_id = session_id
         self._connection = ServerConnection(JSONCodec(debug=debug))
@@ -110,7 +112,7 @@ class Conversation:
             self._end()
             return
         except OpenEnvError as error:
-            self._manager.tally.failed(error)
+            self._tally.failed(error)
             self._send(self._connection.refuse(error))
             self._finish(NORMAL_CLOSURE)
             return
@@ -179,7 +181,7 @@ class Conversation:
         """Take the client's next frame."""
         if self._is_over:
             return
-        tally = self._manager.tally
+        tally = self._tally
         tally.frames_in += 1
         tally.bytes_in += len(frame)
         if self._session is not None and self._work is None and not self._frames:
@@ -239,7 +241,7 @@ class Conversation:
         if self._is_over:
             return
         if error is None:
-            tally = self._manager.tally
+            tally = self._tally
             tally.frames_out += 1
             tally.bytes_out += len(frame)
             self._channel.send(frame)
@@ -249,11 +251,11 @@ class Conversation:
             self._serve_waiting()
 
     def _fail(self, request: Request | None, error: BaseException) -> None:
-        self._manager.tally.failed(error)
+        self._tally.failed(error)
         self._send(self._connection.error(request, error))
 
     def _send(self, frame: bytes) -> None:
-        tally = self._manager.tally
+        tally = self._tally
         tally.frames_out += 1
         tally.bytes_out += len(frame)
         self._channel.send(frame)

@@ -12,7 +12,7 @@ from collections import Counter
 from openenv.errors import outward
 from openenv.sessions.host import GetState, Reset, Step
 
-__all__ = ["BOUNDS_S", "Histogram", "Latency", "Tally"]
+__all__ = ["BATCH", "BOUNDS_S", "Histogram", "Latency", "Tally"]
 
 # Upper bounds in seconds, from a step of blackjack to one that calls a language model.
 BOUNDS_S = (
@@ -21,13 +21,14 @@ BOUNDS_S = (
 )
 
 
+BATCH = 128  # durations that are counted together
+
+
 class Histogram:
     """How many durations lie between which bounds.
 
     Durations are kept for a moment and counted together: in order they cost a third.
     """
-
-    BATCH = 128
 
     __slots__ = ("_counts", "_new", "_sum_s")
 
@@ -39,7 +40,7 @@ class Histogram:
     def observe(self, seconds: float) -> None:
         """Count a duration."""
         self._new.append(seconds)
-        if len(self._new) >= self.BATCH:
+        if len(self._new) >= BATCH:
             self._count()
 
     def _count(self) -> None:
@@ -89,10 +90,10 @@ class Latency:
     def observe(self, whole_s: float, inside_s: float) -> None:
         """Count a call."""
         # Not by `Histogram.observe`, twice: every step comes by here.
-        inside = self.inside._new
-        inside.append(inside_s)
+        new = self.inside._new
+        new.append(inside_s)
         self.whole._new.append(whole_s)
-        if len(inside) >= Histogram.BATCH:
+        if len(new) >= BATCH:
             self.whole._count()
             self.inside._count()
 

@@ -116,15 +116,17 @@ class Work(msgspec.Struct, eq=False):
     def make(self) -> None:
         host = self.session._host
         assert host is not None
-        run, command, encode, strict = host.context.run, self.command, self.encode, self.strict
         try:
             if self.trace:
-                span = f"environment.{_method(command)}"
-                self.result = run(inside, self.trace, span, host.serve, command, encode, strict)
+                self.result = host.context.run(self._make_traced, host)
             else:
-                self.result = run(host.serve, command, encode, strict)
+                self.result = host.context.run(host.serve, self.command, self.encode, self.strict)
         except BaseException as error:
             self.error = contain(error)
+
+    def _make_traced(self, host: Host) -> Any:
+        name = f"environment.{_method(self.command)}"
+        return inside(self.trace, name, host.serve, self.command, self.encode, self.strict)
 
     def tell(self) -> None:
         self.session._made(self)
@@ -477,9 +479,10 @@ class Session:
             elif type(command) is Reset:
                 self.step_count = 0
         if (tally := self._tally) is not None:
-            latency = tally.steps if type(command) is Step else tally.latencies.get(type(command))
-            if latency is not None:
-                latency.observe(now - work.arrived_at, work.seconds)
+            if type(command) is Step:
+                tally.steps.observe(now - work.arrived_at, work.seconds)
+            elif type(command) in tally.latencies:
+                tally.latencies[type(command)].observe(now - work.arrived_at, work.seconds)
         self._running = None
         self.last_activity = now
         if self.phase is not _OPEN and not isinstance(command, Close):
