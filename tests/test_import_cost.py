@@ -22,6 +22,8 @@ FORBIDDEN = {
     "huggingface_hub",
     "numpy",
     "openai",
+    "opentelemetry",
+    "prometheus_client",
     "rich",
     "starlette",
     "torch",

@@ -251,6 +251,7 @@ def _stream(number: int, old: Any) -> TextIO:
     """Open a standard stream as the interpreter does when it starts."""
     is_buffered = not os.environ.get("PYTHONUNBUFFERED")
     raw = io.FileIO(number, "w" if number else "r", closefd=False)
+    raw.name = old.name
     buffer: Any = raw
     if number == 0:
         buffer = io.BufferedReader(raw)

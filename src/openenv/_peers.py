@@ -10,9 +10,14 @@ import contextlib
 import socket
 from typing import Any
 
-__all__ = ["notice_dead_peer"]
+__all__ = ["address", "notice_dead_peer"]
 
 PROBES = 3
+
+
+def address(pair: Any) -> str | None:
+    """Write an address and a port the way both ends do; None where there are none."""
+    return f"{pair[0]}:{pair[1]}" if isinstance(pair, tuple | list) and len(pair) > 1 else None
 
 
 def notice_dead_peer(transport: Any, within_s: float) -> None:

@@ -131,9 +131,12 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
             number, or None where the step was not scored: never 0 for "could not score".
 
         Raises:
-            Exception: Any exception reaches the caller as an error; the session goes on, and
-                the episode is where the exception left it. Stepping before `reset`, or after
-                `done`, should raise and change nothing.
+            Refused: Its text is written for the caller, and reaches it: an illegal move, say.
+                Stepping before `reset`, or after `done`, should raise it and change nothing.
+            Exception: Of any other the caller learns the class and an incident id, under which
+                the server's log has all of it; its text only from a server that runs with
+                ``debug``. The session goes on after either, and the episode is where the
+                exception left it.
         """
 
     @property

@@ -17,6 +17,7 @@
      |    +-- InvalidArgumentError            (TypeError) an argument that nobody takes
      |    +-- InvalidReturnError              (TypeError) user code returned no observation
      |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
+     |    +-- Refused                         (ValueError) what the environment says to its caller
      |         +-- TooLargeError              it is over the limit; .size, .limit
      +-- raised on either side
      |    +-- NotSupported                    (NotImplementedError) it cannot do that; .feature
@@ -30,7 +31,7 @@
      |    +-- ProtocolError                   the peer broke the protocol
      |    +-- InvalidSnapshot                 (ValueError) bytes that are no snapshot
      |    +-- ReplayDiverged                  (RuntimeError) a replay went another way; .step
-     |    +-- ServerError                     (RuntimeError) the server answered with an error
+     |    +-- ServerError                     (RuntimeError) the server's answer; .type, .incident
      |         +-- MalformedRequest           INVALID_JSON, UNKNOWN_TYPE
      |         +-- ValidationFailed           VALIDATION_ERROR; .errors
      |         +-- ExecutionFailed            EXECUTION_ERROR
@@ -84,6 +85,7 @@ __all__ = [
     "ProviderError",
     "ProviderExited",
     "ProviderTimeout",
+    "Refused",
     "RecordingError",
     "ReplayDiverged",
     "ResponseTimeout",
@@ -103,6 +105,7 @@ __all__ = [
     "how_it_ended",
     "outward",
     "server_error",
+    "speaks",
     "words",
 ]
 
@@ -334,6 +337,15 @@ class EncodingError(OpenEnvError, ValueError):
     """A value cannot be carried by the wire's encoding."""
 
 
+class Refused(OpenEnvError, ValueError):
+    """The environment refuses what it was asked, and its text says why, to whoever asked.
+
+    An environment raises it where the text is written for the agent or the trainer: an illegal
+    move, an unknown task. It is always sent. Of any other exception the peer learns the class and
+    an incident id, since its text may hold what is not meant for it.
+    """
+
+
 class TooLargeError(EncodingError):
     """A message is larger than the other side takes.
 
@@ -489,6 +501,9 @@ class ServerError(OpenEnvError, RuntimeError):
         message: The server's words.
         data: The whole ``data`` object of the error frame.
         errors: Pydantic's list of what is wrong, where the server sent one; else empty.
+        type: The class of what the environment raised, where that was not meant for the caller.
+        incident: Under which id the server's log has it then.
+        log: Where that log is, as far as this client's provider knows.
     """
 
     def __init__(self, message: str, code: str, data: Mapping[str, Any] | None = None) -> None:
@@ -497,14 +512,29 @@ class ServerError(OpenEnvError, RuntimeError):
         self.data = dict(data or {})
         errors = self.data.get("errors")
         self.errors: ErrorList = list(errors) if isinstance(errors, list) else []
+        self.type = _text_or_none(self.data.get("type"))
+        self.incident = _text_or_none(self.data.get("incident"))
+        self.log: str | None = None
         super().__init__(message)
 
     def __str__(self) -> str:
-        text = f"Server error: {self.message} (code: {self.code})"
+        text = f"Server error: {self.message} (code: {self.code}{self._incident_text()})"
+        if self.log is not None and self.incident is not None:
+            text += f"\nIncident {self.incident} is in {self.log}"
         return text + "".join(f"\n  {_error_line(error)}" for error in self.errors)
+
+    def _incident_text(self) -> str:
+        """What the server's words do not say already."""
+        known = {"type": self.type, "incident": self.incident}
+        missing = {n: v for n, v in known.items() if v is not None and v not in self.message}
+        return "".join(f", {name}: {value}" for name, value in missing.items())
 
     def details(self) -> dict[str, Any]:
         return self.data
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _error_line(error: Any) -> str:
@@ -604,6 +634,9 @@ OUTWARD: dict[type[BaseException], Outward] = {
     StepTimeout: Outward(ErrorCode.STEP_TIMEOUT, 504, -32000),
     TooLargeError: Outward(ErrorCode.TOO_LARGE, 500, -32000),
     NotSupported: Outward(ErrorCode.NOT_SUPPORTED, 501, -32601),
+    Refused: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
+    InvalidReturnError: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
+    EncodingError: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
     Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
 }
 
@@ -635,6 +668,11 @@ def outward(error: BaseException) -> Outward:
         if cls in OUTWARD:
             return OUTWARD[cls]
     return OUTWARD[Exception]
+
+
+def speaks(error: BaseException) -> bool:
+    """Whether the text of an error is written for the peer: its class has a row of its own."""
+    return any(cls in OUTWARD and cls is not Exception for cls in type(error).__mro__)
 
 
 def server_error(data: Mapping[str, Any]) -> ServerError | StepTimeout:

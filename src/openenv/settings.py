@@ -23,6 +23,13 @@ connection broke | `120` |
 | `OPENENV_DRAIN_S` | seconds that running calls have to end in when a server is stopped | `5` |
 | `OPENENV_DEAD_PEER_S` | seconds after which a connection breaks whose other end is gone without \
 a word | `60` |
+| `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (an object a line) | `text` |
+| `OPENENV_DEBUG` | `1`, `true`, `yes`: clients are sent the text of every exception | off |
+| `OPENENV_API_KEY` | the key that `openenv top` shows to servers | none |
+| `OPENENV_OTEL` | `1`: trace by OpenTelemetry; `0`: never | where the program set up tracing |
+
+The values of variables whose names hold `KEY`, `TOKEN`, `SECRET`, `PASSWORD`, `PASSWD` or
+`CREDENTIAL` are kept out of error messages and logs, where they have 8 characters or more.
 
 Environments read variables of their own; their READMEs name them.
 """
@@ -30,10 +37,13 @@ Environments read variables of their own; their READMEs name them.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from enum import Enum
 
 __all__ = [
     "ServerMode",
+    "api_key",
     "client_mode",
     "compresses",
     "limit",
@@ -43,7 +53,12 @@ __all__ = [
     "queue_timeout_s",
     "recording_directory",
     "recording_limits",
+    "debug",
+    "log_format",
+    "secrets",
+    "secrets_of",
     "server_mode",
+    "traces",
     "trusts_remote_code",
     "web_interface_enabled",
 ]
@@ -161,6 +176,56 @@ def _number(name: str) -> float | None:
     except ValueError:
         raise ValueError(f"{name} is {text!r}; it must be a number") from None
     return int(number) if number.is_integer() else number
+
+
+def api_key() -> str | None:
+    """The key that a program shows to servers which ask for one."""
+    return os.environ.get("OPENENV_API_KEY", "").strip() or None
+
+
+LOG_FORMATS = ("text", "json")
+
+
+def log_format() -> str:
+    """The format of the log of a served environment, ``text`` or ``json``.
+
+    Raises:
+        ValueError: OPENENV_LOG_FORMAT is neither.
+    """
+    wanted = os.environ.get("OPENENV_LOG_FORMAT", "").strip().lower() or "text"
+    if wanted not in LOG_FORMATS:
+        raise ValueError(f"OPENENV_LOG_FORMAT is {wanted!r}; it must be text or json")
+    return wanted
+
+
+def debug(wanted: bool | None = None) -> bool:
+    """What is wanted, else OPENENV_DEBUG: clients are sent the text of every exception."""
+    return _truthy("OPENENV_DEBUG") if wanted is None else wanted
+
+
+def traces() -> bool | None:
+    """Calls are traced by OpenTelemetry; None where that depends on the program."""
+    if not os.environ.get("OPENENV_OTEL", "").strip():
+        return None
+    return _truthy("OPENENV_OTEL")
+
+
+MIN_SECRET_CHARACTERS = 8  # a shorter one would hide too much else
+_SECRET_NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+
+
+def secrets() -> set[str]:
+    """The values of all variables whose names look like those of secrets."""
+    return secrets_of(os.environ)
+
+
+def secrets_of(variables: Mapping[str, str]) -> set[str]:
+    """The same of other variables, such as another process shall have."""
+    return {
+        value
+        for name, value in variables.items()
+        if len(value) >= MIN_SECRET_CHARACTERS and _SECRET_NAMES.search(name)
+    }
 
 
 def _truthy(name: str) -> bool:

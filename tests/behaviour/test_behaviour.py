@@ -95,7 +95,9 @@ def connect(transport: str) -> Iterator[Connect]:
                 return client
             if factory not in made:
                 workers = 1 if transport == "workers" else None
-                made[factory] = create_app(factory, Do, Seen, state_cls=Progress, workers=workers)
+                made[factory] = create_app(
+                    factory, Do, Seen, state_cls=Progress, workers=workers, debug=True
+                )
                 if transport != "asgi":
                     made[factory] = stack.enter_context(serving(made[factory]))
             if transport != "asgi":

@@ -232,6 +232,8 @@ class Stuck:
     async def close(self) -> None:
         await asyncio.sleep(60)
 
+    local_address = None
+
     def watch(self, broken: Callable[[], None]) -> None:
         pass
 

@@ -19,6 +19,7 @@ from openenv.errors import (
     InvalidMessageError,
     OpenEnvError,
     ProtocolError,
+    Refused,
     SessionCreationError,
     UnknownMessageTypeError,
 )
@@ -83,7 +84,7 @@ def test_an_answer_in_json_is_these_bytes() -> None:
         b'"truncated":true,"info":{"a":1}}}'
     )
     assert JSON.join([b'{"a":1}', b'{"b":2}']) == b'[{"a":1},{"b":2}]'
-    assert JSON.error(None, None, RuntimeError("oh")) == (
+    assert JSON.error(None, None, Refused("oh")) == (
         b'{"type":"error","session":null,"id":null,"data":'
         b'{"message":"oh","code":"EXECUTION_ERROR"}}'
     )

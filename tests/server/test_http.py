@@ -354,7 +354,7 @@ def test_a_reset_that_fails_leaves_no_session(
         def reset(self, *args: Any, **kwargs: Any) -> Any:
             raise OSError("not today \udcff")
 
-    player = play(serve(create_app(Unready)), "header")
+    player = play(serve(create_app(Unready, debug=True)), "header")
     answer = player.reset()
     assert (answer.status_code, answer.json()["detail"]) == (500, "not today \\udcff")
     assert SESSION_HEADER not in answer.headers

@@ -20,7 +20,7 @@ import pyspiel
 from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.environment import Environment
-from openenv.errors import NotSupported
+from openenv.errors import NotSupported, Refused
 
 from ..models import (
     DEFAULT_GAME,
@@ -271,14 +271,14 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         ):
             return
         if self._position is None:
-            raise RuntimeError("step() was called before reset(): there is no game to move in")
+            raise Refused("step() was called before reset(): there is no game to move in")
         if self._position.is_terminal():
-            raise RuntimeError("step() was called after done: the game is over, call reset()")
+            raise Refused("step() was called after done: the game is over, call reset()")
         if action.action_id not in self._legal:
-            raise ValueError(self._illegal(action.action_id))
+            raise Refused(self._illegal(action.action_id))
         base_name = self._setting.game_name.partition("(")[0]
         if action.game_name != base_name:
-            raise ValueError(
+            raise Refused(
                 f"the action names the game {action.game_name!r}, but {base_name!r} is being "
                 "played; choose the game with reset(game_name=...) or OPENSPIEL_GAME"
             )
@@ -444,10 +444,10 @@ def _setting(name: str, params: Params, policy: str, agent_player: int) -> _Sett
     choose = OPPONENT_POLICIES.get(policy)
     if choose is None:
         known = list(OPPONENT_POLICIES)
-        raise ValueError(f"unknown opponent policy {policy!r}{_did_you_mean(policy, known)}")
+        raise Refused(f"unknown opponent policy {policy!r}{_did_you_mean(policy, known)}")
     rules = _load(name, json.dumps(params, sort_keys=True))
     if not 0 <= agent_player < rules.num_players:
-        raise ValueError(
+        raise Refused(
             f"agent_player={agent_player}, but {name} has num_players={rules.num_players}; "
             f"valid ids are 0 to {rules.num_players - 1}"
         )
@@ -459,12 +459,12 @@ def _load(name: str, params_json: str) -> _Rules:
     base_name = name.partition("(")[0]
     known = pyspiel.registered_names()
     if base_name not in known:
-        raise ValueError(f"unknown OpenSpiel game {name!r}{_did_you_mean(base_name, known)}")
+        raise Refused(f"unknown OpenSpiel game {name!r}{_did_you_mean(base_name, known)}")
     params = json.loads(params_json)
     try:
         game = pyspiel.load_game(name, params) if params else pyspiel.load_game(name)
     except (pyspiel.SpielError, IndexError, TypeError) as error:
-        raise ValueError(
+        raise Refused(
             f"OpenSpiel cannot load {name!r} with game_params {params}: {error}"
         ) from error
     return _rules(name, game)
@@ -473,9 +473,9 @@ def _load(name: str, params_json: str) -> _Rules:
 def _rules(name: str, game: Any) -> _Rules:
     kind = game.get_type()
     if kind.dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
-        raise ValueError(f"{name} is a mean field game, which has no single player to be")
+        raise Refused(f"{name} is a mean field game, which has no single player to be")
     if getattr(kind, "action_structs_only", False):
-        raise ValueError(f"{name} has no numbered actions")
+        raise Refused(f"{name} has no numbered actions")
     if kind.provides_information_state_tensor:
         tensor, shape = (
             pyspiel.State.information_state_tensor,
@@ -484,9 +484,9 @@ def _rules(name: str, game: Any) -> _Rules:
     elif kind.provides_observation_tensor:
         tensor, shape = pyspiel.State.observation_tensor, game.observation_tensor_shape()
     else:
-        raise ValueError(f"{name} shows its players no tensor, so there is nothing to observe")
+        raise Refused(f"{name} shows its players no tensor, so there is nothing to observe")
     if not (min(shape, default=0) > 0 and math.prod(shape) <= _LARGEST_TENSOR):
-        raise ValueError(
+        raise Refused(
             f"{name} with these parameters would show a tensor of shape {list(shape)}; each "
             f"length must be positive, and their product at most {_LARGEST_TENSOR}"
         )
@@ -502,7 +502,7 @@ def _rules(name: str, game: Any) -> _Rules:
 def _refuse_files(name: str, params: Params) -> None:
     """Keep callers of `reset` from having the server read files (efg_game quotes them back)."""
     if "file" in f"{name} {json.dumps(params)}":
-        raise ValueError(
+        raise Refused(
             f"{name} would read a file on the server; such a game can be chosen by the server "
             "only (OPENSPIEL_GAME, or the constructor's game_name and game_params)"
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from openenv import Refused
 from openenv.errors import NotSupported
 from openenv.testing import check_environment
 from openspiel_env.client import OpenSpielEnv
@@ -151,7 +152,7 @@ def test_interleaved_instances_do_not_disturb_one_another() -> None:
 
 def test_step_before_reset_is_refused() -> None:
     env = OpenSpielEnvironment("catch")
-    with pytest.raises(RuntimeError, match="before reset"):
+    with pytest.raises(Refused, match="before reset"):
         move(env, 1)
     assert env.state.episode_id is None
     assert env.state.step_count == 0
@@ -162,7 +163,7 @@ def test_step_after_done_is_refused_and_changes_nothing(game: str) -> None:
     env = OpenSpielEnvironment(game)
     assert episode(env, 0, limit=10_000)[-1].done
     before = env.state
-    with pytest.raises(RuntimeError, match="after done"):
+    with pytest.raises(Refused, match="after done"):
         move(env, 0)
     assert env.state == before
     assert env.reset(seed=0).done is False
@@ -687,7 +688,7 @@ def test_a_stored_game_may_be_over() -> None:
     stored = env.snapshot()
     env.reset(seed=2)
     env.restore(stored)
-    with pytest.raises(RuntimeError, match="the game is over"):
+    with pytest.raises(Refused, match="the game is over"):
         move(env, 0)
 
 

@@ -14,6 +14,7 @@ from openenv.cli.commands.demo import demo
 from openenv.cli.commands.init import init
 from openenv.cli.commands.replay import replay
 from openenv.cli.commands.serve import serve
+from openenv.cli.commands.top import top
 
 __all__ = ["app", "main"]
 
@@ -51,6 +52,7 @@ app.command()(init)
 app.command()(serve)
 app.command()(replay)
 app.command()(demo)
+app.command()(top)
 
 
 def main() -> None:

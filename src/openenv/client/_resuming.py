@@ -87,7 +87,8 @@ async def resume(
             why: Exception = error
         except (ConnectError, TransportClosed) as error:
             why = error
-        if (gone := why_gone()) is not None:
+        gone = why_gone() or _ended(multiplexer, why)
+        if gone is not None:
             raise CannotResume(gone) from why
         broken_s = time.monotonic() - broken_at
         if broken_s + pause_s > patience_s:
@@ -101,6 +102,13 @@ async def resume(
             )
         await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _ended(multiplexer: Multiplexer, why: Exception) -> str | None:
+    """Say that the server has ended, where that is sure: nobody listens at its own address."""
+    if multiplexer.is_direct and isinstance(why.__cause__, ConnectionRefusedError):
+        return "the server has ended: nothing listens at its address any more"
+    return None
 
 
 async def _resumed(open_transport: Callable[[], Transport], multiplexer: Multiplexer) -> Transport:

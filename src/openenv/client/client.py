@@ -29,7 +29,7 @@ from openenv.client.transports.websocket import (
     WebSocketTransport,
     websocket_url,
 )
-from openenv.errors import ConnectError, ProtocolError, SessionLost
+from openenv.errors import ConnectError, ProtocolError, ServerError, SessionLost
 from openenv.protocol.messages import ObservationReply, Reply, Request, StateReply
 from openenv.protocol.v1 import Queued, offered
 from openenv.settings import client_mode, protocol_version
@@ -508,6 +508,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         except ConnectError as error:
             if self._launch is not None:
                 self._launch.explain(error)
+            raise
+        except ServerError as error:
+            if self._launch is not None:
+                self._launch.locate(error)
             raise
 
     async def _disconnect_async(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import TypeIs
 
 from openenv.client.transports.base import Transport
-from openenv.errors import ConnectError, ProviderExited
+from openenv.errors import ConnectError, ProviderExited, ServerError
 from openenv.providers.base import ContainerProvider, Provider
 
 __all__ = ["Launch", "image_launch", "local_transport", "space_launch"]
@@ -108,6 +108,10 @@ class Launch:
         """Raise a better error where no server answers because its process has ended."""
         if (exited := self.exited()) is not None:
             raise ConnectError(f"{error}: {exited}") from exited
+
+    def locate(self, error: ServerError) -> None:
+        """Say in an error where the log of the server is."""
+        error.log = getattr(self._provider, "log_path", None)  # it may only look like a provider
 
     async def stop(self) -> None:
         """Stop the server. Safe to repeat; a stop that failed is tried again."""
@@ -228,12 +232,12 @@ def local_transport(
         declared[1] or observation_cls,
         state_cls=declared[2] or state_cls,
     )
-    manager, process = SessionManager(spec), os.getpid()
+    manager, process = SessionManager(spec, debug=True), os.getpid()
 
     def open_transport() -> Transport:
         nonlocal manager, process
         if process != os.getpid():  # a forked child has neither the sessions nor their threads
-            manager, process = SessionManager(spec), os.getpid()
+            manager, process = SessionManager(spec, debug=True), os.getpid()
         return MemoryTransport(manager, next(iter(subprotocols), None))
 
     return open_transport

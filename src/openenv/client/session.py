@@ -33,10 +33,11 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._lazy import lazy_module
+from openenv._traces import traced, tracer
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
@@ -214,6 +215,7 @@ class ClientSession:
         self._abandonment: weakref.finalize[..., ClientSession] | None = None
         self._connection: ClientConnection | ClientConnection1 = ClientConnection()
         self._turn = _Turn()
+        self._tracer = tracer()
         self._lost = lost
         self._unanswered: Request | None = None
         self._ticket = 0  # of the unanswered request
@@ -265,7 +267,11 @@ class ClientSession:
             self._turn.leave()
 
     async def request(
-        self, request: Request, timeout_s: float | None = None, began: int | None = None
+        self,
+        request: Request,
+        timeout_s: float | None = None,
+        began: int | None = None,
+        is_traced: bool = False,
     ) -> Reply:
         """Send a request and wait for its answer.
 
@@ -273,6 +279,7 @@ class ClientSession:
             request: What to send.
             timeout_s: Seconds to wait; by default those of the session.
             began: What `closes` was when the call began; by default it begins now.
+            is_traced: A span of the caller's tells of it already.
 
         Raises:
             ServerError: The server answered with an error.
@@ -281,6 +288,8 @@ class ClientSession:
             ConnectError: There was no connection, and none could be made.
         """
         began = self.closes if began is None else began
+        if self._tracer is not None and not is_traced:
+            return await self._traced(request, timeout_s, began)
         turn = self._turn
         if turn.is_taken:
             if self._resuming is not None:  # this call does it, within its own time
@@ -302,6 +311,13 @@ class ClientSession:
         if type(reply) is ErrorReply:
             raise server_error(reply.data)
         return reply
+
+    async def _traced(self, request: Request, timeout_s: float | None, began: int) -> Reply:
+        def send(span: str) -> Awaitable[Reply]:
+            request.trace = span
+            return self.request(request, timeout_s, began, is_traced=True)
+
+        return await traced(self._tracer, f"openenv.{request.type}", send)
 
     async def _reset(self, request: Request, timeout_s: float | None, began: int) -> Reply:
         was_connected = self.is_connected
@@ -334,11 +350,11 @@ class ClientSession:
     # ------------------------------------------------------------------ one request
 
     async def _exchange(self, request: Request, timeout_s: float | None, began: int) -> Reply:
-        transport = self._transport
-        if transport is None:
-            transport = await self._connected(began)
-        limit = self._limit(request, timeout_s)
         try:
+            transport = self._transport
+            if transport is None:
+                transport = await self._connected(began)
+            limit = self._limit(request, timeout_s)
             if transport.has_frame():
                 last_words = await self._read_ahead(transport)
                 if last_words is not None:
@@ -590,7 +606,8 @@ class ClientSession:
             return ClientConnection()
         hello = await greeted(transport)
         codec = codec_named(subprotocol)
-        return ClientConnection1(Multiplexer(codec, hello, self._terms.opening))
+        here = transport.local_address
+        return ClientConnection1(Multiplexer(codec, hello, self._terms.opening, here))
 
     def _drop(self, reason: str | None) -> Transport | None:
         transport, self._transport = self._transport, None

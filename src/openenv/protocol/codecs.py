@@ -19,11 +19,8 @@ from openenv.errors import (
     EncodingError,
     InvalidJSONError,
     InvalidMessageError,
-    OpenEnvError,
     ProtocolError,
     UnknownMessageTypeError,
-    outward,
-    words,
 )
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
@@ -44,11 +41,18 @@ if TYPE_CHECKING:
 else:  # few frames need it
     json = lazy_module("json")
 
-__all__ = ["JSONCodec", "culprit", "error_data", "error_list", "left_out", "observation_payload"]
+__all__ = ["JSONCodec", "culprit", "error_list", "left_out", "observation_payload"]
 
 
 class JSONCodec:
-    """Version 0: JSON text."""
+    """Version 0: JSON text.
+
+    Args:
+        debug: Errors say what the text of an incident is.
+    """
+
+    def __init__(self, *, debug: bool = False) -> None:
+        self._debug = debug
 
     # -------------------------------------------------------------- server side
 
@@ -105,7 +109,9 @@ class JSONCodec:
 
     def encode_error(self, error: BaseException) -> bytes:
         """Write an error frame."""
-        frame = {"type": "error", "data": error_data(error)}
+        from openenv._incidents import error_data  # which a client need not load
+
+        frame = {"type": "error", "data": error_data(error, debug=self._debug)}
         return to_json(frame, serialize_unknown=True, inf_nan_mode="null")
 
     # -------------------------------------------------------------- client side
@@ -214,14 +220,6 @@ def left_out(cls: type[BaseModel]) -> set[str]:
     return {"reward", "done"} if declares_truncated(cls) else {"reward", "done", "truncated"}
 
 
-def error_data(error: BaseException) -> dict[str, Any]:
-    """What an error frame says of an error; the table in `openenv.errors` decides its code."""
-    data: dict[str, Any] = {"message": words(error), "code": outward(error).code.value}
-    if isinstance(error, OpenEnvError):
-        data |= error.details()
-    return data
-
-
 def culprit(observation: Any, write: Callable[[str], object], error: Exception) -> str:
     """Say which field of an observation cannot be written, trying them one by one by `write`."""
     cls = type(observation)
@@ -277,4 +275,22 @@ def error_list(error: ValidationError) -> list[dict[str, Any]]:
         written = error.json()
     except ValueError:  # the input is nested too deep to be quoted
         written = error.json(include_input=False)
-    return cast("list[dict[str, Any]]", from_json(written))
+    errors = cast("list[dict[str, Any]]", from_json(written))
+    shown = [_bounded(one) for one in errors[:MAX_ERRORS]]
+    if len(errors) > MAX_ERRORS:
+        left_out = f"and {len(errors) - MAX_ERRORS} more"
+        shown.append(_problem("too_many_errors", left_out, None))
+    return shown
+
+
+MAX_ERRORS = 100
+MAX_INPUT_CHARACTERS = 2000
+
+
+def _bounded(error: dict[str, Any]) -> dict[str, Any]:
+    """The same, where the input that it quotes is short enough; else with the beginning of it."""
+    written = to_json(error.get("input"), inf_nan_mode="null").decode()
+    if len(written) <= MAX_INPUT_CHARACTERS:
+        return error
+    beginning = written[:MAX_INPUT_CHARACTERS]
+    return {**error, "input": f"{beginning}... ({len(written)} characters)"}

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 __all__ = [
+    "IN_PROCESS_EXTENSION",
     "SESSION_COOKIE",
     "SESSION_HEADER",
     "GetTaskRangeRequest",
@@ -25,6 +26,9 @@ __all__ = [
 
 SESSION_HEADER = "OpenEnv-Session-Id"
 SESSION_COOKIE = "openenv_session_id"
+
+# An extension of the ASGI scope: the caller is this very program, which may know everything.
+IN_PROCESS_EXTENSION = "openenv.in_process"
 
 
 class ResetRequest(BaseModel):

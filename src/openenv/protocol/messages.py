@@ -22,15 +22,16 @@ sessions do not wait for each other.
 
     client                                      server
                                                 {type: hello, data: {version, connection,
-                                                 resume_token, grace_s, server, max_sessions,
-                                                 max_message_bytes, capabilities}}
+                                                 resume_token, grace_s, server, client,
+                                                 max_sessions, max_message_bytes, ...}}
     {type: open, session: 3,                    {type: queued, session: 3,
      data: {queue_timeout_s,                     data: {position, length}}
             max_message_bytes}}                 {type: opened, session: 3, data: {session_id}}
     {type: reset, session: 3, id: 1,            {type: observation, session: 3, id: 1,
      data: {arguments}}                          data: {observation, reward, done}}
     {type: step, session: 3, id: 2,             ...
-     data: {action}, arguments: {...}}
+     data: {action}, arguments: {...},
+     trace: "00-..."}
     {type: state, session: 3, id: 3}            {type: state, session: 3, id: 3, data: {...}}
     {type: mcp, session: 3, id: 4, data: ...}   {type: mcp, session: 3, id: 4, data: ...}
     {type: snapshot, session: 3, id: 5}         {type: snapshot, session: 3, id: 5,
@@ -105,6 +106,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         id: The request's number in its session; version 0 has none.
         session: Which of the connection's sessions it is for; version 0 has one.
         ack: How many frames of the server had come when it was sent; the first of a frame has it.
+        trace: The client's span, as W3C's ``traceparent``; version 0 carries none.
     """
 
     type: str
@@ -112,6 +114,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     arguments: dict[str, Any] = {}
     id: int = 0
     session: int = 0
+    trace: str = ""
     ack: int = 0
 
 
@@ -124,6 +127,8 @@ class Hello(msgspec.Struct):
         grace_s: Seconds for which its sessions are kept once it is broken; 0 is not at all.
         server: Identifies the server's process, as long as it lives.
         siblings: Other processes serve the same address.
+        client: The client's address and port, as the server sees them. Where they are the client's
+            own, nothing stands between the two.
         max_sessions: Sessions that it holds.
         max_message_bytes: Largest message that it takes; None is not known.
         capabilities: What else it can do.
@@ -135,6 +140,7 @@ class Hello(msgspec.Struct):
     grace_s: float = 0.0
     server: str = ""
     siblings: bool = False
+    client: str | None = None
     max_sessions: int | None = None
     max_message_bytes: int | None = None
     capabilities: list[str] = []

@@ -12,8 +12,9 @@ import msgspec
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
+from openenv._incidents import error_data
 from openenv.arrays import as_base64, holds_arrays
-from openenv.protocol.codecs import error_data, left_out
+from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED, Transition
 from openenv.protocol.v1 import plain
 from openenv.types import is_observation

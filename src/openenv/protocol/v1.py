@@ -27,7 +27,7 @@ from openenv.errors import (
     UnknownMessageTypeError,
     server_error,
 )
-from openenv.protocol.codecs import culprit, error_data, left_out
+from openenv.protocol.codecs import culprit, left_out
 from openenv.protocol.ledger import Ledger
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
@@ -185,6 +185,9 @@ def _transition_value(transition: Transition) -> dict[str, Any]:
 class Codec:
     """Turns messages of version 1 into bytes and back.
 
+    Args:
+        debug: Errors say what the text of an incident is.
+
     Attributes:
         name: The WebSocket subprotocol.
         is_binary: Frames are binary messages, not text.
@@ -195,6 +198,9 @@ class Codec:
     _requests: Any
     _answers: Any
     _anything: Any
+
+    def __init__(self, *, debug: bool = False) -> None:
+        self.debug = debug
 
     def _encode(self, value: Any) -> bytes:
         raise NotImplementedError
@@ -272,11 +278,13 @@ class Codec:
 
     def error(self, session: int | None, number: int | None, error: BaseException) -> bytes:
         """Write an error."""
-        readable = to_jsonable_python(error_data(error), serialize_unknown=True)
+        from openenv._incidents import error_data  # which a client need not load
+
+        readable = to_jsonable_python(error_data(error, debug=self.debug), serialize_unknown=True)
         return self.answer("error", session, number, self._encode(readable))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return codec_named, (self.name,)  # one each is enough, in every process
+        return codec_named, (self.name, self.debug)  # one each is enough, in every process
 
     # -------------------------------------------------------------- client side
 
@@ -394,13 +402,17 @@ class JSONCodec1(Codec):
         return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
 
 
-_CODECS: dict[str, Codec] = {codec.name: codec for codec in (MsgpackCodec(), JSONCodec1())}
-SUBPROTOCOLS = tuple(_CODECS)
+_CODECS: dict[tuple[str, bool], Codec] = {
+    (kind.name, debug): kind(debug=debug)
+    for kind in (MsgpackCodec, JSONCodec1)
+    for debug in (False, True)
+}
+SUBPROTOCOLS = (MsgpackCodec.name, JSONCodec1.name)
 
 
-def codec_named(name: str) -> Codec:
-    """The codec of a subprotocol."""
-    return _CODECS[name]
+def codec_named(name: str, debug: bool = False) -> Codec:
+    """The codec of a subprotocol; with `debug`, errors say what the text of an incident is."""
+    return _CODECS[name, debug]
 
 
 def offered(version: int) -> tuple[str, ...]:
@@ -447,9 +459,11 @@ class Multiplexer:
         codec: Reads and writes.
         hello: The server's first frame.
         opening: What each ``open`` says.
+        local_address: This end's address and port.
 
     Attributes:
         hello: What the server has said of itself.
+        is_direct: Nothing stands between the two, such as a proxy.
         is_owing: Something large has come that should be acknowledged at once.
         gone: Why the server keeps nothing to be resumed any more.
 
@@ -458,10 +472,15 @@ class Multiplexer:
     """
 
     def __init__(
-        self, codec: Codec, hello: str | bytes | bytearray, opening: dict[str, Any] | None = None
+        self,
+        codec: Codec,
+        hello: str | bytes | bytearray,
+        opening: dict[str, Any] | None = None,
+        local_address: str | None = None,
     ) -> None:
         self.codec = codec
         self.hello = _hello(codec.decode_answers(hello))
+        self.is_direct = local_address is not None and local_address == self.hello.client
         self.is_owing = False
         self.gone: str | None = None
         self._opening = opening or {}

@@ -31,6 +31,7 @@ from typing import Any
 
 from openenv._children import Child, absolute_path, absolute_target, fork
 from openenv._forkserver import Request
+from openenv._redaction import redact, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.base import RuntimeProvider
 
@@ -109,6 +110,7 @@ class ServerProcess:
         env_vars: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
+        register_secrets_of(env_vars or {})
         self.directory = directory or Path(tempfile.mkdtemp(prefix="openenv-"))
         self._log_path = self.directory / "server.log"
         self._kept_log: str | None = None
@@ -152,6 +154,11 @@ class ServerProcess:
     def pid(self) -> int:
         """The process id; also that of its group."""
         return self._process.pid
+
+    @property
+    def log_path(self) -> Path:
+        """Where it writes what it prints, until it has stopped."""
+        return self._log_path
 
     @property
     def exit_code(self) -> int | None:
@@ -213,7 +220,7 @@ class ServerProcess:
             if time.monotonic() > deadline:
                 raise ProviderTimeout(
                     f"the server did not {what} within {timeout_s:g} s",
-                    logs=self.logs(LOG_TAIL_LINES),
+                    logs=redact(self.logs(LOG_TAIL_LINES)),
                 )
             time.sleep(pause)
             pause = min(pause * 1.2, 0.25)
@@ -227,7 +234,7 @@ class ServerProcess:
             raise ProviderExited(
                 f"the server process has ended ({how})",
                 exit_code=code,
-                logs=self.logs(LOG_TAIL_LINES),
+                logs=redact(self.logs(LOG_TAIL_LINES)),
             )
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
@@ -350,6 +357,12 @@ class HostProvider(RuntimeProvider):
     def check_running(self) -> None:
         if self._server is not None and not self._server.is_stopped:
             self._server.check_running()
+
+    @property
+    def log_path(self) -> str | None:
+        """The file that the server's log is in; None when it is not running."""
+        is_there = self._server is not None and not self._server.is_stopped
+        return str(self._server.log_path) if is_there and self._server is not None else None
 
     def logs(self, lines: int | None = None) -> str:
         """What the server has printed; also after it has stopped."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from openenv._redaction import redact
 from openenv.errors import ProviderError
 from openenv.manifest import package_name, read_manifest
 from openenv.providers.process import HostProvider, ServerProcess
@@ -118,7 +119,7 @@ class UVProvider(HostProvider):
                 self._git(directory, command)
         except (OSError, subprocess.SubprocessError) as error:
             words = getattr(error, "stderr", None) or error
-            raise ProviderError(f"{source} could not be cloned: {words}") from error
+            raise ProviderError(redact(f"{source} could not be cloned: {words}")) from error
 
     def _git(self, directory: Path, command: list[str]) -> None:
         directory.mkdir(exist_ok=True)

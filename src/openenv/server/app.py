@@ -9,8 +9,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from openenv import settings
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
+from openenv.server.metrics import metrics_route
 from openenv.server.recording import Record, recording_options
 from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.server.workers import note_manager, spec_source
@@ -47,6 +49,8 @@ class HTTPEnvServer:
         limits: Times, lengths and sizes; by default those that the settings say.
         record: Record every session in this directory, or as the options say; by default as
             OPENENV_RECORD says.
+        debug: Send clients the text of every exception, not only its class and an incident id;
+            by default OPENENV_DEBUG, else off.
 
     Raises:
         TypeError: `env` is not callable, or no other process can import it.
@@ -68,6 +72,7 @@ class HTTPEnvServer:
         workers: int | None = None,
         limits: Limits | None = None,
         record: Record | None = None,
+        debug: bool | None = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
             raise ValueError("give max_concurrent_envs or concurrency_config, not both")
@@ -81,7 +86,9 @@ class HTTPEnvServer:
             reset_observation_cls=reset_observation_cls,
             name=env_name,
         )
-        self.manager = SessionManager(self.spec, concurrency_config, limits)
+        self.manager = SessionManager(
+            self.spec, concurrency_config, limits, debug=settings.debug(debug)
+        )
         if workers is not None:
             self.manager.run_on(Workers(self.spec, workers, spec_source(self.spec)))
         options = recording_options(record)
@@ -145,6 +152,7 @@ class HTTPEnvServer:
         if parse_mode(mode) is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
+        app.router.routes.append(metrics_route(self.manager))
         app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)
         _close_at_shutdown(app, self.manager)
@@ -179,6 +187,7 @@ def create_fastapi_app(
     workers: int | None = None,
     limits: Limits | None = None,
     record: Record | None = None,
+    debug: bool | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
@@ -198,6 +207,7 @@ def create_fastapi_app(
         workers=workers,
         limits=limits,
         record=record,
+        debug=debug,
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
@@ -223,6 +233,7 @@ def create_app(
     workers: int | None = None,
     limits: Limits | None = None,
     record: Record | None = None,
+    debug: bool | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -249,6 +260,8 @@ def create_app(
         limits: Times, lengths and sizes; by default those that the settings say.
         record: Record every session in this directory, or as the options say; by default as
             OPENENV_RECORD says.
+        debug: Send clients the text of every exception, not only its class and an incident id;
+            by default OPENENV_DEBUG, else off.
 
     Raises:
         TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
@@ -274,4 +287,5 @@ def create_app(
         workers=workers,
         limits=limits,
         record=record,
+        debug=debug,
     )

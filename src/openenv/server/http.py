@@ -22,14 +22,14 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json, to_json
 from starlette.requests import ClientDisconnect
 
+from openenv._incidents import error_data
+from openenv._traces import serving
 from openenv.errors import (
     EnvironmentCrashed,
     InvalidMessageError,
-    OpenEnvError,
     SessionCapacityError,
     SessionNotFoundError,
     outward,
-    words,
 )
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.http import (
@@ -50,15 +50,13 @@ JSON = "application/json"
 NO_ARGUMENTS = Body(default_factory=ResetRequest)
 
 
-def error_response(error: Exception) -> Response:
+def error_response(error: Exception, manager: SessionManager) -> Response:
     """Answer with what went wrong: `detail` (Pydantic's list, or a sentence) and a code."""
-    row = outward(error)
-    body: dict[str, Any]
+    manager.tally.failed(error)
+    row, data = outward(error), error_data(error, debug=manager.debug)
+    body = {"detail": data.pop("message"), **data}
     if isinstance(error, InvalidMessageError):
-        body = {"detail": error.errors}
-    else:
-        details = error.details() if isinstance(error, OpenEnvError) else {}
-        body = {"detail": words(error), "code": row.code.value, **details}
+        body = {"detail": data["errors"]}
     headers = {"Retry-After": "1"} if row.http_status == 503 else None
     content = to_json(body, inf_nan_mode="null", serialize_unknown=True)
     return Response(content, row.http_status, headers, media_type=JSON)
@@ -135,10 +133,10 @@ def control_routes(manager: SessionManager) -> APIRouter:
         arguments = body.model_dump(exclude_unset=True)
         try:
             async with _session_to_reset(manager, request) as session:
-                done = await _handle(manager, session, Reset(arguments), _transition_json)
+                done = await _handle(manager, request, session, Reset(arguments), _transition_json)
                 return _named(done, session, request)
         except Exception as error:
-            return error_response(error)
+            return error_response(error, manager)
 
     @router.post("/step", tags=["Environment Control"], response_model=StepResponse)
     async def step(request: Request, body: StepRequest) -> Response:
@@ -147,20 +145,20 @@ def control_routes(manager: SessionManager) -> APIRouter:
         try:
             async with _session(manager, request) as session:
                 command = Step(body.action, arguments)
-                done = await _handle(manager, session, command, _transition_json)
+                done = await _handle(manager, request, session, command, _transition_json)
                 return _named(done, session, request)
         except Exception as error:
-            return error_response(error)
+            return error_response(error, manager)
 
     @router.get("/state", tags=["State Management"], responses=state_schema)
     async def state(request: Request) -> Response:
         """Read the state of the session that the request names."""
         try:
             async with _session(manager, request) as session:
-                done = await _handle(manager, session, GetState(), _state_json)
+                done = await _handle(manager, request, session, GetState(), _state_json)
                 return _named(done, session, request)
         except Exception as error:
-            return error_response(error)
+            return error_response(error, manager)
 
     @router.delete("/session", tags=["Environment Control"])
     async def close(request: Request) -> Response:
@@ -171,7 +169,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
                 raise SessionNotFoundError("", f"no session is named; send {SESSION_HEADER}")
             await manager.close(manager.get(session_id).id)
         except Exception as error:
-            return error_response(error)
+            return error_response(error, manager)
         response = JSONResponse({"session_id": session_id, "closed": True})
         response.delete_cookie(SESSION_COOKIE, path=_cookie_path(request))
         return response
@@ -235,10 +233,19 @@ async def _session(manager: SessionManager, request: Request) -> AsyncIterator[S
 
 
 async def _handle(
-    manager: SessionManager, session: Session, command: Command, encode: Callable[[Any], bytes]
+    manager: SessionManager,
+    request: Request,
+    session: Session,
+    command: Command,
+    encode: Callable[[Any], bytes],
 ) -> Response:
+    name, trace = (
+        f"openenv.{request.url.path.rpartition('/')[2]}",
+        request.headers.get("traceparent"),
+    )
     try:
-        body = await session.handle(command, encode=encode)
+        with serving(name, trace, session.attributes()) as span:
+            body = await session.handle(command, encode=encode, trace=span)
     except EnvironmentCrashed:
         await manager.close(session.id)  # there is nobody else to give its slot back
         raise

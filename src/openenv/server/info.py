@@ -55,7 +55,7 @@ def info_routes(manager: SessionManager) -> APIRouter:
                 async with manager.throwaway() as session:
                     described.append(await session.metadata())
             except Exception as error:
-                return error_response(error)
+                return error_response(error, manager)
         return described[0]
 
     return router

@@ -21,16 +21,19 @@ from typing import Any
 
 import uvicorn
 import uvicorn.config
+import uvicorn.logging
 
 from openenv._children import calm_garbage_collector, keep_freed_memory
+from openenv._logs import JSONFormatter, set_up_logs
+from openenv._redaction import redact
 from openenv.environment import Environment
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
 from openenv.server.workers import managers_of, serve_from_workers
-from openenv.settings import compresses, log_level
+from openenv.settings import compresses, log_format, log_level
 from openenv.types import Action, Observation, State
 
-__all__ = ["bind", "main", "serve", "serve_from_command_line", "target_app"]
+__all__ = ["bind", "main", "serve", "serve_from_command_line", "show_errors", "target_app"]
 
 # A client answers pings from its event loop, which a trainer may block for minutes (an optimizer
 # step). One that crashed is noticed at once all the same: its system closes the connection.
@@ -78,6 +81,7 @@ def serve(
         SystemExit: The server did not start; its log says why.
     """
     options = _options() | {"host": host, "port": port}
+    set_up_logs()
     if reload:
         os.environ[TARGET_VARIABLE] = app
         options |= {"reload": True, "reload_dirs": list(reload_dirs), "factory": True}
@@ -172,10 +176,25 @@ class _Server(uvicorn.Server):
 
 
 def _log_config() -> dict[str, Any]:
-    """uvicorn's, but with every line on stderr."""
+    """uvicorn's, but with every line on stderr, and without secrets."""
     config = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     config["handlers"]["access"]["stream"] = "ext://sys.stderr"
+    if log_format() == "json":
+        config["formatters"] = {name: {"()": JSONFormatter} for name in config["formatters"]}
+    else:
+        config["formatters"]["default"]["()"] = _DefaultFormatter
+        config["formatters"]["access"]["()"] = _AccessFormatter
     return config
+
+
+class _DefaultFormatter(uvicorn.logging.DefaultFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+class _AccessFormatter(uvicorn.logging.AccessFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
 
 
 def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000) -> None:
@@ -193,14 +212,22 @@ def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000
         raise SystemExit(INTERRUPTED) from None
 
 
+def show_errors(app: Any) -> None:
+    """Have clients of `app` sent the text of every exception."""
+    for manager in managers_of(app):
+        manager.debug = True
+
+
 def target_app() -> Any:
     """Load the application of the process that `reload` starts."""
+    set_up_logs()
     return load_target(os.environ[TARGET_VARIABLE])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve what the command line says, and return an exit code."""
     arguments = _parse(argv)
+    set_up_logs()
     _apply_limits(arguments.limit)
     sys.path.insert(0, str(Path(arguments.app_dir)))
     sys.path += [entry for entry in arguments.path if entry not in sys.path]
@@ -214,6 +241,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         app = load_target(arguments.target)
         if arguments.workers is not None:
             serve_from_workers(app, arguments.target, arguments.workers)
+        if arguments.debug:
+            show_errors(app)
     except TargetError as error:
         return _failed(str(error))
     try:
@@ -243,6 +272,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=_count)
     parser.add_argument("--app-dir", default=".")
     parser.add_argument("--path", action="append", default=[], metavar="DIRECTORY")
+    parser.add_argument("--debug", action="store_true")
     parser.add_argument("--port-file")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
     return parser.parse_args(argv)

@@ -193,6 +193,8 @@ class SocketChannel(WSListener):
                 unread,
                 self._limits.max_unread_bytes,
             )
+            if self.conversation is not None:
+                self.conversation.note_cut_off()
             self.abort()
 
     def close(self, code: int) -> None:

@@ -18,6 +18,8 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from openenv._peers import address
+from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.limits import Limits
@@ -62,6 +64,8 @@ class WebSocketChannel:
                 self._unsent_bytes,
                 self._limits.max_unread_bytes,
             )
+            if self.conversation is not None:
+                self.conversation.note_cut_off()
             self.abort()
             return
         self._unsent_bytes += len(frame)
@@ -152,13 +156,16 @@ class _Endpoint:
         session_id = _query(scope, "session_id")
         # Whoever attaches to a session of an id speaks version 0, which has one a connection.
         subprotocol = _chosen(scope["subprotocols"]) if session_id is None else None
+        extensions = scope.get("extensions") or {}
+        debug = self._manager.debug or IN_PROCESS_EXTENSION in extensions
 
         def converse(channel: Channel) -> AnyConversation:
             if subprotocol is None:
-                return Conversation(self._manager, channel, session_id)
-            return MultiplexedConversation(self._manager, channel, codec_named(subprotocol))
+                return Conversation(self._manager, channel, session_id, debug=debug)
+            codec = codec_named(subprotocol, debug)
+            return MultiplexedConversation(self._manager, channel, codec, address(scope["client"]))
 
-        take_over = scope.get("extensions", {}).get(SOCKET_EXTENSION)
+        take_over = extensions.get(SOCKET_EXTENSION)
         if take_over is None:
             websocket = WebSocket(scope, receive, send)
             await _serve(websocket, converse, subprotocol, self._manager.limits)

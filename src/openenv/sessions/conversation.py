@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from openenv._incidents import log_incident
 from openenv.errors import OpenEnvError, ProtocolError, SessionCreationError, TooLargeError
 from openenv.mcp.types import JsonRpcErrorCode, JsonRpcRequest, JsonRpcResponse
-from openenv.protocol.codecs import error_list
+from openenv.protocol.codecs import JSONCodec, error_list
 from openenv.protocol.connection import ServerConnection
 from openenv.protocol.messages import MCPReply, Request
 from openenv.sessions.host import Command, GetState, Reset, Restore, Step, TakeSnapshot
@@ -91,17 +92,24 @@ class Conversation:
         "_opening",
         "_session",
         "_session_id",
+        "_tally",
         "_work",
         "ended",
     )
 
     def __init__(
-        self, manager: SessionManager, channel: Channel, session_id: str | None = None
+        self,
+        manager: SessionManager,
+        channel: Channel,
+        session_id: str | None = None,
+        *,
+        debug: bool = False,
     ) -> None:
         self._manager = manager
+        self._tally = manager.tally
         self._channel = channel
         self._session_id = session_id
-        self._connection = ServerConnection()
+        self._connection = ServerConnection(JSONCodec(debug=debug))
         self._session: Session | None = None
         self._work: Work | None = None
         self._frames: deque[str | bytes] | None = None
@@ -118,11 +126,12 @@ class Conversation:
             self._end()
             return
         except OpenEnvError as error:
-            self._channel.send(self._connection.refuse(error))
+            self._tally.failed(error)
+            self._send(self._connection.refuse(error))
             self._finish(NORMAL_CLOSURE)
             return
-        except Exception:
-            logger.exception("no session could be opened")
+        except Exception as error:
+            log_incident(error, "opening a session", log=logger)
             self._finish(INTERNAL_ERROR)
             return
         finally:
@@ -157,6 +166,10 @@ class Conversation:
         if not self._is_over:
             self._channel.close(SERVICE_RESTART)
             self._lose()
+
+    def note_cut_off(self) -> None:
+        """Note that the client is cut off, since it does not read."""
+        self._tally.slow_readers_cut += 1
 
     def lose(self, *, is_goodbye: bool = True) -> bool:
         """Note that the client is gone. What it had asked for is not begun any more.
@@ -211,6 +224,9 @@ class Conversation:
         """Take the client's next frame."""
         if self._is_over or self._is_draining:
             return
+        tally = self._tally
+        tally.frames_in += 1
+        tally.bytes_in += len(frame)
         if self._session is not None and self._work is None and not self._frames:
             self._serve(frame)
             return
@@ -240,7 +256,7 @@ class Conversation:
         except ProtocolError:
             raise
         except OpenEnvError as error:
-            self._channel.send(connection.error(None, error))
+            self._fail(None, error)
             return
         assert self._session is not None
         if request.type == "close":
@@ -259,8 +275,9 @@ class Conversation:
         try:
             frame = self._connection.encode(MCPReply(answer_json_rpc(self._session, request.data)))
         except Exception as error:
-            frame = self._connection.error(request, error)
-        self._channel.send(frame)
+            self._fail(request, error)
+        else:
+            self._send(frame)
 
     def _answered(self, frame: Any, error: BaseException | None) -> None:
         self._work = None
@@ -268,7 +285,13 @@ class Conversation:
             return
         if error is None and len(frame) > self._manager.limits.max_message_bytes:
             error = self._too_large(len(frame))
-        self._channel.send(frame if error is None else self._connection.error(None, error))
+        if error is None:
+            tally = self._tally
+            tally.frames_out += 1
+            tally.bytes_out += len(frame)
+            self._channel.send(frame)
+        else:
+            self._fail(None, error)
         if self._is_draining:
             self._go()
         elif self._frames:
@@ -277,6 +300,16 @@ class Conversation:
     def _too_large(self, size: int) -> TooLargeError:
         limit = self._manager.limits.max_message_bytes
         return TooLargeError("answer", size, limit, "raise OPENENV_MAX_MESSAGE_BYTES of the server")
+
+    def _fail(self, request: Request | None, error: BaseException) -> None:
+        self._tally.failed(error)
+        self._send(self._connection.error(request, error))
+
+    def _send(self, frame: bytes) -> None:
+        tally = self._tally
+        tally.frames_out += 1
+        tally.bytes_out += len(frame)
+        self._channel.send(frame)
 
 
 async def close_or_leave(manager: SessionManager, session: Session) -> None:

@@ -59,6 +59,8 @@ class Order(Call, Protocol):
         command: What to do.
         encode: Turns the reply into what is told, where the environment lives.
         strict: Refuse an argument that the environment does not take.
+        number: The number that its client has given it; 0 is none.
+        trace: The span that it is part of, as W3C's `traceparent`; empty for none.
         result: What came of it.
         error: What was raised instead.
         task: What runs it, where that can be cancelled.
@@ -67,9 +69,13 @@ class Order(Call, Protocol):
     command: Command | Open
     encode: Encode | None
     strict: bool
+    trace: str
     result: Any
     error: BaseException | None
     task: Cancellable | None
+
+    @property
+    def number(self) -> int: ...
 
 
 class Lane(ABC):
@@ -272,6 +278,17 @@ class Lanes:
         """What is wrong with the places themselves, in words for an operator."""
         return None
 
+    @property
+    def threads(self) -> int:
+        """Threads that environments are called on, as far as they are this process's."""
+        shared = len(self._quick) + len(self._crowd) + (self._one_thread is not None)
+        return self._own + shared + len(self._pool)
+
+    @property
+    def workers(self) -> tuple[int, int, int]:
+        """Worker processes: how many there should be, how many are ready, how many have died."""
+        return 0, 0, 0
+
     def for_new(self) -> Lane:
         """The lane on which a session makes its environment."""
         courier, spec = self._courier(), self.spec
@@ -366,8 +383,8 @@ class _Ring:
         self._workers: list[WorkerThread] = []
         self._turn = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._workers)
+    def __len__(self) -> int:
+        return len(self._workers)
 
     def next(self) -> WorkerThread:
         if len(self._workers) < self._size:

@@ -1,6 +1,7 @@
 """Frames between a server and one of its worker processes, and what crosses in them.
 
-A frame is a length, the number of a session, a kind, and its data. All frames of one tick of the
+A frame is a length, the number of a session, a kind, the seconds that a call has taken, and its
+data. All frames of one tick of the
 loop are written together. Neither side waits until it can write, so that neither can hold up the
 other: a session has one call under way at a time, which bounds what is buffered.
 
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple, cast
 
+from openenv._incidents import Incident, incident_of, note
 from openenv.errors import words
 
 __all__ = [
@@ -34,7 +36,7 @@ __all__ = [
     "pair",
 ]
 
-HEAD = struct.Struct("<QIB")
+HEAD = struct.Struct("<QIBf")
 SOCKET_BUFFER_BYTES = 2**20
 READ_BUFFER_BYTES = 2**18
 PICKLE_PROTOCOL = 5
@@ -47,7 +49,7 @@ class Kind(IntEnum):
     SETUP = 1  # pickled, before anything else: `sys.path`, a grace, a pickled `Source`
     OPEN = 2  # the session's id: make its environment
     ENCODE = 3  # pickled: what encodes replies from now on
-    SERVE = 4  # pickled: command, strict
+    SERVE = 4  # pickled: command, strict, the request's number, its trace
     CANCEL = 5
     CLOSE = 6
     # From the worker.
@@ -62,11 +64,12 @@ class Link(asyncio.BufferedProtocol):
     """One end of the socket between a server and a worker.
 
     Args:
-        receive: Called with each frame: its kind, the number of its session, its data.
+        receive: Called with each frame: its kind, the number of its session, its data, and the
+            seconds that what it answers took.
         lost: Called when the other end is gone.
     """
 
-    def __init__(self, receive: Callable[[int, int, bytes], None], lost: Callable[[], None]):
+    def __init__(self, receive: Callable[[int, int, bytes, float], None], lost: Callable[[], None]):
         self._receive = receive
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -76,9 +79,9 @@ class Link(asyncio.BufferedProtocol):
         self._filled = 0
         self._is_flushing = False
 
-    def send(self, kind: Kind, session: int, data: bytes = b"") -> None:
+    def send(self, kind: Kind, session: int, data: bytes = b"", seconds: float = 0.0) -> None:
         """Send a frame with all others of this tick."""
-        self._unsent += (HEAD.pack(len(data), session, kind), data)
+        self._unsent += (HEAD.pack(len(data), session, kind, seconds), data)
         if not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
@@ -110,12 +113,12 @@ class Link(asyncio.BufferedProtocol):
         self._filled += nbytes
         buffer, end, at, needed = self._buffer, self._filled, 0, HEAD.size
         while end - at >= needed:
-            length, session, kind = HEAD.unpack_from(buffer, at)
+            length, session, kind, seconds = HEAD.unpack_from(buffer, at)
             body, needed = at + HEAD.size, HEAD.size + length
             if end - at < needed:
                 break
             at, needed = at + needed, HEAD.size
-            self._receive(kind, session, bytes(memoryview(buffer)[body:at]))
+            self._receive(kind, session, bytes(memoryview(buffer)[body:at]), seconds)
         self._filled = end - at
         if needed > len(buffer) or (not self._filled and len(buffer) > READ_BUFFER_BYTES):
             self._buffer = bytearray(max(needed, READ_BUFFER_BYTES))
@@ -142,6 +145,7 @@ class Crossing(NamedTuple):
     name: str
     pickled: bytes | None
     cause: Crossing | None
+    incident: Incident | None
 
 
 def dump_error(error: BaseException) -> bytes:
@@ -157,7 +161,8 @@ def _crossing(error: BaseException, depth: int = 3) -> Crossing:
         pickled = None
     cause = error.__cause__
     cause_crossing = _crossing(cause, depth - 1) if cause is not None and depth else None
-    return Crossing(words(error), type(error).__name__, pickled, cause_crossing)
+    name = type(error).__name__
+    return Crossing(words(error), name, pickled, cause_crossing, incident_of(error))
 
 
 def load_error(data: bytes) -> BaseException:
@@ -172,6 +177,8 @@ def _arrived(crossing: Crossing) -> BaseException:
             error = load_value(crossing.pickled)
     if crossing.cause is not None:
         error.__cause__ = _arrived(crossing.cause)
+    if crossing.incident is not None:
+        note(error, crossing.incident)
     return error
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
+from openenv._incidents import told
 from openenv.errors import (
     ConcurrencyConfigurationError,
     EnvironmentFactoryError,
@@ -116,6 +117,10 @@ class Patience:
 class Resumable(Protocol):
     """A client's connection that another socket may go on with."""
 
+    @property
+    def detached(self) -> int:
+        """Its sessions that wait for the client to come back."""
+
     def drain(self) -> None:
         """End it, once what is under way has been answered."""
 
@@ -132,6 +137,7 @@ class SessionManager:
             declares ``SUPPORTS_CONCURRENT_SESSIONS = True`` and one for any other, and 900 s.
         limits: What else clients are allowed; by default what the variables of the process's
             environment say.
+        debug: Clients are sent the text of every exception.
 
     Attributes:
         instance: Identifies this server, as long as it lives.
@@ -150,9 +156,12 @@ class SessionManager:
         spec: EnvironmentSpec,
         config: ConcurrencyConfig | None = None,
         limits: Limits | None = None,
+        *,
+        debug: bool = False,
     ) -> None:
         self.spec = spec
         self.config = config
+        self.debug = debug
         self.limits = limits or Limits.of_settings()
         self.instance = uuid.uuid4().hex
         self.has_siblings = False
@@ -252,10 +261,19 @@ class SessionManager:
         """What is wrong with a server that goes on, in words for an operator."""
         error = self.last_factory_error
         if error is not None:
-            return f"{error} {type(error.__cause__).__name__}"
+            return told(error, debug=self.debug)
         if self._overdue:
             return f"{len(self._overdue)} slots are held by calls that do not come back"
         return self._lanes.trouble
+
+    @property
+    def lanes(self) -> Lanes:
+        """Where the environments live."""
+        return self._lanes
+
+    def sessions(self) -> list[Session]:
+        """All sessions that there are, the opening and the closing ones too."""
+        return list(self._sessions.values())
 
     @property
     def active_sessions(self) -> int:
@@ -324,7 +342,10 @@ class SessionManager:
                 self._give_back_slot()
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
-        session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway, owner=self)
+        session = Session(
+            self.spec, lanes=self._lanes, is_throwaway=throwaway, owner=self, tally=self.tally
+        )
+        self.tally.opened += 1
         recordings = self._recordings
         if record or (recordings and recordings.options.every_session and not throwaway):
             self.record(session)
@@ -332,9 +353,11 @@ class SessionManager:
         try:
             await session.open()
         except asyncio.CancelledError:
+            session.closed_by = "abandoned"
             self.keep(asyncio.create_task(self._close(session)))
             raise
         except Exception as error:
+            session.closed_by = "failed"
             self._forget(session)
             if isinstance(error, EnvironmentFactoryError):
                 self.last_factory_error = error
@@ -364,6 +387,7 @@ class SessionManager:
         place = self._queue.join(patience.client, patience.report)
         self._serve_queue()
         timeout_s = min(patience.timeout_s, self.limits.max_queue_s)
+        began = time.monotonic()
         try:
             await asyncio.wait([place.granted], timeout=timeout_s)
         except asyncio.CancelledError:
@@ -372,7 +396,9 @@ class SessionManager:
             raise
         finally:
             self._queue.leave(place)
+            self.tally.queue_wait.observe(time.monotonic() - began)
         if not place.granted.done():
+            self.tally.queue_timeouts += 1
             raise self._is_full(f", and none came free in {timeout_s:g} s")
         place.granted.result()
 
@@ -388,6 +414,7 @@ class SessionManager:
                 self._active += 1
                 self._queue.next().granted.set_result(None)
             elif (idle := self._idle_provisional()) is not None and not self._is_emptying:
+                idle.closed_by = "evicted"
                 self._end(idle)
                 return
             else:
@@ -417,6 +444,7 @@ class SessionManager:
                     raise SessionCapacityError(self._active, self.max_sessions)
                 await self._change(remaining)
             elif (oldest := self._idle_provisional()) is not None:
+                oldest.closed_by = "evicted"
                 self._end(oldest)
                 await asyncio.sleep(0)  # now it is closing
             else:
@@ -478,6 +506,7 @@ class SessionManager:
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
             self._active -= not session.is_throwaway
+            self.tally.closed[session.closed_by] += 1
         self._provisional.pop(session.id, None)
         self._overdue.discard(session.id)
         self._tell()
@@ -489,6 +518,7 @@ class SessionManager:
         """
         if self.closing or len(self._overdue) >= self.max_sessions:
             return False
+        self.tally.opened += 1
         self._overdue.add(session.id)
         self._sessions[session.id] = session
         self._active += 1
@@ -497,8 +527,18 @@ class SessionManager:
 
     @property
     def overdue(self) -> int:
-        """Environments whose call does not come back, though nobody waits for it any more."""
-        return len(self._overdue)
+        """Calls that run past their deadline."""
+        return sum(session.is_overdue for session in self._sessions.values())
+
+    @property
+    def queue_length(self) -> int:
+        """Sessions that wait for a slot."""
+        return len(self._queue)
+
+    @property
+    def detached(self) -> int:
+        """Sessions that wait for their client to come back."""
+        return sum(connection.detached for connection in self.connections.values())
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Hold a task until it ends; shutting down waits for it."""
@@ -521,7 +561,9 @@ class SessionManager:
         if self._reaper is not None:
             self._reaper.cancel()
             self._reaper = None
-        for session in list(self._sessions.values()):
+        for session in self.sessions():
+            if session.phase is SessionPhase.OPEN:
+                session.closed_by = "shutdown"
             self.keep(asyncio.create_task(self._close(session)))
         if self._cleanups:
             _, late = await asyncio.wait(set(self._cleanups), timeout=grace_s)
@@ -569,5 +611,6 @@ class SessionManager:
         ]
         for session in idle:
             logger.info("closing session %s: idle for over %g s", session.id, timeout_s)
+            session.closed_by = "idle"
         await asyncio.gather(*(self.close(session.id) for session in idle))
         return [session.id for session in idle]

@@ -1,13 +1,158 @@
-"""What has happened in a server, in numbers."""
+"""What is counted of the sessions of one manager: plain numbers, read when somebody asks.
+
+Every step pays for what is counted of it, so nothing is counted here that follows from
+something else. `openenv.server.metrics` gives the numbers their names and their forms.
+"""
 
 from __future__ import annotations
 
-__all__ = ["Tally"]
+from bisect import bisect_right
+from collections import Counter
+
+from openenv.errors import outward
+from openenv.sessions.host import GetState, Reset, Step
+
+__all__ = ["BATCH", "BOUNDS_S", "Histogram", "Latency", "Tally"]
+
+# Upper bounds in seconds, from a step of blackjack to one that calls a language model.
+BOUNDS_S = (
+    *(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+
+
+BATCH = 128  # durations that are counted together
+
+
+class Histogram:
+    """How many durations lie between which bounds.
+
+    Durations are kept for a moment and counted together: in order they cost a third.
+    """
+
+    __slots__ = ("_counts", "_new", "_sum_s")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS_S) + 1)
+        self._sum_s = 0.0
+        self._new: list[float] = []
+
+    def observe(self, seconds: float) -> None:
+        """Count a duration."""
+        self._new.append(seconds)
+        if len(self._new) >= BATCH:
+            self._count()
+
+    def _count(self) -> None:
+        new = self._new
+        new.sort()
+        self._sum_s += sum(new)
+        counted = 0
+        for index, bound in enumerate(BOUNDS_S):
+            end = bisect_right(new, bound, counted)
+            self._counts[index] += end - counted
+            counted = end
+        self._counts[-1] += len(new) - counted
+        new.clear()
+
+    @property
+    def counts(self) -> list[int]:
+        """How many there are up to each of `BOUNDS_S`, but not to the one before; and beyond."""
+        self._count()
+        return self._counts
+
+    @property
+    def sum_s(self) -> float:
+        """All of them together, in seconds."""
+        self._count()
+        return self._sum_s
+
+    @property
+    def count(self) -> int:
+        """How many durations there are."""
+        return sum(self.counts)
+
+
+class Latency:
+    """How long the calls of one method took.
+
+    Attributes:
+        whole: From the arrival of a request to its answer.
+        inside: On its lane: decoding the action, the environment itself, encoding the reply.
+    """
+
+    __slots__ = ("inside", "whole")
+
+    def __init__(self) -> None:
+        self.whole = Histogram()
+        self.inside = Histogram()
+
+    def observe(self, whole_s: float, inside_s: float) -> None:
+        """Count a call."""
+        # Not by `Histogram.observe`, twice: every step comes by here.
+        new = self.inside._new
+        new.append(inside_s)
+        self.whole._new.append(whole_s)
+        if len(new) >= BATCH:
+            self.whole._count()
+            self.inside._count()
 
 
 class Tally:
-    """Counts of one server."""
+    """The numbers of one manager. Whoever makes something happen counts it: ``tally.resumes += 1``.
+
+    Attributes:
+        opened: Sessions that were begun, those included whose environment could not be made.
+        closed: Sessions that have ended, by the reason: ``client`` (it left, or said so), ``lost``
+            (it did not come back in time), ``idle``, ``evicted`` (to make room), ``replaced`` (a
+            call of it did not come back), ``shutdown``, ``failed`` (no environment could be made),
+            ``abandoned`` (the client left before there was one), ``crashed``, and ``request`` for
+            those that served a single HTTP request.
+        latencies: How long calls took, by the class of the command.
+        steps: How long steps took; the same as in `latencies`.
+        errors: Errors that were answered, by their code.
+        bytes_in: What clients have sent in WebSocket messages; of text, its characters.
+        bytes_out: What was sent to them.
+        frames_in: Messages that clients have sent.
+        frames_out: Messages that were sent to them.
+        resumes: Connections that a client has resumed.
+        refused_resumes: Those that it could not resume.
+        queue_wait: How long those waited that wait no more.
+        queue_timeouts: Those that waited in vain.
+        step_timeouts: Calls that were not done by their deadline.
+        slow_readers_cut: Clients that were cut off since they did not read.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "errors",
+        "frames_in",
+        "frames_out",
+        "latencies",
+        "opened",
+        "queue_timeouts",
+        "queue_wait",
+        "refused_resumes",
+        "resumes",
+        "slow_readers_cut",
+        "step_timeouts",
+        "steps",
+    )
 
     def __init__(self) -> None:
-        self.resumes = self.refused_resumes = self.detached = 0
-        self.queue_timeouts = self.step_timeouts = self.slow_readers_cut = 0
+        self.opened = 0
+        self.closed: Counter[str] = Counter()
+        self.steps = Latency()
+        rest: dict[type, Latency] = {Reset: Latency(), GetState: Latency()}
+        self.latencies = {Step: self.steps, **rest}
+        self.errors: Counter[str] = Counter()
+        self.bytes_in = self.bytes_out = self.frames_in = self.frames_out = 0
+        self.resumes = self.refused_resumes = self.queue_timeouts = 0
+        self.queue_wait = Histogram()
+        self.step_timeouts = self.slow_readers_cut = 0
+
+    def failed(self, error: BaseException) -> None:
+        """Count an error that is answered."""
+        self.errors[outward(error).code.value] += 1

@@ -16,6 +16,7 @@ from collections import deque
 from functools import partial
 from typing import Any
 
+from openenv._traces import begin_serving, end_serving
 from openenv.errors import (
     OpenEnvError,
     ProtocolError,
@@ -71,8 +72,15 @@ class _Asked(Work, kw_only=True):
 
     conversation: MultiplexedConversation
     request: Request
+    span: Any = None
+
+    @property
+    def number(self) -> int:
+        return self.request.id
 
     def answered(self, result: Any, error: BaseException | None) -> None:
+        if self.span is not None:
+            end_serving(self.span, error)
         self.conversation.answer(self.request, result, error)
 
     def overdue(self, error: OpenEnvError) -> None:
@@ -119,10 +127,12 @@ class MultiplexedConversation:
         manager: SessionManager,
         channel: Channel,
         codec: Codec,
+        client: str | None = None,
     ) -> None:
         self.id = secrets.token_hex(8)
         self._token = secrets.token_urlsafe(24)
         self._manager = manager
+        self._tally = manager.tally
         self._channel = channel
         self._codec = codec
         self.encode_data = codec.encode_data
@@ -138,7 +148,7 @@ class MultiplexedConversation:
         self._expiry: asyncio.TimerHandle | None = None
         self.ended = self._loop.create_future()
         manager.connections[self.id] = self
-        self._tell("hello", self._hello())
+        self._tell("hello", {**self._hello(), "client": client})
 
     def _hello(self) -> dict[str, Any]:
         manager, limits = self._manager, self._manager.limits
@@ -160,11 +170,14 @@ class MultiplexedConversation:
         """Take the client's next frame."""
         if self._is_over:
             return
+        self._tally.frames_in += 1
+        self._tally.bytes_in += len(frame)
         try:
             requests = self._codec.decode_requests(frame)
         except OpenEnvError as error:
             self._count(len(frame))
             for session, number in self._codec.addresses(frame):
+                self._tally.failed(error)
                 self._send(self._codec.error(session, number, error))
             return
         if requests and requests[0].type == "resume":
@@ -265,13 +278,11 @@ class MultiplexedConversation:
                 patience=self._patience(request), record=request.data.get("record") is True
             )
         except Exception as error:
-            if not isinstance(error, OpenEnvError):
-                logger.exception("no session could be opened")
             self._seats.pop(request.session, None)
             self.fail(request, error)
             for early in seat.early or ():
                 self._unanswered -= 1
-                self.fail(early, error)
+                self._send(self._codec.error(early.session, early.id, error))  # counted above
             return
         finally:
             seat.opening = None
@@ -302,6 +313,9 @@ class MultiplexedConversation:
                 conversation=self,
                 request=request,
             )
+            if request.trace:
+                name, about = f"openenv.{request.type}", session.attributes()
+                work.span, work.trace = begin_serving(name, request.trace, about)
             session.serve(work)
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
@@ -335,6 +349,7 @@ class MultiplexedConversation:
 
     def fail(self, request: Request, error: BaseException) -> None:
         """Send why a request failed."""
+        self._tally.failed(error)
         self._send(self._codec.error(request.session, request.id, error))
 
     def _tell(self, kind: str, data: dict[str, Any], session: int | None = None) -> None:
@@ -365,6 +380,8 @@ class MultiplexedConversation:
         self._send_frame(self._codec.join(messages[first:]))
 
     def _send_frame(self, frame: bytes) -> None:
+        self._tally.frames_out += 1
+        self._tally.bytes_out += len(frame)
         self._ledger.keep(frame)
         self._channel.send(frame)
 
@@ -382,11 +399,11 @@ class MultiplexedConversation:
                 raise ProtocolError("resume is the first frame of a connection, with a number")
             earlier._resume(mine, received)
         except OpenEnvError as error:
-            self._manager.tally.refused_resumes += 1
+            self._tally.refused_resumes += 1
             mine.send(self._codec.error(None, None, error))
             mine.close(NORMAL_CLOSURE)
         else:
-            self._manager.tally.resumes += 1
+            self._tally.resumes += 1
         self._channel = _NOWHERE
         self.end()
 
@@ -413,6 +430,10 @@ class MultiplexedConversation:
 
     # ------------------------------------------------------------------ going
 
+    def note_cut_off(self) -> None:
+        """Note that the client is cut off, since it does not read."""
+        self._tally.slow_readers_cut += 1
+
     def lose(self, *, is_goodbye: bool = True) -> bool:
         """Note that the channel is gone.
 
@@ -430,11 +451,18 @@ class MultiplexedConversation:
         if not self._is_over and self._expiry is None:
             self._channel = _NOWHERE
             self._expiry = self._loop.call_later(grace_s, self._expire, grace_s)
-            self._manager.tally.detached += 1
         return not self._is_over
+
+    @property
+    def detached(self) -> int:
+        """Its sessions that wait for the client to come back."""
+        return 0 if self._expiry is None else len(self._seats)
 
     def _expire(self, grace_s: float) -> None:
         logger.info("a client has not come back for %g s; its sessions are closed", grace_s)
+        for seat in self._seats.values():
+            if seat.session is not None:
+                seat.session.closed_by = "lost"
         self.end()
 
     def drain(self) -> None:

@@ -65,12 +65,12 @@ class ProcessLane(Lane):
         """Cancel the call under way, if it is a coroutine there."""
         self.worker.link.send(Kind.CANCEL, self.key)
 
-    def answer(self, result: Any, error: BaseException | None) -> None:
+    def answer(self, result: Any, error: BaseException | None, seconds: float = 0.0) -> None:
         """Tell what came of the call under way."""
         call, self.call = self.call, None
         if call is None:
             return
-        call.result, call.error, call.task = result, error, None
+        call.result, call.error, call.task, call.seconds = result, error, None, seconds
         try:
             call.tell()
         except Exception:  # one listener's mistake is not the others'
@@ -228,7 +228,8 @@ class WorkerProcess:
                     encode = pickle.dumps(call.encode, PICKLE_PROTOCOL)
                     self.link.send(Kind.ENCODE, lane.key, encode)
                     lane.encode = call.encode
-                data = pickle.dumps((command, call.strict), PICKLE_PROTOCOL)
+                asked = (command, call.strict, call.number, call.trace)
+                data = pickle.dumps(asked, PICKLE_PROTOCOL)
             except Exception as error:
                 lane.answer(None, error)
             else:
@@ -256,7 +257,7 @@ class WorkerProcess:
         error.__cause__ = self.unfit or self.death
         return error
 
-    def _received(self, kind: int, key: int, data: bytes) -> None:
+    def _received(self, kind: int, key: int, data: bytes, seconds: float) -> None:
         lane = self.lanes.get(key)
         if kind == Kind.READY:
             self.ready_at = time.monotonic()
@@ -265,9 +266,9 @@ class WorkerProcess:
         elif lane is None or lane.call is None:
             return
         elif kind == Kind.BYTES:
-            lane.answer(data, None)
+            lane.answer(data, None, seconds)
         elif kind == Kind.ERROR:
-            lane.answer(None, load_error(data))
+            lane.answer(None, load_error(data), seconds)
         else:
             try:
                 result = load_value(data)
@@ -276,7 +277,7 @@ class WorkerProcess:
                 return
             if type(lane.call.command) is Open and result is not None:
                 self._workers.spec.learn(*result)
-            lane.answer(result, None)
+            lane.answer(result, None, seconds)
 
 
 def _reluctance(worker: WorkerProcess) -> tuple[bool, bool, int]:
@@ -312,6 +313,7 @@ class Workers(Lanes):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._short_lives = 0
         self._last_key = 0
+        self.deaths = 0
 
     def start(self) -> None:
         """Start the workers of the running event loop, unless they are there."""
@@ -355,6 +357,7 @@ class Workers(Lanes):
 
     def replace(self, worker: WorkerProcess) -> None:
         """Put another in the place of a worker that has died."""
+        self.deaths += 1
         born = worker.ready_at
         if born is not None and time.monotonic() - born > SHORT_LIFE_S:
             self._short_lives = 0
@@ -363,6 +366,10 @@ class Workers(Lanes):
         pause = min(FIRST_PAUSE_S * 2**doubled, LONGEST_PAUSE_S) if doubled >= 0 else 0.0
         worker.replaces = None
         self._crew[self._crew.index(worker)] = WorkerProcess(self, pause, worker)
+
+    @property
+    def workers(self) -> tuple[int, int, int]:
+        return self.count, sum(w.ready_at is not None for w in self._crew), self.deaths
 
     @property
     def trouble(self) -> str | None:

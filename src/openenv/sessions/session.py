@@ -21,15 +21,19 @@ from typing import Any, Protocol
 import msgspec
 from pydantic import BaseModel
 
+from openenv._incidents import incident_of, is_incident, log_incident
+from openenv._logs import CALLER
+from openenv._traces import inside
 from openenv.errors import (
+    EnvironmentCrashed,
     EnvironmentFactoryError,
     InvalidActionError,
     InvalidArgumentError,
     InvalidMessageError,
-    OpenEnvError,
     SessionBusyError,
     SessionClosedError,
     StepTimeout,
+    speaks,
 )
 from openenv.sessions.host import (
     Call,
@@ -45,6 +49,7 @@ from openenv.sessions.host import (
     TakeSnapshot,
 )
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
+from openenv.sessions.metrics import Tally
 from openenv.sessions.recording import SessionRecorder
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import Courier, contain
@@ -83,6 +88,7 @@ class SessionPhase(Enum):
 
 
 _OPEN = SessionPhase.OPEN  # members of an enumeration are slow to look up
+_now = time.monotonic
 
 
 class SessionInfo(BaseModel):
@@ -106,6 +112,9 @@ class Work(msgspec.Struct, eq=False):
         encode: Turns the reply into what `answered` gets, where the environment lives.
         strict: Refuse an argument that the environment does not take. Otherwise it is left out,
             and named in the transition's `ignored`.
+        seconds: How long it took where the environment lives.
+        arrived_at: When the session got it, by `time.monotonic`; 0 where nobody counts.
+        trace: The span that the environment's is part of, as W3C's `traceparent`; empty for none.
     """
 
     session: Session
@@ -121,14 +130,28 @@ class Work(msgspec.Struct, eq=False):
     seconds: float = 0.0
     deadline: Deadline | None = None
     is_answered: bool = False
+    arrived_at: float = 0.0
+    trace: str = ""
+
+    @property
+    def number(self) -> int:
+        """The number that its client has given the request; 0 is none."""
+        return 0
 
     def make(self) -> None:
         host = self.session._host
         assert host is not None
         try:
-            self.result = host.context.run(host.serve, self.command, self.encode, self.strict)
+            if self.trace:
+                self.result = host.context.run(self._make_traced, host)
+            else:
+                self.result = host.context.run(host.serve, self.command, self.encode, self.strict)
         except BaseException as error:
             self.error = contain(error)
+
+    def _make_traced(self, host: Host) -> Any:
+        name = f"environment.{_method(self.command)}"
+        return inside(self.trace, name, host.serve, self.command, self.encode, self.strict)
 
     def tell(self) -> None:
         self.session._made(self)
@@ -186,6 +209,7 @@ class _Construction:
     """The making of an environment."""
 
     is_light = strict = False
+    number, trace = 0, ""
 
     def __init__(
         self, command: Open, host: Host, lane: Lane, made: Callable[[_Construction], None]
@@ -231,9 +255,11 @@ class Session:
         is_throwaway: It serves one request and takes no slot.
         owner: Takes over an environment whose call does not come back. Without one, the session
             waits for it.
+        tally: Where its calls are counted.
 
     Attributes:
         recorder: Writes down what happens from now on; None where nobody does.
+        closed_by: Why it ends, or will; see `Tally.closed`.
     """
 
     __slots__ = (
@@ -247,10 +273,12 @@ class Session:
         "_owner",
         "_owns_lanes",
         "_running",
+        "_tally",
         "_tempo",
         "_waiting",
         "attachments",
         "close_error",
+        "closed_by",
         "created_at",
         "id",
         "is_throwaway",
@@ -268,6 +296,7 @@ class Session:
         lanes: Lanes | None = None,
         is_throwaway: bool = False,
         owner: Owner | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.is_throwaway = is_throwaway
@@ -279,6 +308,8 @@ class Session:
         self.attachments = 0
         self.close_error: BaseException | None = None
         self.recorder: SessionRecorder | None = None
+        self.closed_by = "request" if is_throwaway else "client"
+        self._tally = tally
         self._lanes = lanes or Lanes(spec)
         self._owns_lanes = lanes is None
         self._lane: Lane | None = None
@@ -308,8 +339,9 @@ class Session:
         self._opening = loop.create_future()
         self._opening.add_done_callback(_notice)
         if self.phase is SessionPhase.OPENING:
-            lane = self._lanes.for_new()
-            lane.submit(_Construction(Open(self.id), Host(self.spec), lane, self._constructed))
+            lane, host = self._lanes.for_new(), Host(self.spec)
+            host.context.run(CALLER.set, self)
+            lane.submit(_Construction(Open(self.id), host, lane, self._constructed))
         else:
             self._opening.set_exception(SessionClosedError(self.id))
         return self._opening
@@ -323,8 +355,8 @@ class Session:
             self._lanes.note(lane, made.seconds, is_construction=True)
         else:
             self._lanes.release(lane)
-            if not lane.logs:
-                logger.error("%s", made.error, exc_info=made.error.__cause__)
+            if not lane.logs or (is_incident(made.error) and not incident_of(made.error)):
+                log_incident(made.error, log=logger, about=self.log_fields())
         self.last_activity = time.monotonic()  # it may have taken longer than one may idle
         if self.phase is SessionPhase.OPENING and made.error is None:
             self.phase = SessionPhase.OPEN
@@ -374,7 +406,7 @@ class Session:
     def _ended(self, _: Any, error: BaseException | None) -> None:
         self.close_error = error
         if error is not None and not (self._lane is not None and self._lane.logs):
-            logger.error("close() of session %s failed", self.id, exc_info=error)
+            log_incident(error, "close", log=logger, about=self.log_fields())
         if self._lane is not None:
             self._lanes.release(self._lane)
         if self.recorder is not None:
@@ -394,6 +426,16 @@ class Session:
         return [*running, *(self._waiting or ())]
 
     @property
+    def is_running(self) -> bool:
+        """A call is carried out just now."""
+        return self._running is not None
+
+    @property
+    def is_overdue(self) -> bool:
+        """A call runs past its deadline."""
+        return self._overdue is not None
+
+    @property
     def is_busy(self) -> bool:
         """A call is running or waiting."""
         return self._running is not None or bool(self._waiting)
@@ -411,8 +453,17 @@ class Session:
             environment_type=cls.__name__ if cls is not None else self.spec.name,
         )
 
+    def attributes(self) -> dict[str, str]:
+        """What a span says of the session."""
+        return {"openenv.session_id": self.id, "openenv.environment": self.spec.name}
+
     async def handle(
-        self, command: Command, *, encode: Encode | None = None, strict: bool = False
+        self,
+        command: Command,
+        *,
+        encode: Encode | None = None,
+        strict: bool = False,
+        trace: str = "",
     ) -> Any:
         """Serve one command; commands are served one at a time, in the order of arrival.
 
@@ -421,6 +472,7 @@ class Session:
             encode: Turns the reply into what is returned, where the environment lives.
             strict: Refuse an argument that the environment does not take. Otherwise it is
                 left out, and named in the transition's `ignored`.
+            trace: The span that the environment's is part of, as W3C's `traceparent`.
 
         Returns:
             The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
@@ -436,7 +488,7 @@ class Session:
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         settle = functools.partial(_settle, answer)
-        work = CalledBack(self, command, encode, strict, done=settle)
+        work = CalledBack(self, command, encode, strict, trace=trace, done=settle)
         self.serve(work)
         try:
             return await answer
@@ -446,6 +498,8 @@ class Session:
 
     def serve(self, work: Work) -> None:
         """Do `work`, as `handle` does a command, and have it `answered`."""
+        if self._tally is not None:
+            work.arrived_at = _now()
         phase = self.phase
         if type(work.command) is Step and work.command.arguments:
             try:
@@ -486,16 +540,17 @@ class Session:
 
     def _await(self, work: Work, coroutine: Coroutine[Any, Any, Any]) -> None:
         assert self._host is not None
+        began = _now()
         work.task = task = self._host.begin(asyncio.get_running_loop(), coroutine)
         if work.is_cancelled:
             task.cancel()
         if task.done():
-            self._awaited(work, task)
+            self._awaited(work, task, began)
         else:
-            task.add_done_callback(lambda task: self._awaited(work, task))
+            task.add_done_callback(lambda task: self._awaited(work, task, began))
 
-    def _awaited(self, work: Work, task: asyncio.Task[Any]) -> None:
-        work.result = None
+    def _awaited(self, work: Work, task: asyncio.Task[Any], began: float) -> None:
+        work.seconds, work.result = _now() - began, None
         if task.cancelled():
             work.error = asyncio.CancelledError()
         else:
@@ -524,6 +579,8 @@ class Session:
         """The time of `work` is over: tell its caller, and the environment."""
         assert work.deadline is not None
         timeout_s = work.deadline.timeout_s
+        if self._tally is not None:
+            self._tally.step_timeouts += 1
         if self._waiting and work in self._waiting:
             self._waiting.remove(work)
             work.answered(None, _not_begun(timeout_s))
@@ -572,7 +629,7 @@ class Session:
         left.phase, left._closing = SessionPhase.CLOSING, asyncio.get_running_loop().create_future()
         left._lane, left._host, left._tempo = self._lane, self._host, self._tempo
         left._running, left._overdue = work, work
-        work.session = left
+        work.session, left.closed_by = left, "replaced"
         over = StepTimeout(work.deadline.timeout_s, is_running=False, message=REPLACED)
         if self.recorder is not None:
             work.error = over
@@ -587,10 +644,11 @@ class Session:
 
     def _finish(self, work: Work) -> None:
         error, command = work.error, work.command
+        now = _now()
         if work.deadline is not None:
             error = work.error = self._in_time(work, error)
         if error is not None:
-            self._log(work)
+            self._log(work, error)
         if self.recorder is not None:
             self.recorder.finish(work)
         if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
@@ -598,8 +656,13 @@ class Session:
                 self.step_count += 1
             elif type(command) is Reset:
                 self.step_count = 0
+        if (tally := self._tally) is not None:
+            if type(command) is Step:
+                tally.steps.observe(now - work.arrived_at, work.seconds)
+            elif type(command) in tally.latencies:
+                tally.latencies[type(command)].observe(now - work.arrived_at, work.seconds)
         self._running = None
-        self.last_activity = time.monotonic()
+        self.last_activity = now
         if self.phase is not _OPEN and not isinstance(command, Close):
             self._end()
         elif self._waiting:
@@ -618,13 +681,25 @@ class Session:
             return StepTimeout(work.deadline.timeout_s, is_running=False)
         return error
 
-    def _log(self, work: Work) -> None:
+    def _log(self, work: Work, error: BaseException) -> None:
+        """Log what was raised, unless it is meant for the caller, or logged where it was raised."""
         assert self._lane is not None
-        if work.is_cancelled or self._lane.logs or isinstance(work.error, OpenEnvError):
-            return
-        if not isinstance(work.command, Close):  # whose error is logged where it ends
-            name = type(work.command).__name__.lower()
-            logger.warning("session %s: %s failed", self.id, name, exc_info=work.error)
+        if isinstance(error, EnvironmentCrashed):
+            self.closed_by = "crashed"
+        if work.is_cancelled or speaks(error) or isinstance(work.command, Close):
+            return  # the error of a close is logged where it ends
+        if not (self._lane.logs and incident_of(error)):
+            where, about = _method(work.command), self.log_fields()
+            log_incident(error, where, log=logger, level=logging.WARNING, about=about)
+
+    def log_fields(self) -> dict[str, Any]:
+        """What a log entry says of the session, and of the request that it serves just now."""
+        fields: dict[str, Any] = {"session_id": self.id, "environment": self.spec.name}
+        if self._running is not None:
+            fields["request"] = _method(self._running.command)
+            if self._running.number:
+                fields["request_id"] = self._running.number
+        return fields
 
     def _next(self) -> None:
         """Start what has waited longest; not from here, where inline calls would pile up."""
@@ -645,6 +720,13 @@ class Session:
 def _not_begun(timeout_s: float) -> StepTimeout:
     why = f"the step was not begun within its {timeout_s:g} s; nothing was done"
     return StepTimeout(timeout_s, is_running=False, message=why)
+
+
+def _method(command: Command) -> str:
+    """The method that a command calls."""
+    if isinstance(command, Call):
+        return command.method
+    return "state" if isinstance(command, GetState) else type(command).__name__.lower()
 
 
 def _metadata(described: Any) -> EnvironmentMetadata:

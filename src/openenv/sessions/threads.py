@@ -117,8 +117,8 @@ class Courier:
                 worker.wake()
         elif workers:
             self._wake_and_wait(workers)
-        for call in calls:
-            call.make()
+        if calls:
+            _make_all(calls)
         # Apart, so that answers leave in a burst: each first one wakes a reader.
         self._tell(deque(calls))
         self._is_flushing = False
@@ -171,6 +171,14 @@ class Courier:
                 calls.popleft().tell()
         except Exception:  # one listener's mistake is not the others'
             logger.exception("the result of a call could not be delivered")
+
+
+def _make_all(calls: list[Call]) -> None:
+    began = time.perf_counter()
+    for call in calls:
+        call.make()
+        now = time.perf_counter()
+        call.seconds, began = now - began, now
 
 
 class WorkerThread:
@@ -273,6 +281,10 @@ class Pool:
         self._watch: asyncio.TimerHandle | None = None
         self._started = 0
         self._stopped = False
+
+    def __len__(self) -> int:
+        """Threads that it has, but for those that a slow call keeps."""
+        return len(self._idle) + (self._front is not None)
 
     def submit(self, call: Call, courier: Courier) -> None:
         """Make `call` soon; called on the loop."""

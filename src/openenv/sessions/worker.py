@@ -22,11 +22,12 @@ from typing import Any
 
 from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv._forkserver import read_exactly
+from openenv._logs import set_up_logs
 from openenv._loops import new_event_loop
 from openenv.sessions.host import Encode
 from openenv.sessions.lane import Lanes
 from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
-from openenv.sessions.session import CalledBack, Session, Work
+from openenv.sessions.session import Session, Work
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import contain
 
@@ -43,6 +44,21 @@ class HeldSession(Session):
 
     def _set_deadline(self, work: Work) -> None:
         """Nothing: the server cancels what is overdue."""
+
+
+class _Asked(Work, kw_only=True):
+    """A call that the server has asked for."""
+
+    worker: Worker
+    key: int
+    numbered: int
+
+    @property
+    def number(self) -> int:
+        return self.numbered
+
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        self.worker.served(self, result, error)
 
 
 class Worker:
@@ -74,7 +90,7 @@ class Worker:
             await asyncio.wait(closing, timeout=self._grace_s)
         self._lanes.stop()
 
-    def _received(self, kind: int, key: int, data: bytes) -> None:
+    def _received(self, kind: int, key: int, data: bytes, _: float) -> None:
         if kind == Kind.SERVE:
             self._serve(key, data)
         elif kind == Kind.ENCODE:
@@ -105,33 +121,42 @@ class Worker:
 
     def _serve(self, key: int, data: bytes) -> None:
         try:
-            command, strict = pickle.loads(data)
+            command, strict, number, trace = pickle.loads(data)
         except Exception as error:
             self._answer(key, None, error)
             return
-        done, encode = functools.partial(self._served, key), self._encodes.get(key)
-        work = self._works[key] = CalledBack(
-            self._sessions[key], command, encode, strict, done=done
+        work = self._works[key] = _Asked(
+            self._sessions[key],
+            command,
+            self._encodes.get(key),
+            strict,
+            trace=trace,
+            worker=self,
+            key=key,
+            numbered=number,
         )
         work.session.serve(work)
 
-    def _served(self, key: int, result: Any, error: BaseException | None) -> None:
-        del self._works[key]
-        self._answer(key, result, error)
+    def served(self, work: _Asked, result: Any, error: BaseException | None) -> None:
+        """Answer a call."""
+        del self._works[work.key]
+        self._answer(work.key, result, error, work.seconds)
 
     def _closed(self, key: int, session: Session) -> None:
         del self._sessions[key]
         self._encodes.pop(key, None)
         self._answer(key, None, session.close_error)
 
-    def _answer(self, key: int, result: Any, error: BaseException | None) -> None:
+    def _answer(
+        self, key: int, result: Any, error: BaseException | None, seconds: float = 0.0
+    ) -> None:
         if error is not None:
-            self.link.send(Kind.ERROR, key, dump_error(error))
+            self.link.send(Kind.ERROR, key, dump_error(error), seconds)
         elif type(result) is bytes:
-            self.link.send(Kind.BYTES, key, result)
+            self.link.send(Kind.BYTES, key, result, seconds)
         else:
             try:
-                self.link.send(Kind.VALUE, key, pickle.dumps(result, PICKLE_PROTOCOL))
+                self.link.send(Kind.VALUE, key, pickle.dumps(result, PICKLE_PROTOCOL), seconds)
             except Exception as unfit:
                 why = f"a {type(result).__name__} cannot leave the environment's process: {unfit}"
                 self.link.send(Kind.ERROR, key, dump_error(TypeError(why)))
@@ -159,6 +184,7 @@ def main() -> None:
         path, grace_s, source = _setup(end)
     except EOFError:
         return
+    set_up_logs()
     threading.Thread(target=_end_with, args=[end.fileno(), grace_s], daemon=True).start()
     sys.path[:] = path
     try:
@@ -167,7 +193,7 @@ def main() -> None:
     except BaseException as error:
         with contextlib.suppress(OSError):
             data = dump_error(contain(error))
-            end.sendall(HEAD.pack(len(data), 0, Kind.UNFIT) + data)
+            end.sendall(HEAD.pack(len(data), 0, Kind.UNFIT, 0.0) + data)
         raise
     calm_garbage_collector()
     keep_freed_memory()
@@ -190,7 +216,7 @@ def _end_with(server: int, grace_s: float) -> None:
 
 
 def _setup(end: socket.socket) -> tuple[list[str], float, bytes]:
-    length, _, _ = HEAD.unpack(read_exactly(end, HEAD.size))
+    length, *_ = HEAD.unpack(read_exactly(end, HEAD.size))
     path, grace_s, source = pickle.loads(read_exactly(end, length))
     return path, grace_s, source
 

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import pkgutil
 import socket
 import sys
 import traceback
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openenv import settings
+from openenv._logs import set_up_logs
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
 
 if TYPE_CHECKING:
     from openenv.sessions.recording import RecordingOptions
 
 __all__ = ["serve"]
+
+logger = logging.getLogger(__name__)
+
+
+class LogFormat(str, Enum):
+    """How a log may be written."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 
@@ -62,6 +76,21 @@ def serve(
             "--record-on-request", help="Record only those sessions whose clients ask for it."
         ),
     ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug",
+            help="Send clients the text of every exception, not only its class and an incident "
+            "id. --reload implies it.",
+        ),
+    ] = False,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            help="How the log is written: for people, or as JSON, an object a line.",
+            show_default="OPENENV_LOG_FORMAT, else text",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
     ] = False,
@@ -75,10 +104,16 @@ def serve(
         )
     sys.path.insert(0, str(Path.cwd()))
     recording = _recording(record, record_on_request, reload)
-    application = _load(target, workers, recording)
+    if log_format is not None:  # worker processes, and the one that --reload starts, read it there
+        os.environ["OPENENV_LOG_FORMAT"] = log_format.value
+    set_up_logs()
+    application = _load(target, workers, recording, debug)
     bound = _listen(host, port)
     url = f"http://{_reachable(host)}:{bound.getsockname()[1]}"
-    _announce(target, url, host, workers, recording)
+    if settings.log_format() == "json":
+        logger.info("serving %s at %s", target, url)
+    else:
+        _announce(target, url, host, workers, recording)
     if as_json:
         emit({"url": url, "pid": os.getpid(), "target": target})
     if reload:
@@ -115,6 +150,7 @@ def _reload(target: str, bound: socket.socket, host: str) -> None:
     # Another process loads the target, and its supervisor takes the port by itself.
     port = bound.getsockname()[1]
     bound.close()
+    os.environ["OPENENV_DEBUG"] = "1"
     run.serve(target, host=host, port=port, reload=True, reload_dirs=[str(_sources(target))])
 
 
@@ -130,10 +166,11 @@ def _sources(target: str) -> Path:
 # ------------------------------------------------------------------ what is served
 
 
-def _load(target: str, workers: int | None, recording: RecordingOptions | None) -> Any:
+def _load(target: str, workers: int | None, recording: RecordingOptions | None, debug: bool) -> Any:
     from openenv.manifest import ManifestError
     from openenv.server.loading import TargetError, load_target
     from openenv.server.recording import record_sessions
+    from openenv.server.run import show_errors
     from openenv.server.workers import serve_from_workers
 
     try:
@@ -142,6 +179,8 @@ def _load(target: str, workers: int | None, recording: RecordingOptions | None) 
             serve_from_workers(application, target, workers)
         if recording is not None:
             record_sessions(application, target, recording)
+        if debug:
+            show_errors(application)
         return application
     except ManifestError as error:
         raise CommandError(str(error)) from error

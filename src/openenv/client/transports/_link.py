@@ -12,7 +12,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.common import WSError
 
 from openenv._fragments import Fragments
-from openenv._peers import notice_dead_peer
+from openenv._peers import address, notice_dead_peer
 from openenv.client.transports.base import TransportClosed
 from openenv.protocol.v1 import is_binary
 
@@ -37,6 +37,7 @@ class Link(WSListener):
     Attributes:
         subprotocol: What the server has chosen.
         frames: What has come and was not taken.
+        local_address: This end's address and port.
         broken: Called if the connection breaks while nobody waits for a frame.
     """
 
@@ -44,6 +45,7 @@ class Link(WSListener):
         self.subprotocol = subprotocol
         self.frames: deque[bytes | bytearray] = deque()
         self.broken: Callable[[], None] | None = None
+        self.local_address: str | None = None
         self._options = options
         self._kind = BINARY if is_binary(subprotocol) else TEXT
         self._loop = asyncio.get_running_loop()
@@ -63,6 +65,7 @@ class Link(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
+        self.local_address = address(transport.underlying_transport.get_extra_info("sockname"))
         notice_dead_peer(transport.underlying_transport, DEAD_PEER_S)
         if self._options.ping_interval_s:
             self._timer = self._loop.call_later(self._options.ping_interval_s, self._look)

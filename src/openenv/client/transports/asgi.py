@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from openenv.client.transports.base import TransportClosed
 from openenv.errors import ConnectError
+from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import is_binary
 
 __all__ = ["ASGIApp", "ASGITransport"]
@@ -78,7 +79,7 @@ class ASGITransport:
             "server": (self._url.hostname, self._url.port or 80),
             "subprotocols": self._subprotocols,
             "state": {},
-            "extensions": {},
+            "extensions": {IN_PROCESS_EXTENSION: {}},
         }
 
     def send(self, frame: bytes) -> None:
@@ -104,6 +105,11 @@ class ASGITransport:
             self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1000})
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(self._running)
+
+    @property
+    def local_address(self) -> str | None:
+        """None: there is no network between the two."""
+        return None
 
     def watch(self, broken: Callable[[], None]) -> None:
         """Nothing: what is in this process does not break."""

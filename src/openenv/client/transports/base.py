@@ -24,6 +24,11 @@ class Transport(Protocol):
         """What was agreed with the server, once connected; None is version 0."""
         ...
 
+    @property
+    def local_address(self) -> str | None:
+        """This end's address and port, once connected; None where it has none."""
+        ...
+
     async def connect(self) -> None:
         """Open the connection.
 

@@ -19,6 +19,8 @@ __all__ = ["MemoryTransport"]
 class MemoryTransport:
     """A connection to a `SessionManager` in this process.
 
+    Both ends are one program, so errors are told in full.
+
     The manager belongs to its connections: the last one that ends closes it, and with it the
     threads that its environments may share. A later one opens it again.
     """
@@ -46,9 +48,9 @@ class MemoryTransport:
         self._users[self._manager] = self._users.get(self._manager, 0) + 1
         end = _ServerEnd(self)
         if self.subprotocol is None:
-            self._conversation = Conversation(self._manager, end)
+            self._conversation = Conversation(self._manager, end, debug=True)
         else:
-            codec = codec_named(self.subprotocol)
+            codec = codec_named(self.subprotocol, debug=True)
             self._conversation = MultiplexedConversation(self._manager, end, codec)
         end.conversation = self._conversation
         self._conversation.ended.add_done_callback(lambda _: self._end())
@@ -86,6 +88,11 @@ class MemoryTransport:
             await asyncio.wait([self._conversation.ended])
             if (ending := self._endings.get(self._manager)) is not None:
                 await asyncio.shield(ending)
+
+    @property
+    def local_address(self) -> str | None:
+        """None: there is no network between the two."""
+        return None
 
     def watch(self, broken: Callable[[], None]) -> None:
         """Nothing: what is in this process does not break."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from openenv._lazy import lazy_module
+from openenv._redaction import redact
 from openenv.client.transports.base import TransportClosed
 from openenv.errors import ConnectError
 
@@ -77,6 +78,10 @@ class WebSocketTransport:
         chosen: str | None = None if self._link is None else self._link.subprotocol
         return chosen
 
+    @property
+    def local_address(self) -> str | None:
+        return None if self._link is None else self._link.local_address
+
     async def connect(self) -> None:
         options = self._options
         limit = options.connect_timeout_s
@@ -86,7 +91,8 @@ class WebSocketTransport:
             # Every frame goes this way; two layers less are a tenth of what a step takes.
             self.send, self.receive = link.send, link.receive  # type: ignore[method-assign]
         except _connection_errors() as error:
-            raise ConnectError(f"Failed to connect to {self._url}: {_words(error)}") from error
+            why = redact(f"Failed to connect to {self._url}: {_words(error)}")
+            raise ConnectError(why) from error
 
     def send(self, frame: bytes) -> None:
         self._open_link().send(frame)

@@ -1,0 +1,184 @@
+"""Reading `/metrics` of servers, and what happened between two readings."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+
+__all__ = ["Change", "Reading", "Unreadable", "changed", "read"]
+
+TIMEOUT_S = 5.0
+ACCEPT = "application/openmetrics-text; version=1.0.0, text/plain; version=0.0.4; q=0.5"
+
+
+class Unreadable(Exception):
+    """A server's numbers cannot be had; `hint` says what might help."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        self.hint = hint
+        super().__init__(message)
+
+
+@dataclass
+class Reading:
+    """What a server has counted up to one moment.
+
+    Attributes:
+        at: When it was read, by `time.monotonic`.
+        version: That of the server's package.
+        environments: What it serves.
+        values: By the name of the sample, over all environments.
+        errors: How many errors were answered, by code.
+        buckets: Steps that took no longer than so many seconds.
+    """
+
+    at: float
+    version: str = ""
+    environments: list[str] = field(default_factory=list)
+    values: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    buckets: Counter[float] = field(default_factory=Counter)
+
+
+@dataclass
+class Change:
+    """What happened to a server between two readings; rates are a second's.
+
+    Attributes:
+        latency_p50_s: Half of the steps were answered within so many seconds; None without steps.
+        latency_p99_s: The same of 99 in 100.
+        errors: Errors that were answered meanwhile, by code.
+    """
+
+    version: str
+    environments: list[str]
+    sessions: int
+    slots: int
+    queue: int
+    steps_per_s: float
+    latency_p50_s: float | None
+    latency_p99_s: float | None
+    errors: dict[str, int]
+    bytes_in_per_s: float
+    bytes_out_per_s: float
+    workers_ready: int
+    workers_wanted: int
+    worker_deaths: int
+
+
+def read(url: str, key: str | None = None) -> Reading:
+    """Read the numbers of the server at `url`.
+
+    Raises:
+        Unreadable: There is no such server, or it does not tell.
+    """
+    from prometheus_client.openmetrics import parser
+
+    text = _fetched(f"{url.rstrip('/')}/metrics", key)
+    parse: Any = parser.text_string_to_metric_families
+    reading = Reading(time.monotonic())
+    try:
+        for family in parse(text):
+            for sample in family.samples:
+                _note(reading, sample.name, sample.labels, sample.value)
+    except ValueError as error:
+        raise Unreadable(f"{url}/metrics cannot be read: {error}") from error
+    if not reading.environments:
+        raise Unreadable(f"{url}/metrics is that of another program")
+    return reading
+
+
+def _fetched(url: str, key: str | None) -> str:
+    headers = {"Accept": ACCEPT}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            body: bytes = response.read()
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise _refused(url, error.code) from error
+    except (OSError, HTTPException, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise Unreadable(f"no server answers at {url}: {why}") from error
+    return body.decode()
+
+
+def _refused(url: str, status: int) -> Unreadable:
+    if status == 404:
+        return Unreadable(
+            f"there is no {url}: the server counts nothing",
+            "servers of the public package and older ones have no /metrics; serve it by "
+            "`openenv serve` of this version",
+        )
+    if status in (401, 403):
+        return Unreadable(
+            f"{url} wants a key (status {status})",
+            "pass it: --api-key-file FILE, or OPENENV_API_KEY",
+        )
+    return Unreadable(f"{url} answered with status {status}")
+
+
+def _note(reading: Reading, name: str, labels: Mapping[str, str], value: float) -> None:
+    if name == "openenv_info":
+        reading.version = labels["version"]
+        reading.environments.append(labels["environment"])
+    elif name == "openenv_errors_total":
+        reading.errors[labels["code"]] += int(value)
+    elif name == "openenv_request_seconds_bucket":
+        if labels["method"] == "step":
+            reading.buckets[float(labels["le"])] += value  # type: ignore[assignment]
+    else:
+        told = "".join(f" {labels[n]}" for n in ("direction", "state") if n in labels)
+        reading.values[name + told] += value  # type: ignore[assignment]
+
+
+def changed(before: Reading, after: Reading) -> Change:
+    """What happened between two readings of one server; it may have been restarted meanwhile."""
+    seconds = max(after.at - before.at, 1e-9)
+    if after.values["openenv_steps_total"] < before.values["openenv_steps_total"]:
+        before = Reading(before.at)
+
+    def rate(name: str) -> float:
+        return (after.values[name] - before.values[name]) / seconds
+
+    buckets = {bound: count - before.buckets[bound] for bound, count in after.buckets.items()}
+    now = defaultdict(int, {name: int(value) for name, value in after.values.items()})
+    return Change(
+        version=after.version,
+        environments=sorted(after.environments),
+        sessions=now["openenv_slots_taken"],
+        slots=now["openenv_slots"],
+        queue=now["openenv_queue_length"],
+        steps_per_s=rate("openenv_steps_total"),
+        latency_p50_s=quantile(buckets, 0.5),
+        latency_p99_s=quantile(buckets, 0.99),
+        errors=dict(after.errors - before.errors),
+        bytes_in_per_s=rate("openenv_websocket_bytes_total in"),
+        bytes_out_per_s=rate("openenv_websocket_bytes_total out"),
+        workers_ready=now["openenv_workers ready"],
+        workers_wanted=now["openenv_workers wanted"],
+        worker_deaths=now["openenv_worker_deaths_total"],
+    )
+
+
+def quantile(buckets: Mapping[float, float], share: float) -> float | None:
+    """Estimate a quantile from cumulative buckets, as Prometheus's `histogram_quantile` does."""
+    total = max(buckets.values(), default=0.0)
+    if total <= 0:
+        return None
+    lower = below = 0.0
+    for bound, count in sorted(buckets.items()):
+        if count >= share * total:
+            if bound == float("inf"):
+                return lower
+            return lower + (bound - lower) * (share * total - below) / (count - below)
+        lower, below = bound, count
+    return lower

@@ -1,0 +1,189 @@
+"""`openenv top`: what servers are doing, live."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openenv.cli._console import CommandError, emit, stderr
+from openenv.cli._readings import Change, Reading, Unreadable, changed, read
+from openenv.settings import api_key
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+__all__ = ["top"]
+
+View = dict[str, "Change | Unreadable"]
+
+
+def top(
+    urls: Annotated[list[str], typer.Argument(help="Servers: http://HOST:PORT.", metavar="URL...")],
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Show one interval, and end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, a line for each interval.")
+    ] = False,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file that holds the key for servers that ask for one; else OPENENV_API_KEY.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Watch servers: sessions, steps a second, latency, errors, traffic."""
+    key = _key(api_key_file)
+    views = _views([_with_scheme(url) for url in urls], key, interval)
+    if as_json:
+        for view in _some(views, once):
+            emit({url: _as_data(row) for url, row in view.items()})
+    elif once:
+        stderr().print(_shown(next(views)))
+    else:
+        _watch(views)
+
+
+def _key(file: Path | None) -> str | None:
+    if file is None:
+        return api_key()
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _with_scheme(url: str) -> str:
+    return url.rstrip("/") if "://" in url else f"http://{url.rstrip('/')}"
+
+
+def _some(views: Iterator[View], once: bool) -> Iterator[View]:
+    return itertools.islice(views, 1) if once else views
+
+
+def _watch(views: Iterator[View]) -> None:
+    from rich.live import Live
+
+    if not stderr().is_terminal:
+        for view in views:
+            stderr().print(_shown(view))
+        return
+    first = next(views)
+    with Live(_shown(first), console=stderr(), auto_refresh=False, screen=True) as live:
+        for view in views:
+            live.update(_shown(view), refresh=True)
+
+
+# ------------------------------------------------------------------ reading
+
+
+def _views(urls: list[str], key: str | None, interval: float) -> Iterator[View]:
+    """What happened to each server, interval by interval.
+
+    Raises:
+        CommandError: None of them can be read to begin with.
+    """
+
+    def reading_of(url: str) -> Reading | Unreadable:
+        try:
+            return read(url, key)
+        except Unreadable as why:
+            return why
+
+    with ThreadPoolExecutor(len(urls)) as readers:
+        before = dict(zip(urls, readers.map(reading_of, urls), strict=True))
+        _check_any(list(before.values()))
+        while True:
+            time.sleep(interval)
+            after = dict(zip(urls, readers.map(reading_of, urls), strict=True))
+            yield {url: _row(before[url], after[url]) for url in urls}
+            before = after
+
+
+def _check_any(readings: list[Reading | Unreadable]) -> None:
+    failures = [one for one in readings if isinstance(one, Unreadable)]
+    if len(failures) == len(readings):
+        raise CommandError("; ".join(map(str, failures)), hint=failures[0].hint)
+
+
+def _row(before: Reading | Unreadable, after: Reading | Unreadable) -> Change | Unreadable:
+    if isinstance(after, Unreadable):
+        return after
+    return changed(after if isinstance(before, Unreadable) else before, after)
+
+
+# ------------------------------------------------------------------ showing
+
+COLUMNS = ("sessions", "queue", "steps/s", "p50", "p99", "in/s", "out/s")
+
+
+def _as_data(row: Change | Unreadable) -> dict[str, Any]:
+    return {"error": str(row)} if isinstance(row, Unreadable) else asdict(row)
+
+
+def _shown(view: View) -> Group:
+    """A table of the servers, and below it what went wrong at each."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [row for row in view.values() if isinstance(row, Change)]
+    has_workers = any(row.workers_wanted for row in rows)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("server", overflow="fold")
+    table.add_column("environment", overflow="fold")
+    for name in (*COLUMNS, *(["workers"] if has_workers else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    wrong = []
+    for url, row in view.items():
+        name = url.partition("://")[2]
+        if isinstance(row, Unreadable):
+            table.add_row(name, "-")
+            wrong.append(Text.assemble((f"{name}: ", "bold"), (str(row), "red")))
+            continue
+        workers = [_workers(row)] if has_workers else []
+        table.add_row(name, ", ".join(row.environments), *_cells(row), *workers)
+        if row.errors:
+            counts = ", ".join(f"{code} {count}" for code, count in sorted(row.errors.items()))
+            wrong.append(Text.assemble((f"{name}: ", "bold"), (f"errors: {counts}", "yellow")))
+    return Group(table, *wrong)
+
+
+def _cells(row: Change) -> list[str]:
+    return [
+        f"{row.sessions}/{row.slots}",
+        str(row.queue),
+        f"{row.steps_per_s:,.0f}" if row.steps_per_s >= 10 else f"{row.steps_per_s:.1f}",
+        _duration(row.latency_p50_s),
+        _duration(row.latency_p99_s),
+        _size(row.bytes_in_per_s),
+        _size(row.bytes_out_per_s),
+    ]
+
+
+def _workers(row: Change) -> str:
+    died = f", {row.worker_deaths} died" if row.worker_deaths else ""
+    return f"{row.workers_ready}/{row.workers_wanted}{died}" if row.workers_wanted else "-"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
