@@ -4,6 +4,7 @@
      +-- raised inside a server
      |    +-- ConcurrencyConfigurationError   (ValueError) more sessions than the class allows
      |    +-- SessionCapacityError            no slot is free
+     |    |    +-- KeySessionsError           a key has as many sessions as it may have
      |    +-- SessionNotFoundError            no such session, or no longer
      |    +-- SessionCreationError            a session could not be opened
      |    +-- EnvironmentFactoryError         the environment's constructor raised
@@ -16,8 +17,15 @@
      |    +-- InvalidArgumentError            (TypeError) an argument that nobody takes
      |    +-- InvalidReturnError              (TypeError) user code returned no observation
      |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
+     |    +-- NotAuthenticatedError           no key, or none that is known
+     |    +-- NotPermittedError               the key's role, or a page's origin, is not let in
+     |    +-- WrongHostError                  asked for by a name that is not the server's
+     |    +-- RateLimitError                  a key asks for more than it may; .retry_after_s
+     |    +-- KeyFileError                    (ValueError) a file of keys that is not to be used
      +-- raised by a client
      |    +-- ConnectError                    (ConnectionError) no server answers there
+     |    |    +-- AuthenticationError        the server wants a key, or another one
+     |    |    +-- PermissionRefused          the server does not let this key, or page, in
      |    +-- SessionLost                     (ConnectionError) the episode is gone
      |    +-- ResponseTimeout                 (TimeoutError) no answer in time
      |    +-- EnvironmentsFailed              (RuntimeError) of a VectorEnv; .errors, .results
@@ -27,6 +35,7 @@
      |         +-- ValidationFailed           VALIDATION_ERROR; .errors
      |         +-- ExecutionFailed            EXECUTION_ERROR
      |         +-- CapacityError              CAPACITY_REACHED
+     |         +-- RateLimited                RATE_LIMITED; .retry_after_s
      |         +-- FactoryFailed              FACTORY_ERROR
      |         +-- SessionFailed              SESSION_ERROR
      +-- raised by a provider
@@ -47,6 +56,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 __all__ = [
+    "AuthenticationError",
     "CapacityError",
     "ConcurrencyConfigurationError",
     "ConnectError",
@@ -63,12 +73,19 @@ __all__ = [
     "InvalidJSONError",
     "InvalidMessageError",
     "InvalidReturnError",
+    "KeyFileError",
+    "KeySessionsError",
     "MalformedRequest",
+    "NotAuthenticatedError",
+    "NotPermittedError",
     "OpenEnvError",
+    "PermissionRefused",
     "ProtocolError",
     "ProviderError",
     "ProviderExited",
     "ProviderTimeout",
+    "RateLimitError",
+    "RateLimited",
     "ResponseTimeout",
     "ServerError",
     "SessionCapacityError",
@@ -79,6 +96,7 @@ __all__ = [
     "SessionNotFoundError",
     "UnknownMessageTypeError",
     "ValidationFailed",
+    "WrongHostError",
     "how_it_ended",
     "outward",
     "server_error",
@@ -89,7 +107,7 @@ ErrorList = list[dict[str, Any]]
 
 
 class ErrorCode(str, Enum):
-    """The error codes of protocol version 0."""
+    """The error codes of the wire; the last four only where a server has keys, or is guarded."""
 
     INVALID_JSON = "INVALID_JSON"
     UNKNOWN_TYPE = "UNKNOWN_TYPE"
@@ -98,6 +116,10 @@ class ErrorCode(str, Enum):
     CAPACITY_REACHED = "CAPACITY_REACHED"
     FACTORY_ERROR = "FACTORY_ERROR"
     SESSION_ERROR = "SESSION_ERROR"
+    RATE_LIMITED = "RATE_LIMITED"
+    NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
+    NOT_PERMITTED = "NOT_PERMITTED"
+    WRONG_HOST = "WRONG_HOST"
 
 
 class IgnoredArgumentWarning(UserWarning):
@@ -175,6 +197,19 @@ class SessionCapacityError(OpenEnvError):
 
     def details(self) -> dict[str, Any]:
         return {"active_sessions": self.active_sessions, "max_sessions": self.max_sessions}
+
+
+class KeySessionsError(SessionCapacityError):
+    """A key has as many sessions open as it may have."""
+
+    def __init__(self, key_name: str, active_sessions: int, max_sessions: int) -> None:
+        self.key_name = key_name
+        super().__init__(
+            active_sessions,
+            max_sessions,
+            f"The key {key_name!r} has {active_sessions} sessions open, and may have "
+            f"{max_sessions}. Close one, or have the key's max_sessions raised.",
+        )
 
 
 class SessionNotFoundError(OpenEnvError):
@@ -290,11 +325,55 @@ class EncodingError(OpenEnvError, ValueError):
     """A value cannot be carried by the wire's encoding."""
 
 
+class NotAuthenticatedError(OpenEnvError):
+    """A request carries no key, or none that the server knows."""
+
+
+class NotPermittedError(OpenEnvError):
+    """A request's key, or the web page that it comes from, is not let in here."""
+
+
+class WrongHostError(OpenEnvError):
+    """A request asks for a host by a name that is not the server's (DNS rebinding)."""
+
+
+class RateLimitError(OpenEnvError):
+    """A key asks for more than its limits allow.
+
+    Attributes:
+        retry_after_s: Seconds after which it may ask again.
+    """
+
+    def __init__(self, key_name: str, limit: str, retry_after_s: float) -> None:
+        self.key_name = key_name
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        super().__init__(
+            f"The key {key_name!r} may ask for no more than {limit}; try again in "
+            f"{retry_after_s:.2g} s. The session goes on, and nothing was carried out."
+        )
+
+    def details(self) -> dict[str, Any]:
+        return {"retry_after_s": round(self.retry_after_s, 3)}
+
+
+class KeyFileError(OpenEnvError, ValueError):
+    """A file of keys cannot be read, is malformed, or is open to others; the text says which."""
+
+
 # ------------------------------------------------------------------ raised by a client
 
 
 class ConnectError(OpenEnvError, ConnectionError):
     """No connection to the server could be made."""
+
+
+class AuthenticationError(ConnectError):
+    """The server wants a key and got none, or one that it does not know."""
+
+
+class PermissionRefused(ConnectError):
+    """The server knows who asks, and does not let them in there."""
 
 
 class SessionLost(OpenEnvError, ConnectionError):
@@ -390,6 +469,15 @@ class CapacityError(ServerError):
     """The server has no free slot."""
 
 
+class RateLimited(ServerError):
+    """The key in use asks for more than it may. Nothing was carried out; the session goes on."""
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds after which to try again."""
+        return float(self.data.get("retry_after_s", 1.0))
+
+
 class FactoryFailed(ServerError):
     """The server could not construct the environment."""
 
@@ -444,6 +532,11 @@ OUTWARD: dict[type[BaseException], Outward] = {
     SessionClosedError: Outward(ErrorCode.SESSION_ERROR, 410, -32600),
     SessionCreationError: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
     EnvironmentCrashed: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
+    KeySessionsError: Outward(ErrorCode.CAPACITY_REACHED, 429, -32000),
+    RateLimitError: Outward(ErrorCode.RATE_LIMITED, 429, -32000),
+    NotAuthenticatedError: Outward(ErrorCode.NOT_AUTHENTICATED, 401, -32000),
+    NotPermittedError: Outward(ErrorCode.NOT_PERMITTED, 403, -32000),
+    WrongHostError: Outward(ErrorCode.WRONG_HOST, 421, -32000),
     Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
 }
 
@@ -455,6 +548,7 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
     ErrorCode.CAPACITY_REACHED: CapacityError,
     ErrorCode.FACTORY_ERROR: FactoryFailed,
     ErrorCode.SESSION_ERROR: SessionFailed,
+    ErrorCode.RATE_LIMITED: RateLimited,
 }
 
 

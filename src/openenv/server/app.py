@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from fastapi import FastAPI
 
+from openenv.server.auth import KeyGuard
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
+from openenv.server.keyfile import keyring_of
+from openenv.server.origins import OriginGuard
 from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.server.workers import note_manager, spec_source
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
+from openenv.sessions.principal import Key
 from openenv.sessions.process import Workers
 from openenv.sessions.session import SessionInfo
 from openenv.sessions.spec import EnvironmentSpec
@@ -41,10 +45,13 @@ class HTTPEnvServer:
         reset_observation_cls: The observation model of `reset`, where it differs.
         workers: Worker processes that hold the environments; by default this process does.
             `env` and the models then have to be importable there, so not of ``__main__``.
+        keys: The keys that it accepts; by default those of OPENENV_API_KEY and
+            OPENENV_API_KEY_FILE. Without any it lets everybody in.
 
     Raises:
         TypeError: `env` is not callable, or no other process can import it.
         ValueError: Both `max_concurrent_envs` and `concurrency_config` were given.
+        KeyFileError: The file of keys is not to be used.
         ConcurrencyConfigurationError: More sessions than the class allows.
     """
 
@@ -60,6 +67,7 @@ class HTTPEnvServer:
         *,
         reset_observation_cls: Any = None,
         workers: int | None = None,
+        keys: Iterable[Key] | None = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
             raise ValueError("give max_concurrent_envs or concurrency_config, not both")
@@ -74,6 +82,7 @@ class HTTPEnvServer:
             name=env_name,
         )
         self.manager = SessionManager(self.spec, concurrency_config)
+        self.manager.keys = keyring_of(keys)
         if workers is not None:
             self.manager.run_on(Workers(self.spec, workers, spec_source(self.spec)))
         # Plain attributes, since subclasses of old set them themselves.
@@ -134,6 +143,9 @@ class HTTPEnvServer:
         if parse_mode(mode) is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
+        if self.manager.keys is not None:
+            app.add_middleware(KeyGuard, keys=self.manager.keys)
+        app.add_middleware(OriginGuard)
         app.add_middleware(AdoptsUvicorn)
         note_manager(app, self.manager)
         _close_at_shutdown(app, self.manager)
@@ -166,6 +178,7 @@ def create_fastapi_app(
     mode: ServerMode | str | None = None,
     reset_observation_cls: Any = None,
     workers: int | None = None,
+    keys: Iterable[Key] | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
@@ -183,6 +196,7 @@ def create_fastapi_app(
         state_cls,
         reset_observation_cls=reset_observation_cls,
         workers=workers,
+        keys=keys,
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
@@ -206,6 +220,7 @@ def create_app(
     mode: ServerMode | str | None = None,
     reset_observation_cls: Any = None,
     workers: int | None = None,
+    keys: Iterable[Key] | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -229,10 +244,13 @@ def create_app(
         reset_observation_cls: The observation model of `reset`, where it differs.
         workers: Worker processes that hold the environments; by default this process does.
             `env` and the models then have to be importable there, so not of ``__main__``.
+        keys: The keys that it accepts; by default those of OPENENV_API_KEY and
+            OPENENV_API_KEY_FILE. Without any it lets everybody in.
 
     Raises:
         TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
             workers, and no other process can import it.
+        KeyFileError: The file of keys is not to be used.
         ValueError: Arguments that contradict each other, or an unknown mode.
         ConcurrencyConfigurationError: More sessions than the class allows.
     """
@@ -252,4 +270,5 @@ def create_app(
         mode=mode,
         reset_observation_cls=reset_observation_cls,
         workers=workers,
+        keys=keys,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
@@ -17,9 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
+from openenv.server.auth import principal_of
 from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.multiplex import MultiplexedConversation
+from openenv.settings import hide_keys
 
 __all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "AnyConversation", "Converse", "websocket_route"]
 
@@ -116,10 +119,13 @@ class _Endpoint:
         # Whoever attaches to a session of an id speaks version 0, which has one a connection.
         subprotocol = _chosen(scope["subprotocols"]) if session_id is None else None
 
+        principal = principal_of(scope)
+
         def converse(channel: Channel) -> AnyConversation:
             if subprotocol is None:
-                return Conversation(self._manager, channel, session_id)
-            return MultiplexedConversation(self._manager, channel, codec_named(subprotocol))
+                return Conversation(self._manager, channel, session_id, principal)
+            codec = codec_named(subprotocol)
+            return MultiplexedConversation(self._manager, channel, codec, principal)
 
         take_over = scope.get("extensions", {}).get(SOCKET_EXTENSION)
         if take_over is None:
@@ -160,6 +166,8 @@ class AdoptsUvicorn:
                 from openenv.server.socket import use_at
 
                 use_at(config)
+                if threading.current_thread() is threading.main_thread():  # it serves, no more
+                    hide_keys()
         await self._app(scope, receive, send)
 
 

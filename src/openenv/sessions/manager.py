@@ -20,6 +20,7 @@ from openenv.errors import (
     SessionNotFoundError,
 )
 from openenv.sessions.lane import Lanes
+from openenv.sessions.principal import Keyring, Principal
 from openenv.sessions.session import Session, SessionInfo, SessionPhase
 from openenv.sessions.spec import EnvironmentSpec
 
@@ -108,6 +109,8 @@ class SessionManager:
         self.config = config
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
+        self.keys: Keyring | None = None
+        self._owners: dict[str, Principal] = {}  # of sessions, where there are keys
         self._sessions: dict[str, Session] = {}
         self._active = 0  # of them, those that take a slot
         self._provisional: dict[str, None] = {}
@@ -197,26 +200,51 @@ class SessionManager:
         session = self._sessions.get(session_id)
         return None if session is None else session.info()
 
-    def get(self, session_id: str, *, confirm: bool = True) -> Session:
+    def get(
+        self, session_id: str, *, confirm: bool = True, principal: Principal | None = None
+    ) -> Session:
         """Find an open session.
 
         Args:
             session_id: Its id.
             confirm: Whoever asks means to come back: a provisional session is so no longer.
+            principal: Who asks, where the server has keys.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is closing.
+            SessionNotFoundError: There is none of this id, or it is closing, or another's.
         """
         session = self._sessions.get(session_id)
         if session is None or session.phase is not SessionPhase.OPEN:
+            raise SessionNotFoundError(session_id)
+        if principal is not None and not self._is_of(session_id, principal):
             raise SessionNotFoundError(session_id)
         if confirm:
             self._provisional.pop(session_id, None)
         return session
 
+    def _is_of(self, session_id: str, principal: Principal) -> bool:
+        return self._owners.get(session_id) is principal or principal.session_id == session_id
+
+    def issue_agent_key(self, session_id: str) -> str:
+        """Make a key by which an agent reaches the tools of one session; it ends with the session.
+
+        Raises:
+            RuntimeError: The server has no keys, so it asks for none.
+            SessionNotFoundError: There is none of this id, or it is closing.
+        """
+        if self.keys is None:
+            raise RuntimeError("this server has no keys, so everybody may reach everything")
+        return self.keys.issue(self.get(session_id).id)
+
     # ------------------------------------------------------------------ creating and closing
 
-    async def create(self, *, provisional: bool = False, throwaway: bool = False) -> Session:
+    async def create(
+        self,
+        *,
+        provisional: bool = False,
+        throwaway: bool = False,
+        principal: Principal | None = None,
+    ) -> Session:
         """Open a session. Others are not held up while its environment is constructed.
 
         Where all slots are taken but one is closing, it waits `CLOSING_WAIT_S` for that. Where
@@ -226,17 +254,22 @@ class SessionManager:
             provisional: While it is idle it may be closed to make room for another, until
                 `get` has found it once (for callers who may never come back).
             throwaway: It serves one request and takes no slot.
+            principal: Who asks, where the server has keys; the session is theirs.
 
         Raises:
-            SessionCapacityError: No slot is free.
+            SessionCapacityError: No slot is free, or the principal has all that it may have.
             SessionCreationError: The server is shutting down.
             EnvironmentFactoryError: The environment's constructor raised.
         """
         if not throwaway and not self.closing:
+            if principal is not None:
+                principal.check_sessions()
             await self._make_room()
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
         session = Session(self.spec, lanes=self._lanes, is_throwaway=throwaway)
+        if principal is not None and not throwaway:
+            self._own(session, principal)
         self._sessions[session.id] = session
         self._active += not throwaway
         try:
@@ -257,6 +290,11 @@ class SessionManager:
             self._provisional[session.id] = None
         self._start_reaper()
         return session
+
+    def _own(self, session: Session, principal: Principal) -> None:
+        principal.check_sessions()  # others may have come meanwhile
+        principal.sessions += 1
+        self._owners[session.id] = principal
 
     async def _make_room(self) -> None:
         """Wait for a slot where one comes free by itself; a server that is full refuses at once."""
@@ -329,6 +367,10 @@ class SessionManager:
         if self._sessions.pop(session.id, None) is not None:
             self._active -= not session.is_throwaway
         self._provisional.pop(session.id, None)
+        if (owner := self._owners.pop(session.id, None)) is not None:
+            owner.sessions -= 1
+        if self.keys is not None:
+            self.keys.end_session(session.id)
         self._tell()
 
     def keep(self, task: asyncio.Task[Any]) -> None:

@@ -10,16 +10,23 @@ import logging
 from collections import deque
 from typing import Any
 
-from openenv.errors import OpenEnvError, SessionCreationError, SessionNotFoundError
+from openenv.errors import (
+    OpenEnvError,
+    RateLimitError,
+    SessionCreationError,
+    SessionNotFoundError,
+)
 from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.v1 import Codec
 from openenv.sessions.conversation import (
     Channel,
+    ChargedChannel,
     answer_json_rpc,
     close_or_leave,
     command_of,
 )
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.principal import Principal
 from openenv.sessions.session import Session, Work
 
 __all__ = ["MultiplexedConversation"]
@@ -56,6 +63,12 @@ class _Asked(Work, kw_only=True):
 class MultiplexedConversation:
     """Serves one client until it leaves; then all its sessions are closed.
 
+    Args:
+        manager: Where sessions come from.
+        channel: What carries the frames.
+        codec: Reads and writes them.
+        principal: Who the client is, where the server has keys.
+
     Attributes:
         ended: Done when the client is gone and its sessions closed, or left to the manager.
     """
@@ -65,9 +78,12 @@ class MultiplexedConversation:
         manager: SessionManager,
         channel: Channel,
         codec: Codec,
+        principal: Principal | None = None,
     ) -> None:
         self._manager = manager
-        self._channel = channel
+        self._principal = principal
+        self._limited = None if principal is None else principal.if_limited()
+        self._channel = channel if self._limited is None else ChargedChannel(channel, self._limited)
         self._codec = codec
         self.encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
@@ -92,11 +108,26 @@ class MultiplexedConversation:
             for session, number in self._codec.addresses(frame):
                 self._send(self._codec.error(session, number, error))
             return
+        if self._limited is not None:
+            requests = self._allowed(requests, len(frame), self._limited)
         for request in requests:
             self._take(request)
         if self._unanswered >= UNANSWERED and not self._is_paused:
             self._is_paused = True
             self._channel.pause()
+
+    def _allowed(self, requests: list[Request], size: int, principal: Principal) -> list[Request]:
+        """What the principal's limits allow. Opening and closing costs nothing, so that client and
+        server agree on which sessions there are.
+        """
+        costly = [request for request in requests if request.type not in ("open", "close")]
+        try:
+            principal.allow(len(costly), size)
+        except RateLimitError as error:
+            for request in costly:
+                self._fail(request, error)
+            return [request for request in requests if request.type in ("open", "close")]
+        return requests
 
     def _take(self, request: Request) -> None:
         seat = self._seats.get(request.session)
@@ -123,7 +154,7 @@ class MultiplexedConversation:
 
     async def _open_seat(self, request: Request, seat: _Seat) -> None:
         try:
-            session = await self._manager.create()
+            session = await self._manager.create(principal=self._principal)
         except Exception as error:
             if not isinstance(error, OpenEnvError):
                 logger.exception("no session could be opened")
