@@ -85,6 +85,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         provider: Starts the server on first use, and is stopped when the client is closed.
         mode: ``simulation`` or ``production``; by default OPENENV_CLIENT_MODE.
         headers: Sent with the handshake, for example for a gateway.
+        api_key: The server's key; by default that of the provider which has started it, else that
+            of OPENENV_API_KEY. It is sent to no other host.
+        ca_file: Certificates (PEM) by which ``https`` and ``wss`` servers are told; by default
+            those of OPENENV_CA_FILE, else the system's.
 
     Class attributes:
         observation_type: The observation model, where it is no type parameter.
@@ -110,6 +114,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         provider: Provider | None = None,
         mode: str | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        api_key: str | None = None,
+        ca_file: str | None = None,
     ) -> None:
         if base_url is None and provider is None:
             raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
@@ -123,6 +130,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             int(max_message_size_mb * 2**20),
             dict(headers or {}),
             offered(protocol_version()),
+            api_key,
+            ca_file,
         )
         self._open_transport: Callable[[], Transport] | None = None
         self._session = ClientSession(_opener(self), message_timeout_s)
@@ -153,7 +162,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return WebSocketTransport(self._ws_url, self._websocket)
 
     @classmethod
-    def local(cls, environment: Callable[[], Any] | ASGIApp) -> Self:
+    def local(cls, environment: Callable[[], Any] | ASGIApp, *, api_key: str | None = None) -> Self:
         """Run the environment in this process, with the server's session code and no socket.
 
             async with EchoEnv.local(EchoEnvironment) as env: ...
@@ -161,12 +170,13 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         Args:
             environment: The environment class or factory; or an ASGI application such as
                 `create_app` returns, which is then called in this process.
+            api_key: The application's key, if it has any; by default that of OPENENV_API_KEY.
         """
         from openenv.client.launch import local_transport
 
         client = cls(base_url="local://")
         client._open_transport = local_transport(
-            environment, *codec.models(cls), client._websocket.subprotocols
+            environment, *codec.models(cls), client._websocket.subprotocols, api_key
         )
         return client
 
@@ -431,6 +441,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             "websocket_ping_timeout_s": self._websocket.ping_timeout_s,
             "mode": self._mode,
             "headers": self._websocket.headers,
+            "api_key": self._websocket.api_key,
+            "ca_file": self._websocket.ca_file,
         }
         sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
         sibling._open_transport = self._open_transport

@@ -108,6 +108,10 @@ class VectorEnv:
         max_message_size_mb: Largest frame that is accepted, in MiB.
         provider: Starts the server on first use, and is stopped when this is closed.
         headers: Sent with the handshake, for example for a gateway.
+        api_key: The server's key; by default that of the provider which has started it, else that
+            of OPENENV_API_KEY.
+        ca_file: Certificates (PEM) by which ``https`` and ``wss`` servers are told; by default
+            those of OPENENV_CA_FILE, else the system's.
 
     Raises:
         ValueError: A number is not positive, or there is neither base_url nor provider.
@@ -128,6 +132,8 @@ class VectorEnv:
         max_message_size_mb: float = 1000.0,
         provider: Provider | None = None,
         headers: Mapping[str, str] | None = None,
+        api_key: str | None = None,
+        ca_file: str | None = None,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; it must be at least 1")
@@ -152,6 +158,8 @@ class VectorEnv:
             max_message_bytes=int(max_message_size_mb * 2**20),
             headers=dict(headers or {}),
             subprotocols=offered(protocol_version()),
+            api_key=api_key,
+            ca_file=ca_file,
         )
         self._entrance = _Entrance(base_url, provider, self._options)
         self._connections = min(connections or -(-num_envs // SESSIONS_A_CONNECTION), num_envs)
@@ -175,7 +183,10 @@ class VectorEnv:
 
         envs = cls("local://", num_envs, **options)
         envs._entrance.open_transport = local_transport(
-            environment, *codec.models(envs._client), envs._options.subprotocols
+            environment,
+            *codec.models(envs._client),
+            envs._options.subprotocols,
+            envs._options.api_key,
         )
         return envs
 

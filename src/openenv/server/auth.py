@@ -75,8 +75,7 @@ class KeyGuard:
             if path in FOR_EVERYBODY:
                 return None
             raise NotAuthenticatedError(
-                "this server wants a key: send it as `Authorization: Bearer KEY` or as "
-                "`X-API-Key: KEY`; clients take api_key=..., or OPENENV_API_KEY"
+                "this server wants a key, as `Authorization: Bearer KEY` or as `X-API-Key: KEY`"
             )
         found = [self._keys.find(key) for key in offered]
         principal = next((one for one in found if one is not None), None)
