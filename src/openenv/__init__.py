@@ -28,12 +28,15 @@ if TYPE_CHECKING:
         truncation,
     )
     from openenv.errors import (
+        AuthenticationError,
         CapacityError,
         ConnectError,
         EnvironmentsFailed,
         ExecutionFailed,
         IgnoredArgumentWarning,
         OpenEnvError,
+        PermissionRefused,
+        RateLimited,
         ResponseTimeout,
         ServerError,
         SessionLost,
@@ -45,13 +48,22 @@ if TYPE_CHECKING:
     from openenv.sessions.manager import ConcurrencyConfig
     from openenv.settings import ServerMode
     from openenv.testing import check_environment
-    from openenv.types import Action, EnvironmentMetadata, Observation, State, StepResult
+    from openenv.types import (
+        Action,
+        EnvironmentMetadata,
+        Observation,
+        Private,
+        State,
+        StepResult,
+        public_view,
+    )
 
     __version__: str
 
 __all__ = [
     "Action",
     "Array",
+    "AuthenticationError",
     "AutoAction",
     "AutoEnv",
     "AutoresetMode",
@@ -71,8 +83,11 @@ __all__ = [
     "NDArray",
     "Observation",
     "OpenEnvError",
+    "PermissionRefused",
+    "Private",
     "ProcessLimits",
     "ProcessProvider",
+    "RateLimited",
     "ResponseTimeout",
     "ServerError",
     "ServerMode",
@@ -89,6 +104,7 @@ __all__ = [
     "cli",
     "core",
     "create_app",
+    "public_view",
     "restart",
     "termination",
     "transition",
@@ -114,12 +130,15 @@ _names, __dir__ = lazy(
             "truncation",
         ],
         "openenv.errors": [
+            "AuthenticationError",
             "CapacityError",
             "ConnectError",
             "EnvironmentsFailed",
             "ExecutionFailed",
             "IgnoredArgumentWarning",
             "OpenEnvError",
+            "PermissionRefused",
+            "RateLimited",
             "ResponseTimeout",
             "ServerError",
             "SessionLost",
@@ -135,8 +154,10 @@ _names, __dir__ = lazy(
             "Action",
             "EnvironmentMetadata",
             "Observation",
+            "Private",
             "State",
             "StepResult",
+            "public_view",
         ],
     },
     submodules=["auto", "cli", "core", "providers", "server", "testing"],

@@ -188,7 +188,8 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
         read_buffer_init_size=READ_BUFFER_BYTES,
     )
     if link is None:  # which is how picows says that the peer left during the handshake
-        raise ConnectionResetError("the server closed the connection during the handshake")
+        hint = "; if it speaks TLS, connect by https:// or wss://" if url.startswith("ws:") else ""
+        raise ConnectionResetError(f"the server closed the connection during the handshake{hint}")
     return link
 
 
