@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -19,7 +20,7 @@ class Certificates:
     private_key: str
 
     @property
-    def of_server(self) -> dict[str, str]:
+    def of_server(self) -> dict[str, Any]:
         """The options by which a server is given them."""
         return {"ssl_certfile": self.certificate, "ssl_keyfile": self.private_key}
 

@@ -262,8 +262,8 @@ class SessionManager:
             EnvironmentFactoryError: The environment's constructor raised.
         """
         if not throwaway and not self.closing:
-            if principal is not None:
-                principal.check_sessions()
+            if principal is not None and principal.is_full:
+                await self._make_room_of(principal)
             await self._make_room()
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
@@ -296,6 +296,15 @@ class SessionManager:
         principal.sessions += 1
         self._owners[session.id] = principal
 
+    async def _make_room_of(self, principal: Principal) -> None:
+        """Wait while a session of a key that has all it may have is closing, or refuse at once."""
+        deadline = time.monotonic() + CLOSING_WAIT_S
+        while principal.is_full and not self.closing:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not self._is_emptying_of(principal):
+                principal.check_sessions()
+            await self._change(remaining)
+
     async def _make_room(self) -> None:
         """Wait for a slot where one comes free by itself; a server that is full refuses at once."""
         deadline = time.monotonic() + CLOSING_WAIT_S
@@ -319,6 +328,13 @@ class SessionManager:
             session.phase in (SessionPhase.CLOSING, SessionPhase.CLOSED)
             for session in self._sessions.values()
             if not session.is_throwaway
+        )
+
+    def _is_emptying_of(self, principal: Principal) -> bool:
+        return any(
+            self._owners.get(session.id) is principal
+            and session.phase in (SessionPhase.CLOSING, SessionPhase.CLOSED)
+            for session in self._sessions.values()
         )
 
     async def _change(self, timeout_s: float | None) -> None:

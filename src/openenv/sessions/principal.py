@@ -128,9 +128,11 @@ class Principal:
         Raises:
             RateLimitError: They are too many just now; they count for nothing.
         """
-        for bucket, unit in ((self._requests, "requests"), (self._bytes, "bytes")):
-            if bucket is not None and (wait_s := bucket.wait_s()) > 0:
-                raise RateLimitError(self.name, f"{bucket.rate:g} {unit} a second", wait_s)
+        both = ((self._requests, "requests"), (self._bytes, "bytes"))
+        waits = [(bucket.wait_s(), bucket.rate, unit) for bucket, unit in both if bucket]
+        wait_s, rate, unit = max(waits, default=(0.0, 0.0, ""))
+        if wait_s > 0:
+            raise RateLimitError(self.name, f"{rate:g} {unit} a second", wait_s)
         if self._requests is not None:
             self._requests.level -= requests
         self.charge(size)
@@ -140,15 +142,20 @@ class Principal:
         if self._bytes is not None:
             self._bytes.level -= size
 
+    @property
+    def is_full(self) -> bool:
+        """It has as many sessions open as it may have."""
+        most = self.limits.max_sessions
+        return most is not None and self.sessions >= most
+
     def check_sessions(self) -> None:
         """See that it may open another session.
 
         Raises:
             KeySessionsError: It has as many as it may have.
         """
-        most = self.limits.max_sessions
-        if most is not None and self.sessions >= most:
-            raise KeySessionsError(self.name, self.sessions, most)
+        if self.is_full:
+            raise KeySessionsError(self.name, self.sessions, self.limits.max_sessions or 0)
 
 
 class _Bucket:
