@@ -43,8 +43,8 @@ def test_an_episode_is_played(
                 result = env.step(Do(what="echo", value="x" * size))
                 assert result.observation.value == "x" * size
             assert env.state().step_count == 3
-            with env.new_session() as sibling:
-                assert sibling.reset().observation.text
+            sibling: Any = env.new_session()  # closed with the other
+            assert sibling.reset().observation.text
         ca_file = of_loopback.authority
         with VectorEnv(secure(url), 8, client=CounterEnv, ca_file=ca_file) as envs:
             envs.reset()
