@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from openenv.settings import ca_file as configured_ca_file
 
@@ -29,9 +29,11 @@ def client_context(ca_file: str | None = None) -> ssl.SSLContext:
     Raises:
         ValueError: The file cannot be read, or holds no certificates.
     """
+    import ssl
+
     chosen = ca_file or configured_ca_file()
     if chosen is None:
-        return _context(None, 0)
+        return _context(None, ssl.get_default_verify_paths())
     try:
         return _context(chosen, os.stat(chosen).st_mtime_ns)
     except OSError as error:  # an SSLError is one
@@ -39,8 +41,8 @@ def client_context(ca_file: str | None = None) -> ssl.SSLContext:
 
 
 @functools.lru_cache(maxsize=16)
-def _context(ca_file: str | None, changed: int) -> ssl.SSLContext:
-    """A context takes 10 ms to make; `changed` is when the file was."""
+def _context(ca_file: str | None, version: Any) -> ssl.SSLContext:
+    """A context takes 10 ms to make, so it is kept as long as `version` stays what it is."""
     import ssl
 
     return ssl.create_default_context(cafile=ca_file)

@@ -551,6 +551,9 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
     ErrorCode.RATE_LIMITED: RateLimited,
 }
 
+# What a client raises where a server refuses the connection with a status; else `ConnectError`.
+REFUSALS: dict[int, type[ConnectError]] = {401: AuthenticationError, 403: PermissionRefused}
+
 
 def words(error: BaseException) -> str:
     """The text of an error, or its class where it has none, such that UTF-8 can carry it (names

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 from openenv._lazy import lazy_module
-from openenv.errors import AuthenticationError, ConnectError, PermissionRefused
+from openenv.errors import REFUSALS, ConnectError
 
 if TYPE_CHECKING:
     import json
@@ -82,6 +82,4 @@ def refused(where: str, status: int, body: bytes | None) -> ConnectError:
     except (ValueError, TypeError, LookupError):
         said = f"the server refused the handshake with status {status}"
     text = f"Failed to connect to {where}: {said}"
-    if status == 401:
-        return AuthenticationError(f"{text}; {KEY_HINT}")
-    return PermissionRefused(text) if status == 403 else ConnectError(text)
+    return REFUSALS.get(status, ConnectError)(f"{text}; {KEY_HINT}" if status == 401 else text)

@@ -245,9 +245,10 @@ def _connect_error(url: str, error: Exception) -> ConnectError:
 
 
 def _shown(url: str) -> str:
-    """A URL without its password."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    """A URL without its password; it need not be one that can be."""
+    scheme, _, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
 
 
 def _words(error: BaseException) -> str:
