@@ -93,7 +93,7 @@ def run_module(module: str, *, stdin: int, outlives_s: float) -> Child:
     if forked is not None:
         return forked
     command = [sys.executable, "-m", module]
-    return subprocess.Popen(command, stdin=stdin, env=environ, start_new_session=True)
+    return subprocess.Popen(command, stdin=stdin, env=environ, start_new_session=True)  # nosec B603  # our own module
 
 
 def wait_for_all(child: Child) -> int:
@@ -226,7 +226,7 @@ class _ForkServer:
         self.executable = sys.executable
         self._link, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # nosec B603  # our own module
                 [self.executable, "-m", "openenv._forkserver"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,

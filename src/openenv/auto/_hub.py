@@ -159,7 +159,7 @@ def _installer() -> list[str]:
 def _install_from(url: str) -> None:
     command = [*_installer(), f"git+{url}"]
     try:
-        subprocess.run(
+        subprocess.run(  # nosec B603  # no shell, and asked for first
             command, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError) as error:

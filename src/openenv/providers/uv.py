@@ -130,7 +130,7 @@ class UVProvider(HostProvider):
 
     def _git(self, directory: Path, command: list[str]) -> None:
         directory.mkdir(exist_ok=True)
-        subprocess.run(
+        subprocess.run(  # nosec B603, B607  # no shell; whichever git there is
             ["git", *command],
             cwd=directory,
             check=True,
