@@ -194,7 +194,7 @@ class Reader:
         self._stack.callback(_stop, server)
         url = _announced_url(server)
         assert url, f"$ {command}\ndid not start:\n{(self.directory / '.server.log').read_text()}"
-        self._addresses[given[1] if given else "8000"] = url.removeprefix("http://")
+        self._addresses[given[1] if given else "8000"] = url.partition("://")[2]
 
 
 def _announced_url(server: subprocess.Popen[str]) -> str | None:
