@@ -15,6 +15,7 @@ No message quotes what stands in one.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -107,10 +108,7 @@ def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
 def _parsed(text: str) -> Any:
     if text.lstrip().startswith("{"):
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     document = tomllib.loads(text)
     if document.keys() != {"keys"}:
         raise ValueError("expected tables [[keys]], and nothing else at the top")
