@@ -163,7 +163,7 @@ def test_it_speaks_tls(way: str, made: Certificates, tmp_path: Path) -> None:
         else:
             wait_until(port_file.exists, 20)
             url = f"https://127.0.0.1:{port_file.read_text()}"
-        wait_until(lambda: "Application startup complete" in server.words(), 20)
+        wait_until(lambda: "Uvicorn running on" in server.words(), 20)
         with ProbeEnv(url, ca_file=made.authority) as env:
             env.reset()
             assert env.step(Ask(what="length", value="abc")).observation.value == 3
