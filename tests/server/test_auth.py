@@ -28,7 +28,7 @@ from openenv.errors import (
     RateLimitError,
     SessionNotFoundError,
 )
-from openenv.server import Key, Limits, Role
+from openenv.server import Key, KeyLimits, Role
 from openenv.server.auth import may_reach
 from openenv.server.keyfile import read_key_file
 from openenv.server.workers import managers_of
@@ -261,7 +261,7 @@ async def test_a_server_without_keys_issues_none() -> None:
 
 
 def limited(**limits: float) -> list[Key]:
-    return [Key(ORCHESTRATOR, name="trainer", limits=Limits(**limits))]  # type: ignore[arg-type]
+    return [Key(ORCHESTRATOR, name="trainer", limits=KeyLimits(**limits))]  # type: ignore[arg-type]
 
 
 def test_too_many_requests_over_http_are_refused_with_429() -> None:
@@ -361,7 +361,7 @@ def test_sessions_are_counted_by_key(version: str, monkeypatch: pytest.MonkeyPat
 def test_a_bucket_fills_up_again_and_can_be_overdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("openenv.sessions.principal.time.monotonic", lambda: now[0])
-    principal = Principal("p", limits=Limits(requests_per_s=10, bytes_per_s=100))
+    principal = Principal("p", limits=KeyLimits(requests_per_s=10, bytes_per_s=100))
     principal.allow(60, 0)
     with pytest.raises(RateLimitError) as caught:
         principal.allow(1, 0)
@@ -379,9 +379,9 @@ def test_a_bucket_fills_up_again_and_can_be_overdrawn(monkeypatch: pytest.Monkey
 def test_limits_that_make_no_sense_are_refused() -> None:
     for limits in ({"max_sessions": 0}, {"requests_per_s": -1.0}, {"bytes_per_s": float("nan")}):
         with pytest.raises(ValueError, match=next(iter(limits))):
-            Limits(**limits)
+            KeyLimits(**limits)
     with pytest.raises(KeySessionsError):
-        holder = Principal("p", limits=Limits(max_sessions=1))
+        holder = Principal("p", limits=KeyLimits(max_sessions=1))
         holder.sessions = 1
         holder.check_sessions()
 
@@ -424,7 +424,7 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
 @pytest.mark.parametrize("content", [TOML, LINES], ids=["toml", "json lines"])
 def test_a_file_of_keys_is_read(content: str, written: Callable[[str], Path]) -> None:
     assert read_key_file(written(content)) == [
-        Key(ORCHESTRATOR, Role.ORCHESTRATOR, "trainer", limits=Limits(3, 10, 1e6)),
+        Key(ORCHESTRATOR, Role.ORCHESTRATOR, "trainer", limits=KeyLimits(3, 10, 1e6)),
         Key(AGENT, Role.AGENT, session="s1"),
     ]
 

@@ -1,13 +1,13 @@
 """Serving environments: pumps between a transport and a session, and nothing else."""
 
 from openenv.server.app import HTTPEnvServer, create_app, create_fastapi_app
-from openenv.sessions.principal import Key, Limits, Role
+from openenv.sessions.principal import Key, KeyLimits, Role
 from openenv.settings import ServerMode
 
 __all__ = [
     "HTTPEnvServer",
     "Key",
-    "Limits",
+    "KeyLimits",
     "Role",
     "ServerMode",
     "create_app",

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from openenv import settings
 from openenv.errors import KeyFileError
-from openenv.sessions.principal import Key, Keyring, Limits, Role
+from openenv.sessions.principal import Key, KeyLimits, Keyring, Role
 
 __all__ = ["keyring_of", "read_key_file"]
 
@@ -46,7 +46,7 @@ class _Entry(BaseModel):
     bytes_per_s: float | None = None
 
     def to_key(self) -> Key:
-        limits = Limits(self.max_sessions, self.requests_per_s, self.bytes_per_s)
+        limits = KeyLimits(self.max_sessions, self.requests_per_s, self.bytes_per_s)
         return Key(self.key, self.role, self.name, self.session, limits)
 
 

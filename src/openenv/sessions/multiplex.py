@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 # Requests that are under way or wait, of all sessions together, before no more are listened to.
 UNANSWERED = 8192
 ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
+# What no limit of a key refuses, so that client and server agree on which sessions there are.
+FREE_OF_CHARGE = frozenset({"open", "close"})
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
 
 
@@ -117,16 +119,14 @@ class MultiplexedConversation:
             self._channel.pause()
 
     def _allowed(self, requests: list[Request], size: int, principal: Principal) -> list[Request]:
-        """What the principal's limits allow. Opening and closing costs nothing, so that client and
-        server agree on which sessions there are.
-        """
-        costly = [request for request in requests if request.type not in ("open", "close")]
+        """What the principal's limits allow."""
+        costly = [request for request in requests if request.type not in FREE_OF_CHARGE]
         try:
             principal.allow(len(costly), size)
         except RateLimitError as error:
             for request in costly:
                 self._fail(request, error)
-            return [request for request in requests if request.type in ("open", "close")]
+            return [request for request in requests if request.type in FREE_OF_CHARGE]
         return requests
 
     def _take(self, request: Request) -> None:

@@ -16,7 +16,7 @@ from enum import Enum
 
 from openenv.errors import KeySessionsError, RateLimitError
 
-__all__ = ["Key", "Keyring", "Limits", "Principal", "Role"]
+__all__ = ["Key", "Keyring", "KeyLimits", "Principal", "Role"]
 
 BURST_S = 2.0  # what a key has not used in so many seconds, it may use at once
 
@@ -35,7 +35,7 @@ class Role(str, Enum):
 
 
 @dataclass(frozen=True)
-class Limits:
+class KeyLimits:
     """How much a key may ask for; None is no limit.
 
     What was not used within the last 2 seconds may be used at once. A frame that is larger than
@@ -76,7 +76,7 @@ class Key:
     role: Role = Role.ORCHESTRATOR
     name: str = ""
     session: str | None = None
-    limits: Limits = Limits()
+    limits: KeyLimits = KeyLimits()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))
@@ -105,12 +105,12 @@ class Principal:
         role: Role = Role.ORCHESTRATOR,
         *,
         session_id: str | None = None,
-        limits: Limits | None = None,
+        limits: KeyLimits | None = None,
     ) -> None:
         self.name = name or role.value
         self.role = role
         self.session_id = session_id
-        self.limits = limits or Limits()
+        self.limits = limits or KeyLimits()
         self.sessions = 0
         self._requests = _bucket(self.limits.requests_per_s)
         self._bytes = _bucket(self.limits.bytes_per_s)
