@@ -19,13 +19,15 @@ test-core: $(READY)  ## what needs no other package and is quick
 test-compat: $(READY)  ## with the public package, in a virtual environment of its own
 	$(PYTEST) -m compat
 
-check: $(READY)  ## lint, types, generated files
+check: $(READY)  ## lint, types, generated files, known vulnerabilities
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy src envs tests scripts benchmarks
 	$(VENV)/bin/pyright --pythonpath $(PYTHON)
 	$(PYTHON) scripts/mirrors.py --check
 	$(PYTHON) scripts/reference.py --check
+	$(VENV)/bin/bandit --configfile pyproject.toml --quiet --recursive src envs scripts
+	$(PYTHON) scripts/audit.py
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .

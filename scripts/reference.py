@@ -229,11 +229,14 @@ def errors_section() -> str:
     ]
     for cls, row in errors.OUTWARD.items():
         raised = "any other exception" if cls is Exception else f"`{cls.__name__}`"
-        client = errors.CLIENT_SIDE[row.code].__name__
+        client: type[Exception] | None = errors.CLIENT_SIDE.get(row.code)
         socket = "closes" if ErrorReply({"code": row.code.value}).is_fatal else "stays"
+        if client is None:
+            client = errors.REFUSALS.get(row.http_status, errors.ConnectError)
+            socket = "is refused"
         rows.append(
             f"| {raised} | `{row.code.value}` | {row.http_status} | {row.json_rpc} "
-            f"| `{client}` | {socket} |"
+            f"| `{client.__name__}` | {socket} |"
         )
     return "\n".join(rows)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         truncation,
     )
     from openenv.errors import (
+        AuthenticationError,
         CapacityError,
         ConnectError,
         EnvironmentsFailed,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
         InvalidSnapshot,
         NotSupported,
         OpenEnvError,
+        PermissionRefused,
+        RateLimited,
         Refused,
         ReplayDiverged,
         ResponseTimeout,
@@ -52,13 +55,22 @@ if TYPE_CHECKING:
     from openenv.sessions.manager import ConcurrencyConfig
     from openenv.settings import ServerMode
     from openenv.testing import check_environment
-    from openenv.types import Action, EnvironmentMetadata, Observation, State, StepResult
+    from openenv.types import (
+        Action,
+        EnvironmentMetadata,
+        Observation,
+        Private,
+        State,
+        StepResult,
+        public_view,
+    )
 
     __version__: str
 
 __all__ = [
     "Action",
     "Array",
+    "AuthenticationError",
     "AutoAction",
     "AutoEnv",
     "AutoresetMode",
@@ -81,8 +93,11 @@ __all__ = [
     "NotSupported",
     "Observation",
     "OpenEnvError",
+    "PermissionRefused",
+    "Private",
     "ProcessLimits",
     "ProcessProvider",
+    "RateLimited",
     "Refused",
     "ReplayDiverged",
     "ResponseTimeout",
@@ -103,6 +118,7 @@ __all__ = [
     "cli",
     "core",
     "create_app",
+    "public_view",
     "restart",
     "termination",
     "transition",
@@ -128,6 +144,7 @@ _names, __dir__ = lazy(
             "truncation",
         ],
         "openenv.errors": [
+            "AuthenticationError",
             "CapacityError",
             "ConnectError",
             "EnvironmentsFailed",
@@ -136,6 +153,8 @@ _names, __dir__ = lazy(
             "InvalidSnapshot",
             "NotSupported",
             "OpenEnvError",
+            "PermissionRefused",
+            "RateLimited",
             "Refused",
             "ReplayDiverged",
             "ResponseTimeout",
@@ -156,8 +175,10 @@ _names, __dir__ = lazy(
             "Action",
             "EnvironmentMetadata",
             "Observation",
+            "Private",
             "State",
             "StepResult",
+            "public_view",
         ],
     },
     submodules=["auto", "cli", "core", "providers", "server", "testing"],

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from openenv._forkserver import CODE, Request, receive, send
+from openenv.settings import without_keys
 
 __all__ = [
     "Child",
@@ -86,11 +87,13 @@ def run_module(module: str, *, stdin: int, outlives_s: float) -> Child:
     Raises:
         OSError: It could not be started.
     """
-    request = Request(f"{module}:main", [], dict(os.environ), os.getcwd(), outlives_s=outlives_s)
+    environ = without_keys(os.environ)
+    request = Request(f"{module}:main", [], environ, os.getcwd(), outlives_s=outlives_s)
     forked = fork(request, (stdin, 1, 2))
     if forked is not None:
         return forked
-    return subprocess.Popen([sys.executable, "-m", module], stdin=stdin, start_new_session=True)
+    command = [sys.executable, "-m", module]
+    return subprocess.Popen(command, stdin=stdin, env=environ, start_new_session=True)  # nosec B603  # our own module
 
 
 def wait_for_all(child: Child) -> int:
@@ -223,13 +226,14 @@ class _ForkServer:
         self.executable = sys.executable
         self._link, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # nosec B603  # our own module
                 [self.executable, "-m", "openenv._forkserver"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",  # it must find no modules in this program's directory
-                env={**os.environ, "PYTHONPATH": absolute_path(os.environ)},
+                # What it begins with, the system shows of all that it forks.
+                env={**without_keys(os.environ), "PYTHONPATH": absolute_path(os.environ)},
                 start_new_session=True,
             )
         self._link.settimeout(START_TIMEOUT_S)

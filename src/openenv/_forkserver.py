@@ -85,7 +85,7 @@ def receive(link: socket.socket, most: int) -> tuple[Any, list[int]]:
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     head += read_exactly(link, HEAD.size - len(head))
-    return pickle.loads(read_exactly(link, HEAD.unpack(head)[0])), descriptors
+    return pickle.loads(read_exactly(link, HEAD.unpack(head)[0])), descriptors  # nosec B301  # of our parent
 
 
 def read_exactly(link: socket.socket, size: int) -> bytes:

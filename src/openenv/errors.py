@@ -4,6 +4,7 @@
      +-- raised inside a server
      |    +-- ConcurrencyConfigurationError   (ValueError) more sessions than the class allows
      |    +-- SessionCapacityError            no slot is free
+     |    |    +-- KeySessionsError           a key has as many sessions as it may have
      |    +-- SessionNotFoundError            no such session, or no longer
      |    +-- SessionCreationError            a session could not be opened
      |    +-- EnvironmentFactoryError         the environment's constructor raised
@@ -22,8 +23,15 @@
      +-- raised on either side
      |    +-- NotSupported                    (NotImplementedError) it cannot do that; .feature
      |    +-- RecordingError                  (ValueError) a file that is no recording
+     |    +-- NotAuthenticatedError           no key, or none that is known
+     |    +-- NotPermittedError               the key's role, or a page's origin, is not let in
+     |    +-- WrongHostError                  asked for by a name that is not the server's
+     |    +-- RateLimitError                  a key asks for more than it may; .retry_after_s
+     |    +-- KeyFileError                    (ValueError) a file of keys that is not to be used
      +-- raised by a client
      |    +-- ConnectError                    (ConnectionError) no server answers there
+     |    |    +-- AuthenticationError        the server wants a key, or another one
+     |    |    +-- PermissionRefused          the server does not let this key, or page, in
      |    +-- SessionLost                     (ConnectionError) the episode is gone
      |    +-- ResponseTimeout                 (TimeoutError) no answer in time
      |    |    +-- StepTimeout                its `timeout_s` is over; .timeout_s, .is_running
@@ -36,6 +44,7 @@
      |         +-- ValidationFailed           VALIDATION_ERROR; .errors
      |         +-- ExecutionFailed            EXECUTION_ERROR
      |         +-- CapacityError              CAPACITY_REACHED
+     |         +-- RateLimited                RATE_LIMITED; .retry_after_s
      |         +-- FactoryFailed              FACTORY_ERROR
      |         +-- SessionFailed              SESSION_ERROR
      |         +-- SessionBusy                SESSION_BUSY
@@ -59,6 +68,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 __all__ = [
+    "AuthenticationError",
     "CapacityError",
     "ConcurrencyConfigurationError",
     "ConnectError",
@@ -75,12 +85,17 @@ __all__ = [
     "InvalidJSONError",
     "InvalidMessageError",
     "InvalidReturnError",
-    "InvalidSnapshot",
+    "KeyFileError",
+    "KeySessionsError",
     "MalformedRequest",
+    "NotAuthenticatedError",
+    "NotPermittedError",
+    "InvalidSnapshot",
     "MessageTooLarge",
     "NotSupported",
     "NotSupportedByServer",
     "OpenEnvError",
+    "PermissionRefused",
     "ProtocolError",
     "ProviderError",
     "ProviderExited",
@@ -88,6 +103,8 @@ __all__ = [
     "Refused",
     "RecordingError",
     "ReplayDiverged",
+    "RateLimitError",
+    "RateLimited",
     "ResponseTimeout",
     "ServerError",
     "SessionBusy",
@@ -102,6 +119,7 @@ __all__ = [
     "TooLargeError",
     "UnknownMessageTypeError",
     "ValidationFailed",
+    "WrongHostError",
     "how_it_ended",
     "outward",
     "server_error",
@@ -126,6 +144,10 @@ class ErrorCode(str, Enum):
     SESSION_BUSY = "SESSION_BUSY"
     TOO_LARGE = "TOO_LARGE"
     NOT_SUPPORTED = "NOT_SUPPORTED"  # version 1
+    RATE_LIMITED = "RATE_LIMITED"
+    NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
+    NOT_PERMITTED = "NOT_PERMITTED"
+    WRONG_HOST = "WRONG_HOST"
 
 
 class IgnoredArgumentWarning(UserWarning):
@@ -203,6 +225,19 @@ class SessionCapacityError(OpenEnvError):
 
     def details(self) -> dict[str, Any]:
         return {"active_sessions": self.active_sessions, "max_sessions": self.max_sessions}
+
+
+class KeySessionsError(SessionCapacityError):
+    """A key has as many sessions open as it may have."""
+
+    def __init__(self, key_name: str, active_sessions: int, max_sessions: int) -> None:
+        self.key_name = key_name
+        super().__init__(
+            active_sessions,
+            max_sessions,
+            f"The key {key_name!r} has {active_sessions} sessions open, and may have "
+            f"{max_sessions}. Close one, or have the key's max_sessions raised.",
+        )
 
 
 class SessionNotFoundError(OpenEnvError):
@@ -395,11 +430,55 @@ class RecordingError(OpenEnvError, ValueError):
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
 
 
+class NotAuthenticatedError(OpenEnvError):
+    """A request carries no key, or none that the server knows."""
+
+
+class NotPermittedError(OpenEnvError):
+    """A request's key, or the web page that it comes from, is not let in here."""
+
+
+class WrongHostError(OpenEnvError):
+    """A request asks for a host by a name that is not the server's (DNS rebinding)."""
+
+
+class RateLimitError(OpenEnvError):
+    """A key asks for more than its limits allow.
+
+    Attributes:
+        retry_after_s: Seconds after which it may ask again.
+    """
+
+    def __init__(self, key_name: str, limit: str, retry_after_s: float) -> None:
+        self.key_name = key_name
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        super().__init__(
+            f"The key {key_name!r} may ask for no more than {limit}; try again in "
+            f"{retry_after_s:.2g} s. The session goes on, and nothing was carried out."
+        )
+
+    def details(self) -> dict[str, Any]:
+        return {"retry_after_s": round(self.retry_after_s, 3)}
+
+
+class KeyFileError(OpenEnvError, ValueError):
+    """A file of keys cannot be read, is malformed, or is open to others; the text says which."""
+
+
 # ------------------------------------------------------------------ raised by a client
 
 
 class ConnectError(OpenEnvError, ConnectionError):
     """No connection to the server could be made."""
+
+
+class AuthenticationError(ConnectError):
+    """The server wants a key and got none, or one that it does not know."""
+
+
+class PermissionRefused(ConnectError):
+    """The server knows who asks, and does not let them in there."""
 
 
 class SessionLost(OpenEnvError, ConnectionError):
@@ -560,6 +639,15 @@ class CapacityError(ServerError):
     """The server has no free slot."""
 
 
+class RateLimited(ServerError):
+    """The key in use asks for more than it may. Nothing was carried out; the session goes on."""
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds after which to try again."""
+        return float(self.data.get("retry_after_s", 1.0))
+
+
 class FactoryFailed(ServerError):
     """The server could not construct the environment."""
 
@@ -637,6 +725,11 @@ OUTWARD: dict[type[BaseException], Outward] = {
     Refused: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
     InvalidReturnError: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
     EncodingError: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
+    KeySessionsError: Outward(ErrorCode.CAPACITY_REACHED, 429, -32000),
+    RateLimitError: Outward(ErrorCode.RATE_LIMITED, 429, -32000),
+    NotAuthenticatedError: Outward(ErrorCode.NOT_AUTHENTICATED, 401, -32000),
+    NotPermittedError: Outward(ErrorCode.NOT_PERMITTED, 403, -32000),
+    WrongHostError: Outward(ErrorCode.WRONG_HOST, 421, -32000),
     Exception: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),
 }
 
@@ -651,7 +744,11 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
     ErrorCode.SESSION_BUSY: SessionBusy,
     ErrorCode.TOO_LARGE: MessageTooLarge,
     ErrorCode.NOT_SUPPORTED: NotSupportedByServer,
+    ErrorCode.RATE_LIMITED: RateLimited,
 }
+
+# What a client raises where a server refuses the connection with a status; else `ConnectError`.
+REFUSALS: dict[int, type[ConnectError]] = {401: AuthenticationError, 403: PermissionRefused}
 
 
 def words(error: BaseException) -> str:

@@ -25,8 +25,15 @@ connection broke | `120` |
 a word | `60` |
 | `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (an object a line) | `text` |
 | `OPENENV_DEBUG` | `1`, `true`, `yes`: clients are sent the text of every exception | off |
-| `OPENENV_API_KEY` | the key that `openenv top` shows to servers | none |
 | `OPENENV_OTEL` | `1`: trace by OpenTelemetry; `0`: never | where the program set up tracing |
+| `OPENENV_API_KEY` | the key that a server wants of orchestrators, and that a client sends | none |
+| `OPENENV_API_KEY_FILE` | a file of the keys that a server accepts | none |
+| `OPENENV_ALLOWED_ORIGINS` | further web pages that may use a server; `*` is any | its own |
+| `OPENENV_ALLOWED_HOSTS` | further names of a server on loopback; `*` is any | this machine's |
+| `OPENENV_CA_FILE` | certificates (PEM) by which clients tell servers | the system's |
+
+Origins and names are lists with commas. A server on the main thread of its process takes the keys
+out of its environment variables, where its child processes would find them.
 
 The values of variables whose names hold `KEY`, `TOKEN`, `SECRET`, `PASSWORD`, `PASSWD` or
 `CREDENTIAL` are kept out of error messages and logs, where they have 8 characters or more.
@@ -36,16 +43,23 @@ Environments read variables of their own; their READMEs name them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
 from enum import Enum
 
 __all__ = [
+    "KEY_VARIABLES",
     "ServerMode",
+    "allowed_hosts",
+    "allowed_origins",
     "api_key",
+    "api_key_file",
+    "ca_file",
     "client_mode",
     "compresses",
+    "hide_keys",
     "limit",
     "log_level",
     "parse_mode",
@@ -60,8 +74,14 @@ __all__ = [
     "server_mode",
     "traces",
     "trusts_remote_code",
+    "use_api_key_file",
     "web_interface_enabled",
+    "without_keys",
 ]
+
+# What no process that is started should get by chance.
+KEY_VARIABLES = ("OPENENV_API_KEY", "OPENENV_API_KEY_FILE")
+_hidden: dict[str, str] = {}
 
 
 class ServerMode(str, Enum):
@@ -178,11 +198,6 @@ def _number(name: str) -> float | None:
     return int(number) if number.is_integer() else number
 
 
-def api_key() -> str | None:
-    """The key that a program shows to servers which ask for one."""
-    return os.environ.get("OPENENV_API_KEY", "").strip() or None
-
-
 LOG_FORMATS = ("text", "json")
 
 
@@ -226,6 +241,76 @@ def secrets_of(variables: Mapping[str, str]) -> set[str]:
         for name, value in variables.items()
         if len(value) >= MIN_SECRET_CHARACTERS and _SECRET_NAMES.search(name)
     }
+
+
+# ------------------------------------------------------------------ keys and names
+
+
+def api_key() -> str | None:
+    """The key that a server wants of orchestrators, and that clients send."""
+    return _secret("OPENENV_API_KEY")
+
+
+def api_key_file() -> str | None:
+    """The file in which a server finds its keys."""
+    return _secret("OPENENV_API_KEY_FILE")
+
+
+def use_api_key_file(path: str) -> None:
+    """Have servers of this process, and of those that it starts, use a file of keys."""
+    os.environ["OPENENV_API_KEY_FILE"] = os.path.abspath(path)
+
+
+def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables for a process that gets no key by them."""
+    return {name: value for name, value in environ.items() if name not in KEY_VARIABLES}
+
+
+def hide_keys() -> None:
+    """Take the keys out of the environment variables, where child processes and what reads
+    ``/proc`` would find them. This process remembers them.
+    """
+    for name in KEY_VARIABLES:
+        if name in os.environ:
+            _hidden[name] = os.environ[name]
+            _overwrite(name)
+            del os.environ[name]
+
+
+def _secret(name: str) -> str | None:
+    return os.environ.get(name) or _hidden.get(name)
+
+
+def _overwrite(name: str) -> None:
+    """Overwrite a variable where the system shows it; deleting it only removes a pointer to it."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # a system without that
+        getenv = ctypes.CDLL(None).getenv
+        getenv.argtypes, getenv.restype = [ctypes.c_char_p], ctypes.c_void_p
+        address = getenv(name.encode())
+        if address:
+            ctypes.memset(address, 0, len(ctypes.string_at(address)))
+
+
+def allowed_origins() -> frozenset[str]:
+    """The origins of web pages, beside a server's own, that may use it."""
+    return _listed("OPENENV_ALLOWED_ORIGINS")
+
+
+def allowed_hosts() -> frozenset[str]:
+    """The names, beside those of this machine, by which a server on loopback is known."""
+    return _listed("OPENENV_ALLOWED_HOSTS")
+
+
+def ca_file() -> str | None:
+    """The certificates by which clients tell a server; None means the system's."""
+    return os.environ.get("OPENENV_CA_FILE") or None
+
+
+def _listed(name: str) -> frozenset[str]:
+    words = os.environ.get(name, "").lower().split(",")
+    return frozenset(word.strip().rstrip("/") for word in words if word.strip())
 
 
 def _truthy(name: str) -> bool:

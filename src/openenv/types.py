@@ -11,8 +11,20 @@ task ended it: a step or time limit). `done` is true for either; `truncated` tel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections import deque
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,11 +35,13 @@ __all__ = [
     "CodeExecResult",
     "EnvironmentMetadata",
     "Observation",
+    "Private",
     "Scalar",
     "State",
     "StepResult",
     "declares_truncated",
     "is_observation",
+    "public_view",
 ]
 
 Scalar = int | float | bool
@@ -116,6 +130,72 @@ class State(BaseModel):
 
     episode_id: str | None = Field(default=None, description="Identifies the running episode.")
     step_count: int = Field(default=0, ge=0, description="Steps taken since the last reset.")
+
+
+class Private:
+    """Marks a field that whoever drives the environment sees, and the agent in it never does.
+
+    class SpyState(State):
+        secret_word: Annotated[str, Private]
+    """
+
+
+def public_view(model: BaseModel) -> dict[str, Any]:
+    """Write a model as JSON would have it, without its private fields, and without those of the
+    models and dataclasses in it.
+
+    Raises:
+        TypeError: There are private fields in a model that writes itself (`model_serializer`), or
+            in a set, so that nobody can tell where they end up.
+    """
+    return model.model_dump(mode="json", exclude=_private_in(model))
+
+
+def _private_in(value: Any) -> Any:
+    """What to leave out of a value, as Pydantic's `exclude`; None is nothing."""
+    if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+        hidden, writes_itself = _private_fields(type(value))
+        inner = _private_among((n, v) for n, v in _fields_of(value) if n not in hidden)
+        if writes_itself and (hidden or inner):
+            raise TypeError(
+                f"{type(value).__name__} has private fields and writes itself by a "
+                "model_serializer; leave one of the two out"
+            )
+        return {**inner, **dict.fromkeys(hidden, True)} or None
+    if isinstance(value, Mapping):
+        return _private_among(value.items()) or None
+    if isinstance(value, list | tuple | deque):
+        return _private_among(enumerate(value)) or None
+    if isinstance(value, Set) and _private_among(enumerate(value)):
+        raise TypeError("what is in a set cannot have private fields; use a list")
+    return None
+
+
+def _private_among(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    found = ((key, _private_in(value)) for key, value in items)
+    return {key: hidden for key, hidden in found if hidden is not None}
+
+
+def _fields_of(value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, BaseModel):
+        return value  # its fields, and what it holds beyond them
+    return [(field.name, getattr(value, field.name)) for field in dataclass_fields(value)]
+
+
+@once_per_class
+def _private_fields(cls: type) -> tuple[frozenset[str], bool]:
+    """The private fields of a class, and whether it writes itself."""
+    if not issubclass(cls, BaseModel):
+        hints = get_type_hints(cls, include_extras=True)
+        return frozenset(name for name, hint in hints.items() if _is_private(hint)), False
+    hidden = {name for name, field in cls.model_fields.items() if Private in field.metadata}
+    computed = cls.model_computed_fields.items()
+    hidden |= {name for name, field in computed if _is_private(field.return_type)}
+    return frozenset(hidden), bool(cls.__pydantic_decorators__.model_serializers)
+
+
+def _is_private(hint: Any) -> bool:
+    return get_origin(hint) is Annotated and Private in get_args(hint)
 
 
 class EnvironmentMetadata(BaseModel):

@@ -289,6 +289,7 @@ async def test_a_redirect_is_followed() -> None:
 async def test_a_proxy_of_the_environment_is_used(
     monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
+    monkeypatch.setenv("OPENENV_ALLOWED_HOSTS", "env.test")
     seen: list[Any] = []
     with serving(create_app(Counter)) as url, raw_server(http_proxy(address(url), seen)) as port:
         monkeypatch.setenv(variable, f"http://me:secret@127.0.0.1:{port}")
@@ -301,6 +302,7 @@ async def test_a_proxy_of_the_environment_is_used(
 
 
 async def test_a_socks_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENENV_ALLOWED_HOSTS", "env.test")
     seen: list[Any] = []
     with serving(create_app(Counter)) as url, raw_server(socks_proxy(address(url), seen)) as port:
         monkeypatch.setenv("socks_proxy", f"socks5://127.0.0.1:{port}")

@@ -39,6 +39,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 COMMAND_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
+VARIABLES = r"(?:\w+=\S+ )*"  # set for one command
 
 # Blocks that are not run, by page and first line, each with its reason.
 EXCLUDED = {
@@ -156,7 +157,7 @@ class Reader:
         for command, expected in _commands(block):
             if command.startswith("cd "):
                 self._here = self._here / command[3:].strip()
-            elif command.startswith("openenv serve"):
+            elif re.match(rf"{VARIABLES}openenv serve", command):
                 assert not expected, f"{_place(block)}: a server's words are not compared"
                 self._serve(command)
             else:
@@ -182,9 +183,10 @@ class Reader:
     def _serve(self, command: str) -> None:
         given = re.search(r"\s--port[ =](\d+)", command)
         asked = command.replace(given[0], "") if given else command
+        variables = asked.partition("openenv serve")[0]
         log = self._stack.enter_context((self.directory / ".server.log").open("w+"))
         server = subprocess.Popen(
-            ["bash", "-c", f"exec {asked} --port 0 --json"],
+            ["bash", "-c", f"{variables}exec {asked.removeprefix(variables)} --port 0 --json"],
             cwd=self._here,
             env=self._environment,
             stdout=subprocess.PIPE,
@@ -194,7 +196,7 @@ class Reader:
         self._stack.callback(_stop, server)
         url = _announced_url(server)
         assert url, f"$ {command}\ndid not start:\n{(self.directory / '.server.log').read_text()}"
-        self._addresses[given[1] if given else "8000"] = url.removeprefix("http://")
+        self._addresses[given[1] if given else "8000"] = url.partition("://")[2]
 
 
 def _announced_url(server: subprocess.Popen[str]) -> str | None:

@@ -60,7 +60,7 @@ def test_http_is_served_on_the_same_port(url: str) -> None:
     with raw(url) as client, connected(url) as connection:
         http = Raw(connection)
         for _ in range(3):  # one connection, kept alive
-            http.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            http.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             status, headers = http.answer()
             body = http._take(int(headers["content-length"]))
             assert status == 200 and json.loads(body)["status"] == "healthy"
@@ -156,7 +156,7 @@ def test_a_client_that_leaves_before_it_is_answered_leaves_nothing(ws: Any, path
             assert came.wait(5)
             reset_connection(connection)
         with connected(url) as other:
-            Raw(other).send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            Raw(other).send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert Raw(other).answer()[0] == 200, "by now the reset has been seen"
         go.set()
     assert logged == []

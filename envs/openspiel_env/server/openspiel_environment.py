@@ -110,7 +110,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
             opponent_policy or os.environ.get("OPENSPIEL_OPPONENT_POLICY") or "random",
             self.agent_player,
         )
-        self._rng = Random()
+        self._rng = Random()  # nosec B311  # a game's dice
         self._position: Any = None
         self._legal: list[int] = []
         self._paid = 0.0
@@ -407,9 +407,9 @@ def _agent_player_from_environ() -> int:
 
 def _generator(seed: int | None) -> Random:
     if seed is None:
-        return Random()
+        return Random()  # nosec B311  # a game's dice
     # Random ignores the sign of an integer, and -1 shall not deal the same game as 1.
-    return Random(seed if seed >= 0 else str(seed))
+    return Random(seed if seed >= 0 else str(seed))  # nosec B311  # a game's dice
 
 
 def _restored_generator(state: tuple[int, list[int], float | None]) -> Random:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from importlib.metadata import Distribution
 from urllib.parse import urlsplit
 
+from openenv._tls import client_context
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
 from openenv.errors import OpenEnvError
@@ -86,10 +87,12 @@ def source_url(repo_id: str) -> str:
 # ------------------------------------------------------------------ servers
 
 
-def answers(base_url: str, headers: Mapping[str, str] | None = None) -> bool:
+def answers(
+    base_url: str, headers: Mapping[str, str] | None = None, ca_file: str | None = None
+) -> bool:
     """A server answers at `base_url`: its `/health`, or else its root."""
     url = _http(base_url)
-    return any(_get(f"{url}{path}", headers or {}) for path in ("/health", "/"))
+    return any(_get(f"{url}{path}", headers or {}, ca_file) for path in ("/health", "/"))
 
 
 def is_loopback(base_url: str) -> bool:
@@ -103,10 +106,13 @@ def _http(base_url: str) -> str:
     return url if re.match(r"https?://", url, flags=re.IGNORECASE) else f"http://{url}"
 
 
-def _get(url: str, headers: Mapping[str, str]) -> bool:
+def _get(url: str, headers: Mapping[str, str], ca_file: str | None) -> bool:
     proxies: dict[str, str] | None = {} if is_loopback(url) else None
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler(proxies)]
     try:
+        if url.lower().startswith("https:"):
+            handlers.append(urllib.request.HTTPSHandler(context=client_context(ca_file)))
+        opener = urllib.request.build_opener(*handlers)
         request = urllib.request.Request(url, headers=dict(headers))
         with opener.open(request, timeout=PROBE_TIMEOUT_S) as response:
             return bool(response.status == 200)
@@ -159,7 +165,7 @@ def _installer() -> list[str]:
 def _install_from(url: str) -> None:
     command = [*_installer(), f"git+{url}"]
     try:
-        subprocess.run(
+        subprocess.run(  # nosec B603  # no shell, and asked for first
             command, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError) as error:

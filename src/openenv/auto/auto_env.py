@@ -190,7 +190,7 @@ def _from_hub(repo_id: str, plan: _Plan, trust_remote_code: bool, skip_install: 
         info = _hub.install(repo_id, trust_remote_code=trust_remote_code)
     if not plan.says_where:
         space = _hub.space_url(repo_id)
-        if _hub.answers(space, _headers(plan)):
+        if _hub.answers(space, _headers(plan), plan.options.get("ca_file")):
             plan.base_url = space
         elif skip_install:
             plan.image = _hub.space_image(repo_id)
@@ -212,7 +212,7 @@ def _untyped(name: str, plan: _Plan) -> Client:
 
 def _client(client_class: type[Client], plan: _Plan, info: EnvironmentInfo | None) -> Client:
     if plan.base_url is not None:
-        if _hub.answers(plan.base_url, _headers(plan)):
+        if _hub.answers(plan.base_url, _headers(plan), plan.options.get("ca_file")):
             return _connected(client_class, plan)
         if not (_hub.is_loopback(plan.base_url) and (info or plan.image or plan.provider)):
             raise ServerUnreachableError(f"no server answers at {plan.base_url}; does it run?")

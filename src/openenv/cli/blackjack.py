@@ -261,7 +261,8 @@ async def play_episode(env: OpenSpielEnv, choose: Choose, seed: int) -> Episode:
         choose: The player.
         seed: Fixes the cards and the player's randomness, independently of each other.
     """
-    rng = Random(f"player {seed}")  # not Random(seed), from which the server deals
+    # Not Random(seed), from which the server deals.
+    rng = Random(f"player {seed}")  # nosec B311  # a game
     result = await env.reset(seed=seed)
     steps = []
     while not result.done:

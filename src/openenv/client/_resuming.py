@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from openenv._lazy import lazy_module
 from openenv.client.transports.base import Transport, TransportClosed
-from openenv.errors import ConnectError, ProtocolError, ServerError
+from openenv.errors import (
+    AuthenticationError,
+    ConnectError,
+    PermissionRefused,
+    ProtocolError,
+    ServerError,
+)
 from openenv.protocol.v1 import Multiplexer
 
 if TYPE_CHECKING:
@@ -79,7 +85,7 @@ async def resume(
     while True:
         try:
             return await _resumed(open_transport, multiplexer)
-        except (ServerError, ProtocolError) as error:
+        except (ServerError, ProtocolError, AuthenticationError, PermissionRefused) as error:
             raise CannotResume(getattr(error, "message", str(error))) from error
         except _AnotherProcess as error:
             if not multiplexer.hello.siblings:

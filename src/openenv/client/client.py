@@ -97,6 +97,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             default a warning is logged, once.
         journal: Keep what `snapshot(replay=True)` needs; see `keep_journal`.
         record: Have the server record this session, where it does so on request.
+        api_key: The server's key; by default that of the provider which has started it, else that
+            of OPENENV_API_KEY. It is sent to no other host.
+        ca_file: Certificates (PEM) by which ``https`` and ``wss`` servers are told; by default
+            those of OPENENV_CA_FILE, else the system's.
 
     Class attributes:
         observation_type: The observation model, where it is no type parameter.
@@ -126,6 +130,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         on_queue: Callable[[Queued], None] | None = None,
         journal: bool = False,
         record: bool = False,
+        *,
+        api_key: str | None = None,
+        ca_file: str | None = None,
     ) -> None:
         if base_url is None and provider is None:
             raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
@@ -139,6 +146,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             int(max_message_size_mb * 2**20),
             dict(headers or {}),
             offered(protocol_version()),
+            api_key,
+            ca_file,
         )
         self._open_transport: Callable[[], Transport] | None = None
         self._queue_timeout_s = default_queue_s() if queue_timeout_s is None else queue_timeout_s
@@ -175,7 +184,13 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return WebSocketTransport(self._ws_url, self._websocket)
 
     @classmethod
-    def local(cls, environment: Callable[[], Any] | ASGIApp) -> Self:
+    def local(
+        cls,
+        environment: Callable[[], Any] | ASGIApp,
+        *,
+        api_key: str | None = None,
+        **options: Any,
+    ) -> Self:
         """Run the environment in this process, with the server's session code and no socket.
 
             async with EchoEnv.local(EchoEnvironment) as env: ...
@@ -183,12 +198,14 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         Args:
             environment: The environment class or factory; or an ASGI application such as
                 `create_app` returns, which is then called in this process.
+            api_key: The application's key, if it has any; by default that of OPENENV_API_KEY.
+            **options: Of the client, such as `message_timeout_s` and `queue_timeout_s`.
         """
         from openenv.client.launch import local_transport
 
-        client = cls(base_url="local://")
+        client = cls(base_url="local://", **options)
         client._open_transport = local_transport(
-            environment, *codec.models(cls), client._websocket.subprotocols
+            environment, *codec.models(cls), client._websocket.subprotocols, api_key
         )
         return client
 
@@ -545,6 +562,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             "queue_timeout_s": self._queue_timeout_s,
             "on_queue": self._on_queue,
             "record": self._is_recorded,
+            "api_key": self._websocket.api_key,
+            "ca_file": self._websocket.ca_file,
         }
         sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
         sibling._open_transport = self._open_transport

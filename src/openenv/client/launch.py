@@ -12,8 +12,10 @@ from typing import Any
 from typing_extensions import TypeIs
 
 from openenv.client.transports.base import Transport
+from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, ProviderExited, ServerError
 from openenv.providers.base import ContainerProvider, Provider
+from openenv.settings import api_key
 
 __all__ = ["Launch", "image_launch", "local_transport", "space_launch"]
 
@@ -214,12 +216,14 @@ def local_transport(
     observation_cls: Any,
     state_cls: Any,
     subprotocols: Sequence[str] = (),
+    key: str | None = None,
 ) -> Callable[[], Transport]:
     """Plan transports to an environment, or to an ASGI application, in this process."""
     if _is_asgi(environment):
         from openenv.client.transports.asgi import ASGITransport
 
-        return lambda: ASGITransport(environment, subprotocols=subprotocols)
+        headers = key_headers(key or api_key(), {})
+        return lambda: ASGITransport(environment, headers=headers, subprotocols=subprotocols)
     from openenv.client.transports.memory import MemoryTransport
     from openenv.sessions.manager import SessionManager
     from openenv.sessions.spec import EnvironmentSpec, class_made_by, models_of

@@ -113,6 +113,10 @@ class VectorEnv:
             by default OPENENV_QUEUE_TIMEOUT_S, else 60. 0 has it refused at once.
         on_queue: Called with the number of an environment that waits, and where it stands: a
             `Queued`. By default a warning is logged, once.
+        api_key: The server's key; by default that of the provider which has started it, else that
+            of OPENENV_API_KEY.
+        ca_file: Certificates (PEM) by which ``https`` and ``wss`` servers are told; by default
+            those of OPENENV_CA_FILE, else the system's.
 
     Raises:
         ValueError: A number is not positive, or there is neither base_url nor provider.
@@ -135,6 +139,8 @@ class VectorEnv:
         headers: Mapping[str, str] | None = None,
         queue_timeout_s: float | None = None,
         on_queue: Callable[[int, Queued], None] | None = None,
+        api_key: str | None = None,
+        ca_file: str | None = None,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; it must be at least 1")
@@ -159,6 +165,8 @@ class VectorEnv:
             max_message_bytes=int(max_message_size_mb * 2**20),
             headers=dict(headers or {}),
             subprotocols=offered(protocol_version()),
+            api_key=api_key,
+            ca_file=ca_file,
         )
         wait_s = queue_timeout_s_of_settings() if queue_timeout_s is None else queue_timeout_s
         self._entrance = _Entrance(base_url, provider, self._options, wait_s, on_queue)
@@ -183,7 +191,10 @@ class VectorEnv:
 
         envs = cls("local://", num_envs, **options)
         envs._entrance.make_transport = local_transport(
-            environment, *codec.models(envs._client), envs._options.subprotocols
+            environment,
+            *codec.models(envs._client),
+            envs._options.subprotocols,
+            envs._options.api_key,
         )
         return envs
 

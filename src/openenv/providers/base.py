@@ -7,12 +7,25 @@ added; what drives the environment does not change.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 from types import TracebackType
 from typing import Any
 
 from typing_extensions import Self
 
-__all__ = ["ContainerProvider", "Provider", "RuntimeProvider"]
+__all__ = ["FRESH_KEY", "ContainerProvider", "FreshKey", "Provider", "RuntimeProvider"]
+
+
+class FreshKey(Enum):
+    """Stands for a key that is made anew for each server."""
+
+    FRESH_KEY = "FRESH_KEY"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+FRESH_KEY = FreshKey.FRESH_KEY
 
 
 class ContainerProvider(ABC):

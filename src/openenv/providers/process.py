@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -31,9 +33,12 @@ from typing import Any
 
 from openenv._children import Child, absolute_path, absolute_target, fork
 from openenv._forkserver import Request
+from openenv._keys import forget_key, note_key
 from openenv._redaction import redact, register_secrets_of
+from openenv._tls import client_context
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
-from openenv.providers.base import RuntimeProvider
+from openenv.providers.base import FRESH_KEY, FreshKey, RuntimeProvider
+from openenv.settings import without_keys
 
 __all__ = ["HostProvider", "ProcessLimits", "ProcessProvider", "ServerProcess", "target_of_image"]
 
@@ -41,6 +46,7 @@ LOG_TAIL_LINES = 30
 STOP_GRACE_S = 10.0
 HEALTH_TIMEOUT_S = 2.0
 PORT_FILE = "port"
+KEY_FILE = "key"
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 # Leaves a watcher behind in the server's group: a child of nobody, so that a server which waits
@@ -98,6 +104,7 @@ class ServerProcess:
         command: The program and its arguments. It runs in `directory`.
         env_vars: Environment variables on top of this process's.
         directory: Where it lives, removed when it ends; by default a new temporary one.
+        api_key: The key that it is to want. It is told by a file, which `forget_key` removes.
 
     Raises:
         ProviderError: It could not be started.
@@ -109,6 +116,7 @@ class ServerProcess:
         *,
         env_vars: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        api_key: str | None = None,
     ) -> None:
         register_secrets_of(env_vars or {})
         self.directory = directory or Path(tempfile.mkdtemp(prefix="openenv-"))
@@ -119,6 +127,8 @@ class ServerProcess:
         try:
             (self.directory / "tmp").mkdir()
             environ = _environment(self.directory / "tmp", env_vars or {})
+            if api_key is not None:
+                environ["OPENENV_API_KEY_FILE"] = str(self._write_key(api_key))
             with self._log_path.open("wb") as log:
                 self._process = self._start(list(command), environ, watched, log.fileno())
         except OSError as error:
@@ -140,7 +150,7 @@ class ServerProcess:
             forked = fork(request, (watched, log, log), is_first_worth_it=False)
             if forked is not None:
                 return forked
-        return subprocess.Popen(
+        return subprocess.Popen(  # nosec B603, B607  # what the caller wants served; sh is POSIX's
             ["sh", "-c", _LAUNCH, "openenv", directory, *command],
             env=environ,
             cwd=directory,
@@ -149,6 +159,17 @@ class ServerProcess:
             stderr=log,
             start_new_session=True,
         )
+
+    def _write_key(self, key: str) -> Path:
+        path = self.directory / KEY_FILE
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"key": key, "role": "orchestrator", "name": "provider"}, file)
+        return path
+
+    def forget_key(self) -> None:
+        """Remove the file by which it was told its key, once it has read it."""
+        (self.directory / KEY_FILE).unlink(missing_ok=True)
 
     @property
     def pid(self) -> int:
@@ -256,7 +277,8 @@ class ServerProcess:
 
 
 def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:
-    environment = {**os.environ, "TMPDIR": str(scratch), **env_vars}
+    # A key of this program is for servers that others have started, not for this one.
+    environment = {**without_keys(os.environ), "TMPDIR": str(scratch), **env_vars}
     if path := absolute_path(environment):
         environment["PYTHONPATH"] = path
     return environment
@@ -287,7 +309,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _is_healthy(base_url: str, timeout_s: float) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if base_url.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=client_context()))
+    opener = urllib.request.build_opener(*handlers)
     try:
         with opener.open(f"{base_url}/health", timeout=timeout_s) as response:
             return bool(response.status == 200)
@@ -302,14 +327,25 @@ class HostProvider(RuntimeProvider):
         host: The address it listens on.
         env_vars: Environment variables of the server.
         ready_timeout_s: Seconds that it may take to get ready.
+        api_key: The key that it wants: by default a fresh one for each start; None is none.
     """
 
+    # A server that starts processes later has them read the file of its key again.
+    _keeps_key_file = False
+
     def __init__(
-        self, *, host: str, env_vars: Mapping[str, str] | None, ready_timeout_s: float
+        self,
+        *,
+        host: str,
+        env_vars: Mapping[str, str] | None,
+        ready_timeout_s: float,
+        api_key: str | FreshKey | None,
     ) -> None:
         self.host = host
         self.ready_timeout_s = ready_timeout_s
         self._env_vars = dict(env_vars or {})
+        self._wanted_key = api_key
+        self._key: str | None = None
         self._server: ServerProcess | None = None
         self._base_url: str | None = None
         self._turn = threading.RLock()
@@ -326,22 +362,33 @@ class HostProvider(RuntimeProvider):
         return self._base_url
 
     @property
+    def api_key(self) -> str | None:
+        """The key of the server that is running; None where there is none, or it wants none.
+
+        Clients in this process find it by themselves.
+        """
+        return None if self._base_url is None else self._key
+
+    @property
     def pid(self) -> int | None:
         """The server's process id; None when it is not running."""
         return None if self._base_url is None or self._server is None else self._server.pid
 
     def _run(
-        self, launch: Callable[[], ServerProcess], port: Callable[[ServerProcess], int]
+        self, launch: Callable[[str | None], ServerProcess], port: Callable[[ServerProcess], int]
     ) -> str:
         with self._turn:
             if self._server is not None and not self._server.is_stopped:
                 raise ProviderError("the server is running already; call stop() first")
-            server = self._server = launch()
+            wanted = self._wanted_key
+            self._key = secrets.token_urlsafe(32) if isinstance(wanted, FreshKey) else wanted
+            server = self._server = launch(self._key)
         try:
             url = _url(self.host, port(server))
             with self._turn:
                 server.check_running()  # `stop` may have been called meanwhile
                 self._base_url = url
+                note_key(url, self._key)
         except BaseException:
             self.stop()
             raise
@@ -353,6 +400,8 @@ class HostProvider(RuntimeProvider):
             raise ProviderError("the server is not running; call start()")
         limit = self.ready_timeout_s if timeout_s is None else timeout_s
         self._server.wait_until_healthy(self.base_url, limit)
+        if not self._keeps_key_file:
+            self._server.forget_key()
 
     def check_running(self) -> None:
         if self._server is not None and not self._server.is_stopped:
@@ -370,6 +419,8 @@ class HostProvider(RuntimeProvider):
 
     def stop(self) -> None:
         with self._turn:
+            if self._base_url is not None:
+                forget_key(self._base_url)
             self._base_url = None
             if self._server is not None:
                 self._server.stop()
@@ -394,6 +445,8 @@ class ProcessProvider(HostProvider):
         host: The address it listens on.
         python: The interpreter that runs it; by default this one.
         ready_timeout_s: Seconds that starting, and then getting ready, may take.
+        api_key: The key that the server wants: by default a fresh one for each start, which
+            clients in this process find by themselves; None is none.
     """
 
     def __init__(
@@ -405,8 +458,11 @@ class ProcessProvider(HostProvider):
         host: str = "127.0.0.1",
         python: str | None = None,
         ready_timeout_s: float = 60.0,
+        api_key: str | FreshKey | None = FRESH_KEY,
     ) -> None:
-        super().__init__(host=host, env_vars=env_vars, ready_timeout_s=ready_timeout_s)
+        super().__init__(
+            host=host, env_vars=env_vars, ready_timeout_s=ready_timeout_s, api_key=api_key
+        )
         self.target = os.fspath(target)
         self._limits = limits or ProcessLimits()
         self._python = python
@@ -417,8 +473,10 @@ class ProcessProvider(HostProvider):
         if kwargs:
             raise TypeError(f"ProcessProvider.start does not take {sorted(kwargs)}")
         return self._run(
-            lambda: ServerProcess(
-                self._command(port), env_vars={**self._env_vars, **(env_vars or {})}
+            lambda key: ServerProcess(
+                self._command(port),
+                env_vars={**self._env_vars, **(env_vars or {})},
+                api_key=key,
             ),
             lambda server: server.wait_for_port(self.ready_timeout_s),
         )

@@ -14,6 +14,7 @@ from typing import Any
 from openenv._redaction import redact
 from openenv.errors import ProviderError
 from openenv.manifest import package_name, read_manifest
+from openenv.providers.base import FRESH_KEY, FreshKey
 from openenv.providers.process import HostProvider, ServerProcess
 
 __all__ = ["UVProvider"]
@@ -41,6 +42,9 @@ class UVProvider(HostProvider):
         reload: Restart when the sources change.
         env_vars: Environment variables of the server.
         context_timeout_s: Seconds that cloning, and then getting ready, may take.
+        api_key: The key that the server wants: by default a fresh one for each start, which
+            clients in this process find by themselves; None is none. A server of the public
+            package lets everybody in all the same.
     """
 
     def __init__(
@@ -52,8 +56,11 @@ class UVProvider(HostProvider):
         reload: bool = False,
         env_vars: Mapping[str, str] | None = None,
         context_timeout_s: float = 60.0,
+        api_key: str | FreshKey | None = FRESH_KEY,
     ) -> None:
-        super().__init__(host=host, env_vars=env_vars, ready_timeout_s=context_timeout_s)
+        super().__init__(
+            host=host, env_vars=env_vars, ready_timeout_s=context_timeout_s, api_key=api_key
+        )
         self.project_path = project_path
         self.app = app
         self.reload = reload
@@ -72,12 +79,13 @@ class UVProvider(HostProvider):
         if uv is None:
             raise ProviderError("uv is not installed; install it with: pip install uv")
         chosen = _free_port(self.host, port or 0)
+        self._keeps_key_file = self.reload or workers > 1
         return self._run(
-            lambda: self._launch(uv, chosen, workers, env_vars or {}), lambda _: chosen
+            lambda key: self._launch(uv, chosen, workers, env_vars or {}, key), lambda _: chosen
         )
 
     def _launch(
-        self, uv: str, port: int, workers: int, env_vars: Mapping[str, str]
+        self, uv: str, port: int, workers: int, env_vars: Mapping[str, str], key: str | None
     ) -> ServerProcess:
         directory = Path(tempfile.mkdtemp(prefix="openenv-"))
         try:
@@ -92,7 +100,7 @@ class UVProvider(HostProvider):
         command += ["--app-dir", str(project), *(["--reload"] if self.reload else [])]
         # What this program has on its path is no dependency that the project names.
         env_vars = {"PYTHONPATH": "", **self._env_vars, **env_vars}
-        return ServerProcess(command, env_vars=env_vars, directory=directory)
+        return ServerProcess(command, env_vars=env_vars, directory=directory, api_key=key)
 
     def _project(self, directory: Path) -> Path:
         if not self.project_path.startswith("git+"):
@@ -123,7 +131,7 @@ class UVProvider(HostProvider):
 
     def _git(self, directory: Path, command: list[str]) -> None:
         directory.mkdir(exist_ok=True)
-        subprocess.run(
+        subprocess.run(  # nosec B603, B607  # no shell; whichever git there is
             ["git", *command],
             cwd=directory,
             check=True,

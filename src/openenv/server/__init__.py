@@ -1,6 +1,15 @@
 """Serving environments: pumps between a transport and a session, and nothing else."""
 
 from openenv.server.app import HTTPEnvServer, create_app, create_fastapi_app
+from openenv.sessions.principal import Key, KeyLimits, Role
 from openenv.settings import ServerMode
 
-__all__ = ["HTTPEnvServer", "ServerMode", "create_app", "create_fastapi_app"]
+__all__ = [
+    "HTTPEnvServer",
+    "Key",
+    "KeyLimits",
+    "Role",
+    "ServerMode",
+    "create_app",
+    "create_fastapi_app",
+]

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from fastapi import FastAPI
 
 from openenv import settings
+from openenv.server.auth import KeyGuard
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
+from openenv.server.keyfile import keyring_of
 from openenv.server.metrics import metrics_route
+from openenv.server.origins import OriginGuard
 from openenv.server.recording import Record, recording_options
 from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.server.workers import note_manager, spec_source
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
+from openenv.sessions.principal import Key
 from openenv.sessions.process import Workers
 from openenv.sessions.recording import Recordings
 from openenv.sessions.session import SessionInfo
@@ -51,10 +55,13 @@ class HTTPEnvServer:
             OPENENV_RECORD says.
         debug: Send clients the text of every exception, not only its class and an incident id;
             by default OPENENV_DEBUG, else off.
+        keys: The keys that it accepts; by default those of OPENENV_API_KEY and
+            OPENENV_API_KEY_FILE. Without any it lets everybody in.
 
     Raises:
         TypeError: `env` is not callable, or no other process can import it.
         ValueError: Both `max_concurrent_envs` and `concurrency_config` were given.
+        KeyFileError: The file of keys is not to be used.
         ConcurrencyConfigurationError: More sessions than the class allows.
     """
 
@@ -73,6 +80,7 @@ class HTTPEnvServer:
         limits: Limits | None = None,
         record: Record | None = None,
         debug: bool | None = None,
+        keys: Iterable[Key] | None = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
             raise ValueError("give max_concurrent_envs or concurrency_config, not both")
@@ -89,6 +97,7 @@ class HTTPEnvServer:
         self.manager = SessionManager(
             self.spec, concurrency_config, limits, debug=settings.debug(debug)
         )
+        self.manager.keys = keyring_of(keys)
         if workers is not None:
             self.manager.run_on(Workers(self.spec, workers, spec_source(self.spec)))
         options = recording_options(record)
@@ -153,6 +162,9 @@ class HTTPEnvServer:
             app.router.routes.extend(control_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
+        if self.manager.keys is not None:
+            app.add_middleware(KeyGuard, keys=self.manager.keys)
+        app.add_middleware(OriginGuard)
         app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)
         _close_at_shutdown(app, self.manager)
@@ -188,6 +200,7 @@ def create_fastapi_app(
     limits: Limits | None = None,
     record: Record | None = None,
     debug: bool | None = None,
+    keys: Iterable[Key] | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
@@ -208,6 +221,7 @@ def create_fastapi_app(
         limits=limits,
         record=record,
         debug=debug,
+        keys=keys,
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
@@ -234,6 +248,7 @@ def create_app(
     limits: Limits | None = None,
     record: Record | None = None,
     debug: bool | None = None,
+    keys: Iterable[Key] | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -262,10 +277,13 @@ def create_app(
             OPENENV_RECORD says.
         debug: Send clients the text of every exception, not only its class and an incident id;
             by default OPENENV_DEBUG, else off.
+        keys: The keys that it accepts; by default those of OPENENV_API_KEY and
+            OPENENV_API_KEY_FILE. Without any it lets everybody in.
 
     Raises:
         TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
             workers, and no other process can import it.
+        KeyFileError: The file of keys is not to be used.
         ValueError: Arguments that contradict each other, or an unknown mode.
         ConcurrencyConfigurationError: More sessions than the class allows.
     """
@@ -288,4 +306,5 @@ def create_app(
         limits=limits,
         record=record,
         debug=debug,
+        keys=keys,
     )

@@ -22,14 +22,12 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json, to_json
 from starlette.requests import ClientDisconnect
 
-from openenv._incidents import error_data
 from openenv._traces import serving
 from openenv.errors import (
     EnvironmentCrashed,
-    InvalidMessageError,
+    KeySessionsError,
     SessionCapacityError,
     SessionNotFoundError,
-    outward,
 )
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.http import (
@@ -41,25 +39,15 @@ from openenv.protocol.http import (
     StepResponse,
 )
 from openenv.protocol.messages import StateReply, Transition
+from openenv.server.auth import principal_of
+from openenv.server.refusals import JSON, error_response
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.principal import Principal
 from openenv.sessions.session import Command, GetState, Reset, Session, Step
 
-__all__ = ["control_routes", "error_response"]
+__all__ = ["control_routes"]
 
-JSON = "application/json"
 NO_ARGUMENTS = Body(default_factory=ResetRequest)
-
-
-def error_response(error: Exception, manager: SessionManager) -> Response:
-    """Answer with what went wrong: `detail` (Pydantic's list, or a sentence) and a code."""
-    manager.tally.failed(error)
-    row, data = outward(error), error_data(error, debug=manager.debug)
-    body = {"detail": data.pop("message"), **data}
-    if isinstance(error, InvalidMessageError):
-        body = {"detail": data["errors"]}
-    headers = {"Retry-After": "1"} if row.http_status == 503 else None
-    content = to_json(body, inf_nan_mode="null", serialize_unknown=True)
-    return Response(content, row.http_status, headers, media_type=JSON)
 
 
 class BodyRoute(APIRoute):
@@ -167,7 +155,8 @@ def control_routes(manager: SessionManager) -> APIRouter:
         try:
             if session_id is None:
                 raise SessionNotFoundError("", f"no session is named; send {SESSION_HEADER}")
-            await manager.close(manager.get(session_id).id)
+            session = manager.get(session_id, principal=principal_of(request.scope))
+            await manager.close(session.id)
         except Exception as error:
             return error_response(error, manager)
         response = JSONResponse({"session_id": session_id, "closed": True})
@@ -186,30 +175,33 @@ def _session_id(request: Request) -> tuple[str | None, bool]:
 @contextlib.asynccontextmanager
 async def _session_to_reset(manager: SessionManager, request: Request) -> AsyncIterator[Session]:
     session_id, by_header = _session_id(request)
+    principal = principal_of(request.scope)
     if session_id is not None:
         try:
-            session = manager.get(session_id, confirm=by_header)
+            session = manager.get(session_id, confirm=by_header, principal=principal)
         except SessionNotFoundError:
             if by_header:
                 raise  # a cookie may be left from another server or an ended session
         else:
             yield session
             return
-    async with _new_session(manager, is_named=session_id is not None) as session:
+    async with _new_session(manager, principal, is_named=session_id is not None) as session:
         yield session
 
 
 @contextlib.asynccontextmanager
-async def _new_session(manager: SessionManager, *, is_named: bool) -> AsyncIterator[Session]:
+async def _new_session(
+    manager: SessionManager, principal: Principal | None, *, is_named: bool
+) -> AsyncIterator[Session]:
     """Open a session to reset; it stays, unless that fails.
 
     Where no slot is free it is a throwaway, as of old; but a caller who named a session means to
     play on, and is refused.
     """
     try:
-        session = await manager.create(provisional=True)
-    except SessionCapacityError:
-        if is_named:
+        session = await manager.create(provisional=True, principal=principal)
+    except SessionCapacityError as error:
+        if is_named or isinstance(error, KeySessionsError):
             raise
         async with manager.throwaway() as session:
             yield session
@@ -229,7 +221,8 @@ async def _session(manager: SessionManager, request: Request) -> AsyncIterator[S
             yield session
     else:
         # A cookie may be sent back by a program that knows nothing of sessions, nor ends one.
-        yield manager.get(session_id, confirm=by_header)
+        principal = principal_of(request.scope)
+        yield manager.get(session_id, confirm=by_header, principal=principal)
 
 
 async def _handle(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, TypeAdapter
 
 from openenv.protocol.http import HealthResponse, HealthStatus, SchemaResponse
-from openenv.server.http import error_response
+from openenv.server.auth import principal_of
+from openenv.server.refusals import error_response
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.principal import Role
 from openenv.types import EnvironmentMetadata
 
 __all__ = ["info_routes"]
@@ -19,22 +21,20 @@ def info_routes(manager: SessionManager) -> APIRouter:
     described: list[EnvironmentMetadata] = []
 
     @router.get("/health", tags=["Health"], response_model=HealthResponse)
-    async def health(response: Response) -> HealthResponse:
+    async def health(request: Request, response: Response) -> HealthResponse:
         """Say how the server is: `degraded` when the last environment could not be made, or a
         worker process is missing.
 
-        It makes none to find out: that may take what the first session needs.
+        It makes none to find out: that may take what the first session needs. Where the server
+        has keys, only an orchestrator and an observer are told why.
         """
+        answer = _health(manager)
         if manager.closing:
             response.status_code = 503
-            return HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")
-        if (trouble := manager.trouble) is not None:
-            return HealthResponse(
-                status=HealthStatus.DEGRADED,
-                # Launchers of old look for the word `healthy`, and the server itself is.
-                message=f"The server is healthy, but: {trouble}",
-            )
-        return HealthResponse()
+        principal = principal_of(request.scope)
+        if manager.keys is not None and (principal is None or principal.role is Role.AGENT):
+            answer.message = None
+        return answer
 
     @router.get("/schema", tags=["Schema"], response_model=SchemaResponse)
     async def schema() -> SchemaResponse:
@@ -59,6 +59,18 @@ def info_routes(manager: SessionManager) -> APIRouter:
         return described[0]
 
     return router
+
+
+def _health(manager: SessionManager) -> HealthResponse:
+    if manager.closing:
+        return HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")
+    if (trouble := manager.trouble) is not None:
+        return HealthResponse(
+            status=HealthStatus.DEGRADED,
+            # Launchers of old look for the word `healthy`, and the server itself is.
+            message=f"The server is healthy, but: {trouble}",
+        )
+    return HealthResponse()
 
 
 def _schema(model: type[BaseModel]) -> dict[str, object]:

@@ -10,9 +10,11 @@ import argparse
 import asyncio
 import contextlib
 import copy
+import ipaddress
 import logging
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,13 +29,33 @@ from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv._logs import JSONFormatter, set_up_logs
 from openenv._redaction import redact
 from openenv.environment import Environment
+from openenv.errors import KeyFileError
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
 from openenv.server.workers import managers_of, serve_from_workers
-from openenv.settings import compresses, log_format, log_level
+from openenv.settings import (
+    api_key,
+    api_key_file,
+    compresses,
+    hide_keys,
+    log_format,
+    log_level,
+    use_api_key_file,
+)
 from openenv.types import Action, Observation, State
 
-__all__ = ["bind", "main", "serve", "serve_from_command_line", "show_errors", "target_app"]
+__all__ = [
+    "bind",
+    "check_guarded",
+    "has_keys",
+    "is_loopback",
+    "main",
+    "serve",
+    "serve_from_command_line",
+    "show_errors",
+    "target_app",
+    "tls_options",
+]
 
 # A client answers pings from its event loop, which a trainer may block for minutes (an optimizer
 # step). One that crashed is noticed at once all the same: its system closes the connection.
@@ -65,6 +87,9 @@ def serve(
     bound: socket.socket | None = None,
     reload: bool = False,
     reload_dirs: Sequence[str] = (),
+    ssl_certfile: str | os.PathLike[str] | None = None,
+    ssl_keyfile: str | os.PathLike[str] | None = None,
+    ssl_keyfile_password: str | None = None,
 ) -> None:
     """Serve until told to stop. SIGTERM and SIGINT close every environment first.
 
@@ -76,17 +101,29 @@ def serve(
         bound: A socket that is already listening, instead of `host` and `port`.
         reload: Restart when files change.
         reload_dirs: Where to look for changes.
+        ssl_certfile: The server's certificate (PEM), with those that it is signed by: it then
+            speaks TLS, and nothing else.
+        ssl_keyfile: The certificate's private key (PEM); by default it is in the same file.
+        ssl_keyfile_password: What the private key is encrypted with.
 
     Raises:
         SystemExit: The server did not start; its log says why.
+        TargetError: There are keys, and the application would let everybody in all the same.
     """
     options = _options() | {"host": host, "port": port}
     set_up_logs()
+    if ssl_certfile is not None:
+        options |= {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
+        options |= {"ssl_keyfile_password": ssl_keyfile_password}
     if reload:
         os.environ[TARGET_VARIABLE] = app
         options |= {"reload": True, "reload_dirs": list(reload_dirs), "factory": True}
         uvicorn.run("openenv.server.run:target_app", **options)
         return
+    check_guarded(app)
+    if not is_loopback(host if bound is None else bound.getsockname()[0]) and not has_keys(app):
+        logger.warning(OPEN_TO_ALL, host)
+    hide_keys()
     _raise_open_files(app)
     calm_garbage_collector()
     keep_freed_memory()
@@ -94,6 +131,43 @@ def serve(
     server.run(sockets=None if bound is None else [bound])
     if not server.started:
         raise SystemExit(1)
+
+
+OPEN_TO_ALL = (
+    "this server listens on %s and has no keys: whoever reaches it may use its environments. Give "
+    "it keys (OPENENV_API_KEY_FILE, --api-key-file FILE), or have it listen on 127.0.0.1"
+)
+
+
+def has_keys(app: Any) -> bool:
+    """Whether all that an application serves is for those with a key only."""
+    managers = managers_of(app)
+    return bool(managers) and all(manager.keys is not None for manager in managers)
+
+
+def check_guarded(app: Any) -> None:
+    """See that keys which are there are asked for: a door that only looks locked is worse than an
+    open one.
+
+    Raises:
+        TargetError: The application would let everybody in.
+    """
+    if not (api_key() or api_key_file()) or has_keys(app):
+        return
+    if not managers_of(app):
+        raise TargetError(
+            "there are keys, but the application serves no environment of create_app, so nothing "
+            "would ask for them; take OPENENV_API_KEY and OPENENV_API_KEY_FILE away, or start its "
+            "provider with api_key=None"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _options() -> dict[str, Any]:
@@ -205,9 +279,17 @@ def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000
     parser = argparse.ArgumentParser(description="Serve this environment.")
     parser.add_argument("--host", default=host, help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=port, help="port to listen on (%(default)s)")
+    parser.add_argument("--ssl-certfile", help="certificate (PEM): speak TLS")
+    parser.add_argument("--ssl-keyfile", help="the certificate's private key (PEM)")
+    parser.add_argument("--ssl-keyfile-password-file", help="what that is encrypted with")
     arguments = parser.parse_args()
     try:
-        serve(app, host=arguments.host, port=arguments.port)
+        tls = tls_options(
+            arguments.ssl_certfile, arguments.ssl_keyfile, arguments.ssl_keyfile_password_file
+        )
+        serve(app, host=arguments.host, port=arguments.port, **tls)
+    except TargetError as error:
+        raise SystemExit(f"error: {error}") from None
     except KeyboardInterrupt:  # every environment is closed by now
         raise SystemExit(INTERRUPTED) from None
 
@@ -229,6 +311,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
     set_up_logs()
     _apply_limits(arguments.limit)
+    if arguments.api_key_file is not None:
+        use_api_key_file(arguments.api_key_file)
     sys.path.insert(0, str(Path(arguments.app_dir)))
     sys.path += [entry for entry in arguments.path if entry not in sys.path]
     try:
@@ -241,12 +325,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         app = load_target(arguments.target)
         if arguments.workers is not None:
             serve_from_workers(app, arguments.target, arguments.workers)
+        check_guarded(app)
         if arguments.debug:
             show_errors(app)
-    except TargetError as error:
+        tls = tls_options(
+            arguments.ssl_certfile, arguments.ssl_keyfile, arguments.ssl_keyfile_password_file
+        )
+    except (TargetError, KeyFileError, OSError) as error:
         return _failed(str(error))
     try:
-        serve(app, host=arguments.host, bound=bound)
+        serve(app, host=arguments.host, bound=bound, **tls)
     except KeyboardInterrupt:  # every environment is closed by now
         return INTERRUPTED
     return 0
@@ -275,7 +363,39 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--debug", action="store_true")
     parser.add_argument("--port-file")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--api-key-file")
+    parser.add_argument("--ssl-certfile")
+    parser.add_argument("--ssl-keyfile")
+    parser.add_argument("--ssl-keyfile-password-file")
     return parser.parse_args(argv)
+
+
+def tls_options(
+    certfile: str | None, keyfile: str | None, password_file: str | None
+) -> dict[str, Any]:
+    """The arguments of `serve` for TLS, once they are seen to fit; none without a certificate.
+
+    Raises:
+        TargetError: The files are not there, or do not belong together.
+    """
+    if certfile is None:
+        if keyfile is not None or password_file is not None:
+            raise TargetError("a private key alone is of no use: give --ssl-certfile too")
+        return {}
+    try:
+        password = None if password_file is None else Path(password_file).read_text().rstrip("\r\n")
+        # A password that is missing must not be asked for on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            certfile, keyfile, password or (lambda: "")
+        )
+    except (OSError, ValueError) as error:
+        files = " and ".join(name for name in (certfile, keyfile) if name is not None)
+        raise TargetError(f"TLS cannot be had with {files}: {error}") from None
+    return {
+        "ssl_certfile": certfile,
+        "ssl_keyfile": keyfile,
+        "ssl_keyfile_password": password,
+    }
 
 
 def _count(text: str) -> int:

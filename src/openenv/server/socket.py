@@ -432,7 +432,7 @@ class SocketProtocol(asyncio.Protocol):
             if is_there:
                 self._transport.set_protocol(ordinary)
                 ordinary.connection_made(self._transport)
-                ordinary.data_received(self._head)
+                ordinary.data_received(_without_keys(self._head))
             if not is_there or not ordinary.handshake_initiated or ordinary.handshake_complete:
                 assert self._calling is not None
                 self._calling.cancel()
@@ -472,6 +472,16 @@ def _asks_for_it(headers: list[tuple[bytes, bytes]]) -> bool:
 
 # All that picows looks at; it keeps the request as long as the connection lasts.
 _HANDSHAKE = (b"host", b"upgrade", b"connection", b"sec-websocket-version", b"sec-websocket-key")
+
+
+_SECRET = (b"authorization", b"x-api-key")
+
+
+def _without_keys(head: bytes) -> bytes:
+    """The request for a protocol that may log it; the application has seen it as it was."""
+    first, *lines = head.split(b"\r\n")
+    kept = [line for line in lines if line.partition(b":")[0].lower() not in _SECRET]
+    return b"\r\n".join([first, *kept])
 
 
 def _handshake_only(head: bytes) -> bytes:

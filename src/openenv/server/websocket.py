@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
@@ -21,10 +22,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from openenv._peers import address
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
+from openenv.server.auth import principal_of
 from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.multiplex import MultiplexedConversation
+from openenv.settings import hide_keys
 
 __all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "AnyConversation", "Converse", "websocket_route"]
 
@@ -159,11 +162,13 @@ class _Endpoint:
         extensions = scope.get("extensions") or {}
         debug = self._manager.debug or IN_PROCESS_EXTENSION in extensions
 
+        principal = principal_of(scope)
+
         def converse(channel: Channel) -> AnyConversation:
             if subprotocol is None:
-                return Conversation(self._manager, channel, session_id, debug=debug)
-            codec = codec_named(subprotocol, debug)
-            return MultiplexedConversation(self._manager, channel, codec, address(scope["client"]))
+                return Conversation(self._manager, channel, session_id, principal, debug=debug)
+            codec, client = codec_named(subprotocol, debug), address(scope["client"])
+            return MultiplexedConversation(self._manager, channel, codec, client, principal)
 
         take_over = extensions.get(SOCKET_EXTENSION)
         if take_over is None:
@@ -207,6 +212,8 @@ class AdoptsUvicorn:
 
                 use_at(config)
                 self._agree(config)
+                if threading.current_thread() is threading.main_thread():  # it serves, no more
+                    hide_keys()
         await self._app(scope, receive, send)
 
     def _agree(self, config: Any) -> None:

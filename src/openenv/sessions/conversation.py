@@ -23,6 +23,7 @@ from openenv.protocol.connection import ServerConnection
 from openenv.protocol.messages import MCPReply, Request
 from openenv.sessions.host import Command, GetState, Reset, Restore, Step, TakeSnapshot
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.principal import Principal
 from openenv.sessions.session import CalledBack, Session, Work
 
 __all__ = ["Channel", "Conversation"]
@@ -76,6 +77,12 @@ class Conversation:
     the environment is closed; one that takes more than `LINGER_S` seconds to close is left to the
     manager, since a web server that shuts down waits for every client that is served.
 
+    Args:
+        manager: Where sessions come from.
+        channel: What carries the frames.
+        session_id: Of the session to join.
+        principal: Who the client is, where the server has keys.
+
     Attributes:
         ended: Done when the client is gone and its session closed, or left to the manager.
     """
@@ -88,8 +95,10 @@ class Conversation:
         "_is_over",
         "_is_paused",
         "_is_serving",
+        "_limited",
         "_manager",
         "_opening",
+        "_principal",
         "_session",
         "_session_id",
         "_tally",
@@ -102,12 +111,15 @@ class Conversation:
         manager: SessionManager,
         channel: Channel,
         session_id: str | None = None,
+        principal: Principal | None = None,
         *,
         debug: bool = False,
     ) -> None:
         self._manager = manager
         self._tally = manager.tally
-        self._channel = channel
+        self._principal = principal
+        self._limited = None if principal is None else principal.if_limited()
+        self._channel = charged(channel, self._limited)
         self._session_id = session_id
         self._connection = ServerConnection(JSONCodec(debug=debug))
         self._session: Session | None = None
@@ -143,8 +155,8 @@ class Conversation:
 
     async def _joined(self) -> Session:
         if self._session_id is None:
-            return await self._manager.create()
-        session = self._manager.get(self._session_id)
+            return await self._manager.create(principal=self._principal)
+        session = self._manager.get(self._session_id, principal=self._principal)
         if session.attachments:
             raise SessionCreationError(f"session {self._session_id} already has a socket attached")
         return session
@@ -252,6 +264,8 @@ class Conversation:
     def _serve(self, frame: str | bytes) -> None:
         connection = self._connection
         try:
+            if self._limited is not None:
+                self._limited.allow(1, len(frame))
             request = connection.receive(frame)
         except ProtocolError:
             raise
@@ -310,6 +324,26 @@ class Conversation:
         tally.frames_out += 1
         tally.bytes_out += len(frame)
         self._channel.send(frame)
+
+
+class ChargedChannel:
+    """A channel whose client, a principal that has limits, pays for what it is sent."""
+
+    conversation: Any = None  # the bare channel has it
+
+    def __init__(self, channel: Channel, principal: Principal) -> None:
+        self._channel, self._principal = channel, principal
+        self.close, self.pause, self.resume = channel.close, channel.pause, channel.resume
+        self.abort = channel.abort
+
+    def send(self, frame: bytes) -> None:
+        self._principal.charge(len(frame))
+        self._channel.send(frame)
+
+
+def charged(channel: Channel, limited: Principal | None) -> Channel:
+    """The channel of a client: one that is charged for, where the client has limits."""
+    return channel if limited is None else ChargedChannel(channel, limited)
 
 
 async def close_or_leave(manager: SessionManager, session: Session) -> None:

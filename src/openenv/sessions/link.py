@@ -156,7 +156,7 @@ def dump_error(error: BaseException) -> bytes:
 def _crossing(error: BaseException, depth: int = 3) -> Crossing:
     try:
         pickled: bytes | None = pickle.dumps(error, PICKLE_PROTOCOL)
-        pickle.loads(pickled or b"")  # many can be written and not read
+        pickle.loads(pickled or b"")  # nosec B301  # many can be written and not read; our own
     except Exception:
         pickled = None
     cause = error.__cause__
@@ -167,7 +167,7 @@ def _crossing(error: BaseException, depth: int = 3) -> Crossing:
 
 def load_error(data: bytes) -> BaseException:
     """Read an exception. One that cannot cross is a `RuntimeError` of the same words."""
-    return _arrived(pickle.loads(data))
+    return _arrived(pickle.loads(data))  # nosec B301  # of a worker, which runs as this user
 
 
 def _arrived(crossing: Crossing) -> BaseException:

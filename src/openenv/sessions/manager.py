@@ -19,6 +19,7 @@ from openenv.errors import (
     ConcurrencyConfigurationError,
     EnvironmentFactoryError,
     NotSupported,
+    OpenEnvError,
     SessionCapacityError,
     SessionCreationError,
     SessionNotFoundError,
@@ -26,6 +27,7 @@ from openenv.errors import (
 from openenv.sessions.lane import Lanes
 from openenv.sessions.limits import Limits
 from openenv.sessions.metrics import Tally
+from openenv.sessions.principal import Keyring, Principal
 from openenv.sessions.queue import FairQueue
 from openenv.sessions.recording import Recordings
 from openenv.sessions.session import Session, SessionInfo, SessionPhase
@@ -169,6 +171,8 @@ class SessionManager:
         self.tally = Tally()
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
+        self.keys: Keyring | None = None
+        self._owners: dict[str, Principal] = {}  # of sessions, where there are keys
         self._sessions: dict[str, Session] = {}
         self._active = 0  # of them, those that take a slot
         self._provisional: dict[str, None] = {}
@@ -291,22 +295,41 @@ class SessionManager:
         session = self._sessions.get(session_id)
         return None if session is None else session.info()
 
-    def get(self, session_id: str, *, confirm: bool = True) -> Session:
+    def get(
+        self, session_id: str, *, confirm: bool = True, principal: Principal | None = None
+    ) -> Session:
         """Find an open session.
 
         Args:
             session_id: Its id.
             confirm: Whoever asks means to come back: a provisional session is so no longer.
+            principal: Who asks, where the server has keys.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is closing.
+            SessionNotFoundError: There is none of this id, or it is closing, or another's.
         """
         session = self._sessions.get(session_id)
         if session is None or session.phase is not SessionPhase.OPEN:
             raise SessionNotFoundError(session_id)
+        if principal is not None and not self._is_of(session_id, principal):
+            raise SessionNotFoundError(session_id)
         if confirm:
             self._provisional.pop(session_id, None)
         return session
+
+    def _is_of(self, session_id: str, principal: Principal) -> bool:
+        return self._owners.get(session_id) is principal or principal.session_id == session_id
+
+    def issue_agent_key(self, session_id: str) -> str:
+        """Make a key by which an agent reaches the tools of one session; it ends with the session.
+
+        Raises:
+            RuntimeError: The server has no keys, so it asks for none.
+            SessionNotFoundError: There is none of this id, or it is closing.
+        """
+        if self.keys is None:
+            raise RuntimeError("this server has no keys, so everybody may reach everything")
+        return self.keys.issue(self.get(session_id).id)
 
     # ------------------------------------------------------------------ creating and closing
 
@@ -317,6 +340,7 @@ class SessionManager:
         throwaway: bool = False,
         patience: Patience | None = None,
         record: bool = False,
+        principal: Principal | None = None,
     ) -> Session:
         """Open a session. Others are not held up while its environment is constructed.
 
@@ -329,14 +353,18 @@ class SessionManager:
             throwaway: It serves one request and takes no slot; it is not recorded.
             patience: How long to wait for a slot; by default not at all.
             record: Record it, also where not every session is.
+            principal: Who asks, where the server has keys; the session is theirs.
 
         Raises:
             NotSupported: It is to be recorded, and the server has no place for that.
-            SessionCapacityError: No slot is free, or came free in time.
+            SessionCapacityError: No slot is free or came free in time, or the principal has all
+                that it may have.
             SessionCreationError: The server is shutting down.
             EnvironmentFactoryError: The environment's constructor raised.
         """
         if not throwaway and not self.closing:
+            if principal is not None and principal.is_full:
+                await self._make_room_of(principal)
             await self._take_slot(patience)
             if self.closing:
                 self._give_back_slot()
@@ -345,10 +373,17 @@ class SessionManager:
         session = Session(
             self.spec, lanes=self._lanes, is_throwaway=throwaway, owner=self, tally=self.tally
         )
-        self.tally.opened += 1
         recordings = self._recordings
-        if record or (recordings and recordings.options.every_session and not throwaway):
-            self.record(session)
+        try:
+            if record or (recordings and recordings.options.every_session and not throwaway):
+                self.record(session)
+            if principal is not None and not throwaway:
+                self._own(session, principal)
+        except OpenEnvError:
+            self._active -= not throwaway
+            self._tell()
+            raise
+        self.tally.opened += 1
         self._sessions[session.id] = session
         try:
             await session.open()
@@ -429,6 +464,20 @@ class SessionManager:
         known = map(self._sessions.get, self._provisional)
         return next((s for s in known if s is not None and not s.is_busy), None)
 
+    def _own(self, session: Session, principal: Principal) -> None:
+        principal.check_sessions()  # others may have come meanwhile
+        principal.sessions += 1
+        self._owners[session.id] = principal
+
+    async def _make_room_of(self, principal: Principal) -> None:
+        """Wait while a session of a key that has all it may have is closing, or refuse at once."""
+        deadline = time.monotonic() + CLOSING_WAIT_S
+        while principal.is_full and not self.closing:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not self._is_emptying_of(principal):
+                principal.check_sessions()
+            await self._change(remaining)
+
     async def _make_room(self) -> None:
         """Wait for a slot where one comes free by itself; a server that is full refuses at once.
         So it does while others wait in the queue: they came first.
@@ -456,6 +505,13 @@ class SessionManager:
             session.phase in (SessionPhase.CLOSING, SessionPhase.CLOSED)
             for session in self._sessions.values()
             if not session.is_throwaway
+        )
+
+    def _is_emptying_of(self, principal: Principal) -> bool:
+        return any(
+            self._owners.get(session.id) is principal
+            and session.phase in (SessionPhase.CLOSING, SessionPhase.CLOSED)
+            for session in self._sessions.values()
         )
 
     async def _change(self, timeout_s: float | None) -> None:
@@ -509,6 +565,10 @@ class SessionManager:
             self.tally.closed[session.closed_by] += 1
         self._provisional.pop(session.id, None)
         self._overdue.discard(session.id)
+        if (owner := self._owners.pop(session.id, None)) is not None:
+            owner.sessions -= 1
+        if self.keys is not None:
+            self.keys.end_session(session.id)
         self._tell()
 
     def adopt(self, session: Session) -> bool:

@@ -20,6 +20,7 @@ from openenv._traces import begin_serving, end_serving
 from openenv.errors import (
     OpenEnvError,
     ProtocolError,
+    RateLimitError,
     SessionClosedError,
     SessionCreationError,
     SessionNotFoundError,
@@ -34,10 +35,12 @@ from openenv.sessions.conversation import (
     SERVICE_RESTART,
     Channel,
     answer_json_rpc,
+    charged,
     close_or_leave,
     command_of,
 )
 from openenv.sessions.manager import SHUTTING_DOWN, Patience, SessionManager
+from openenv.sessions.principal import Principal
 from openenv.sessions.session import Session, Work
 
 __all__ = ["MultiplexedConversation"]
@@ -48,6 +51,8 @@ logger = logging.getLogger(__name__)
 UNANSWERED = 8192
 ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
 ANSWER_TO = {"state": "state", "restore": "state", "snapshot": "snapshot"}
+# What no limit of a key refuses, so that client and server agree on which sessions there are.
+FREE_OF_CHARGE = frozenset({"open", "close", "ack"})
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
 # The client is told how many of its frames have come when these have come since it was told last.
 UNTOLD_FRAMES, UNTOLD_BYTES = 32, 2**20
@@ -117,6 +122,13 @@ class MultiplexedConversation:
     A client that has not left, but lost its connection, is waited for, if it has the means to
     come back: it has read the hello.
 
+    Args:
+        manager: Where sessions come from.
+        channel: What carries the frames.
+        codec: Reads and writes them.
+        client: The client's address and port.
+        principal: Who the client is, where the server has keys.
+
     Attributes:
         id: Identifies it, to resume it.
         ended: Done when the client is gone and its sessions closed, or left to the manager.
@@ -128,12 +140,16 @@ class MultiplexedConversation:
         channel: Channel,
         codec: Codec,
         client: str | None = None,
+        principal: Principal | None = None,
     ) -> None:
         self.id = secrets.token_hex(8)
         self._token = secrets.token_urlsafe(24)
         self._manager = manager
         self._tally = manager.tally
-        self._channel = channel
+        self._principal = principal
+        self._limited = None if principal is None else principal.if_limited()
+        self._bare_channel = channel
+        self._channel = charged(channel, self._limited)
         self._codec = codec
         self.encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
@@ -184,6 +200,10 @@ class MultiplexedConversation:
             self._hand_over(requests[0])
             return
         self._count(len(frame))
+        if requests and requests[0].ack and not self._acknowledge(requests[0].ack):
+            return
+        if self._limited is not None:
+            requests = self._allowed(requests, len(frame), self._limited)
         for request in requests:
             self._take(request)
         if self._unanswered >= UNANSWERED and not self._is_paused:
@@ -198,9 +218,18 @@ class MultiplexedConversation:
             self._told, self._untold_bytes = ledger.received, 0
             self._tell("ack", {"received": ledger.received})
 
+    def _allowed(self, requests: list[Request], size: int, principal: Principal) -> list[Request]:
+        """What the principal's limits allow."""
+        costly = [request for request in requests if request.type not in FREE_OF_CHARGE]
+        try:
+            principal.allow(len(costly), size)
+        except RateLimitError as error:
+            for request in costly:
+                self.fail(request, error)
+            return [request for request in requests if request.type in FREE_OF_CHARGE]
+        return requests
+
     def _take(self, request: Request) -> None:
-        if request.ack and not self._acknowledge(request.ack):
-            return
         seat = self._seats.get(request.session)
         if request.type == "ack":
             pass
@@ -275,7 +304,9 @@ class MultiplexedConversation:
         try:
             self._note_limit(request)
             session = await self._manager.create(
-                patience=self._patience(request), record=request.data.get("record") is True
+                patience=self._patience(request),
+                record=request.data.get("record") is True,
+                principal=self._principal,
             )
         except Exception as error:
             self._seats.pop(request.session, None)
@@ -389,11 +420,11 @@ class MultiplexedConversation:
 
     def _hand_over(self, request: Request) -> None:
         """Have the client go on with an earlier conversation, by the channel of this one."""
-        data, mine = request.data, self._channel
+        data, mine = request.data, self._bare_channel
         earlier: Any = self._manager.connections.get(str(data.get("connection")))
         token, received = data.get("token"), data.get("received")
         try:
-            if earlier is None or earlier is self or not earlier._is_token(token):
+            if earlier is None or not earlier._is_of(self._principal, token):
                 raise SessionNotFoundError("", GONE)
             if self._ledger.received or type(received) is not int:
                 raise ProtocolError("resume is the first frame of a connection, with a number")
@@ -404,11 +435,12 @@ class MultiplexedConversation:
             mine.close(NORMAL_CLOSURE)
         else:
             self._tally.resumes += 1
-        self._channel = _NOWHERE
+        self._bare_channel = self._channel = _NOWHERE
         self.end()
 
-    def _is_token(self, token: Any) -> bool:
-        return type(token) is str and hmac.compare_digest(token.encode(), self._token.encode())
+    def _is_of(self, principal: Principal | None, token: Any) -> bool:
+        is_token = type(token) is str and hmac.compare_digest(token.encode(), self._token.encode())
+        return is_token and principal is self._principal
 
     def _resume(self, channel: Channel, received: int) -> None:
         """Go on by another channel, with a client that has received so many frames."""
@@ -417,9 +449,9 @@ class MultiplexedConversation:
             self._expiry.cancel()
             self._expiry = None
         else:  # a socket that broke without a word to this side
-            self._channel.conversation = None
-            self._channel.abort()
-        self._channel = channel
+            self._bare_channel.conversation = None
+            self._bare_channel.abort()
+        self._bare_channel, self._channel = channel, charged(channel, self._limited)
         channel.conversation = self
         count = self._codec.encode_data({"received": self._ledger.received})
         channel.send(self._codec.answer("resumed", None, None, count))
@@ -449,7 +481,7 @@ class MultiplexedConversation:
             self.end()
             return False
         if not self._is_over and self._expiry is None:
-            self._channel = _NOWHERE
+            self._bare_channel = self._channel = _NOWHERE
             self._expiry = self._loop.call_later(grace_s, self._expire, grace_s)
         return not self._is_over
 

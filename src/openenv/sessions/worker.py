@@ -121,7 +121,7 @@ class Worker:
 
     def _serve(self, key: int, data: bytes) -> None:
         try:
-            command, strict, number, trace = pickle.loads(data)
+            command, strict, number, trace = pickle.loads(data)  # nosec B301  # of the server
         except Exception as error:
             self._answer(key, None, error)
             return
@@ -164,7 +164,7 @@ class Worker:
 
 def _encode_of(data: bytes) -> Encode | None:
     try:
-        encode: Encode | None = pickle.loads(data)
+        encode: Encode | None = pickle.loads(data)  # nosec B301  # of the server
     except Exception as error:
         why = f"replies cannot be encoded in the environment's process: {error}"
 
@@ -188,7 +188,7 @@ def main() -> None:
     threading.Thread(target=_end_with, args=[end.fileno(), grace_s], daemon=True).start()
     sys.path[:] = path
     try:
-        find: Source = pickle.loads(source)
+        find: Source = pickle.loads(source)  # nosec B301  # of the server
         spec = find()
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -217,7 +217,7 @@ def _end_with(server: int, grace_s: float) -> None:
 
 def _setup(end: socket.socket) -> tuple[list[str], float, bytes]:
     length, *_ = HEAD.unpack(read_exactly(end, HEAD.size))
-    path, grace_s, source = pickle.loads(read_exactly(end, length))
+    path, grace_s, source = pickle.loads(read_exactly(end, length))  # nosec B301  # of the server
     return path, grace_s, source
 
 

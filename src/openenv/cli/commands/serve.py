@@ -20,6 +20,7 @@ import typer
 from openenv import settings
 from openenv._logs import set_up_logs
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
+from openenv.settings import use_api_key_file
 
 if TYPE_CHECKING:
     from openenv.sessions.recording import RecordingOptions
@@ -91,6 +92,25 @@ def serve(
             show_default="OPENENV_LOG_FORMAT, else text",
         ),
     ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the keys that are accepted (TOML or JSON lines), for you alone to read.",
+            show_default=False,
+        ),
+    ] = None,
+    ssl_certfile: Annotated[
+        str | None,
+        typer.Option(help="Certificate (PEM): the server speaks TLS.", show_default=False),
+    ] = None,
+    ssl_keyfile: Annotated[
+        str | None,
+        typer.Option(help="The certificate's private key (PEM).", show_default=False),
+    ] = None,
+    ssl_keyfile_password_file: Annotated[
+        str | None,
+        typer.Option(help="File with the private key's password.", show_default=False),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
     ] = False,
@@ -102,26 +122,30 @@ def serve(
             hint="use --reload while you write the environment, --workers when you run it",
             exit_code=MISUSED,
         )
+    if api_key_file is not None:
+        use_api_key_file(str(api_key_file))
     sys.path.insert(0, str(Path.cwd()))
     recording = _recording(record, record_on_request, reload)
     if log_format is not None:  # worker processes, and the one that --reload starts, read it there
         os.environ["OPENENV_LOG_FORMAT"] = log_format.value
     set_up_logs()
     application = _load(target, workers, recording, debug)
+    tls = _tls_options(ssl_certfile, ssl_keyfile, ssl_keyfile_password_file)
     bound = _listen(host, port)
-    url = f"http://{_reachable(host)}:{bound.getsockname()[1]}"
+    scheme = "https" if tls else "http"
+    url = f"{scheme}://{_reachable(host)}:{bound.getsockname()[1]}"
     if settings.log_format() == "json":
         logger.info("serving %s at %s", target, url)
     else:
-        _announce(target, url, host, workers, recording)
+        _announce(target, url, host, workers, recording, application)
     if as_json:
         emit({"url": url, "pid": os.getpid(), "target": target})
     if reload:
-        _reload(target, bound, host)
+        _reload(target, bound, host, tls)
     else:
         from openenv.server import run
 
-        run.serve(application, host=host, bound=bound)
+        run.serve(application, host=host, bound=bound, **tls)
 
 
 def _recording(directory: Path | None, on_request: bool, reload: bool) -> RecordingOptions | None:
@@ -144,14 +168,15 @@ def _recording(directory: Path | None, on_request: bool, reload: bool) -> Record
     return options
 
 
-def _reload(target: str, bound: socket.socket, host: str) -> None:
+def _reload(target: str, bound: socket.socket, host: str, tls: dict[str, Any]) -> None:
     from openenv.server import run
 
     # Another process loads the target, and its supervisor takes the port by itself.
     port = bound.getsockname()[1]
     bound.close()
     os.environ["OPENENV_DEBUG"] = "1"
-    run.serve(target, host=host, port=port, reload=True, reload_dirs=[str(_sources(target))])
+    sources = [str(_sources(target))]
+    run.serve(target, host=host, port=port, reload=True, reload_dirs=sources, **tls)
 
 
 def _sources(target: str) -> Path:
@@ -167,10 +192,11 @@ def _sources(target: str) -> Path:
 
 
 def _load(target: str, workers: int | None, recording: RecordingOptions | None, debug: bool) -> Any:
+    from openenv.errors import KeyFileError
     from openenv.manifest import ManifestError
     from openenv.server.loading import TargetError, load_target
     from openenv.server.recording import record_sessions
-    from openenv.server.run import show_errors
+    from openenv.server.run import check_guarded, show_errors
     from openenv.server.workers import serve_from_workers
 
     try:
@@ -181,8 +207,9 @@ def _load(target: str, workers: int | None, recording: RecordingOptions | None, 
             record_sessions(application, target, recording)
         if debug:
             show_errors(application)
+        check_guarded(application)
         return application
-    except ManifestError as error:
+    except (ManifestError, KeyFileError) as error:
         raise CommandError(str(error)) from error
     except TargetError as error:
         raise CommandError(str(error), hint=_other_targets(target)) from error
@@ -192,6 +219,16 @@ def _load(target: str, workers: int | None, recording: RecordingOptions | None, 
             f"{target} could not be loaded: {type(error).__name__}: {error}",
             hint=_missing_module(error),
         ) from error
+
+
+def _tls_options(*files: str | None) -> dict[str, Any]:
+    from openenv.server.loading import TargetError
+    from openenv.server.run import tls_options
+
+    try:
+        return tls_options(*files)
+    except TargetError as error:
+        raise CommandError(str(error), exit_code=MISUSED) from error
 
 
 def _own_traceback(error: Exception) -> list[str]:
@@ -274,10 +311,17 @@ def _reachable(host: str) -> str:
 
 
 def _announce(
-    target: str, url: str, host: str, workers: int | None, recording: RecordingOptions | None
+    target: str,
+    url: str,
+    host: str,
+    workers: int | None,
+    recording: RecordingOptions | None,
+    application: Any,
 ) -> None:
     from rich.panel import Panel
     from rich.text import Text
+
+    from openenv.server.run import has_keys, is_loopback
 
     rows = [
         ("serving", target),
@@ -291,8 +335,13 @@ def _announce(
     if recording is not None:
         which = "" if recording.every_session else ", on request"
         rows.append(("recorded", f"in {recording.directory}{which}"))
+    is_open = not is_loopback(host) and not has_keys(application)
+    if has_keys(application):
+        rows.append(("keys", "wanted of everybody"))
+    elif is_open:
+        rows.append(("keys", "NONE: whoever reaches this address may use the environments"))
     text = Text("\n").join(Text.assemble((f"{name:<9}", "dim"), value) for name, value in rows)
-    stderr().print(Panel.fit(text, title="OpenEnv", border_style="green"))
+    stderr().print(Panel.fit(text, title="OpenEnv", border_style="red" if is_open else "green"))
     say(f"{_client_snippet(url)}\n")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 from urllib.parse import urlsplit
 
-from openenv.client.transports.base import TransportClosed
+from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import is_binary
@@ -50,9 +50,19 @@ class ASGITransport:
         self._to_app.put_nowait({"type": "websocket.connect"})
         self._running = asyncio.create_task(self._run())
         message = await self._from_app.get()
+        if message["type"] == "websocket.http.response.start":
+            raise refused(self._url.path, message["status"], await self._body())
         if message["type"] != "websocket.accept":
             raise ConnectError(f"the application refused {self._url.path}: {message}")
         self.subprotocol = message.get("subprotocol")
+
+    async def _body(self) -> bytes:
+        body = b""
+        while (message := await self._from_app.get())["type"] == "websocket.http.response.body":
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        return body
 
     async def _run(self) -> None:
         async def send(message: Message) -> None:
@@ -79,7 +89,7 @@ class ASGITransport:
             "server": (self._url.hostname, self._url.port or 80),
             "subprotocols": self._subprotocols,
             "state": {},
-            "extensions": {IN_PROCESS_EXTENSION: {}},
+            "extensions": {IN_PROCESS_EXTENSION: {}, "websocket.http.response": {}},
         }
 
     def send(self, frame: bytes) -> None:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-__all__ = ["Transport", "TransportClosed"]
+from openenv._lazy import lazy_module
+from openenv.errors import REFUSALS, ConnectError
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy_module("json")
+
+__all__ = ["Transport", "TransportClosed", "refused"]
+
+KEY_HINT = "give the client api_key=... (of a provider, its api_key), or set OPENENV_API_KEY"
 
 
 class TransportClosed(Exception):
@@ -74,3 +84,13 @@ class Transport(Protocol):
         `receive`.
         """
         ...
+
+
+def refused(where: str, status: int, body: bytes | None) -> ConnectError:
+    """The error of a handshake that a server has answered with a status, and maybe a reason."""
+    try:
+        said = f"{json.loads(body or b'')['detail']} (status {status})"
+    except (ValueError, TypeError, LookupError):
+        said = f"the server refused the handshake with status {status}"
+    text = f"Failed to connect to {where}: {said}"
+    return REFUSALS.get(status, ConnectError)(f"{text}; {KEY_HINT}" if status == 401 else text)

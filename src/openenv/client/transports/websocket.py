@@ -9,25 +9,29 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from openenv._keys import key_for
 from openenv._lazy import lazy_module
-from openenv._redaction import redact
-from openenv.client.transports.base import TransportClosed
+from openenv._tls import CERTIFICATE_HINT, client_context
+from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
 
 if TYPE_CHECKING:
     import asyncio
     import logging
+    import ssl
 
     import picows
 else:
     asyncio = lazy_module("asyncio")
     logging = lazy_module("logging")
     picows = lazy_module("picows")
+    ssl = lazy_module("ssl")
 
-__all__ = ["WebSocketOptions", "WebSocketTransport", "websocket_url"]
+__all__ = ["WebSocketOptions", "WebSocketTransport", "key_headers", "websocket_url"]
 
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _LOOPBACK = ("localhost", "127.", "::1")
+_SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 
 READ_BUFFER_BYTES = 16 * 1024  # at first; it grows with the frames
 NO_LIMIT = 2**62
@@ -49,14 +53,19 @@ def websocket_url(base_url: str) -> str:
 
 @dataclass(frozen=True)
 class WebSocketOptions:
-    """Limits and headers of a connection; times in seconds, None for no limit."""
+    """Limits, headers and key of a connection; times in seconds, None for no limit.
+
+    Without a key, `openenv._keys.key_for` finds it.
+    """
 
     connect_timeout_s: float | None = 10.0
     ping_interval_s: float | None = 20.0
     ping_timeout_s: float | None = 20.0
     max_message_bytes: int | None = 100 * 2**20
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     subprotocols: Sequence[str] = ()
+    api_key: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
 
 
 class WebSocketTransport:
@@ -71,7 +80,7 @@ class WebSocketTransport:
         self._link: Any = None
 
     def __str__(self) -> str:
-        return self._url
+        return _shown(self._url)
 
     @property
     def subprotocol(self) -> str | None:
@@ -91,8 +100,7 @@ class WebSocketTransport:
             # Every frame goes this way; two layers less are a tenth of what a step takes.
             self.send, self.receive = link.send, link.receive  # type: ignore[method-assign]
         except _connection_errors() as error:
-            why = redact(f"Failed to connect to {self._url}: {_words(error)}")
-            raise ConnectError(why) from error
+            raise _connect_error(self._url, error) from error
 
     def send(self, frame: bytes) -> None:
         self._open_link().send(frame)
@@ -130,7 +138,16 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
         url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    headers |= key_headers(options.api_key or key_for(url), headers)
     return await _followed(url, options, headers, MAX_REDIRECTS)
+
+
+def key_headers(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
+    """The header that carries a key beside `headers`, of which a gateway may need one."""
+    given = {name.lower() for name in headers}
+    if key is None or {"authorization", "x-api-key"} <= given:
+        return {}
+    return {"X-API-Key": key} if "authorization" in given else {"Authorization": f"Bearer {key}"}
 
 
 async def _followed(
@@ -142,8 +159,8 @@ async def _followed(
         target = _redirected(url, error)
         if target is None or not redirects:
             raise
-    if urlsplit(target).netloc != urlsplit(url).netloc:  # the password is for the first host only
-        headers = {k: v for k, v in headers.items() if k.lower() != "authorization"}
+    if urlsplit(target).netloc != urlsplit(url).netloc:  # secrets are for the first host only
+        headers = {k: v for k, v in headers.items() if k.lower() not in _SECRET_HEADERS}
     return await _followed(target, options, headers, redirects - 1)
 
 
@@ -168,6 +185,7 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
         _make_link(options),
         url,
         websocket_handshake_timeout=None,  # the caller's limit is for all of it
+        ssl_context=client_context(options.ca_file) if url.startswith("wss:") else None,
         logger_name=_picows_logger(),
         max_frame_size=options.max_message_bytes or NO_LIMIT,
         extra_headers=headers,
@@ -177,7 +195,8 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
         read_buffer_init_size=READ_BUFFER_BYTES,
     )
     if link is None:  # which is how picows says that the peer left during the handshake
-        raise ConnectionResetError("the server closed the connection during the handshake")
+        hint = "; if it speaks TLS, connect by https:// or wss://" if url.startswith("ws:") else ""
+        raise ConnectionResetError(f"the server closed the connection during the handshake{hint}")
     return link
 
 
@@ -224,9 +243,37 @@ def _connection_errors() -> tuple[type[Exception], ...]:
     )
 
 
+def _connect_error(url: str, error: Exception) -> ConnectError:
+    where = _shown(url)
+    response = getattr(error, "response", None)  # of a handshake that was answered
+    if response is not None and int(response.status) != 101:
+        return refused(where, int(response.status), getattr(error, "raw_body", None))
+    return ConnectError(f"Failed to connect to {where}: {_words(error)}")
+
+
+def _shown(url: str) -> str:
+    """A URL without its password; it need not be one that can be."""
+    scheme, _, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+
+
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError | asyncio.TimeoutError):
         return "no answer in time; is a server listening there?"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is a server running there?"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate does not fit: {error.verify_message}; {_cure(error)}"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "the server there speaks no TLS; connect by http:// or ws://"
     return str(error) or type(error).__name__
+
+
+HOSTNAME_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and that of addresses, in x509_vfy.h
+
+
+def _cure(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in HOSTNAME_MISMATCH:
+        return "connect by a name that the certificate is for, or have one made for this name"
+    return CERTIFICATE_HINT

@@ -1,0 +1,33 @@
+"""The keys of servers that this program has started: its clients find them by themselves."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from openenv.settings import api_key
+
+__all__ = ["forget_key", "key_for", "note_key"]
+
+_of_servers: dict[str, str | None] = {}
+
+
+def note_key(base_url: str, key: str | None) -> None:
+    """Note the key of a server; None is one that wants none, and is to be sent none."""
+    _of_servers[_place(base_url)] = key
+
+
+def forget_key(base_url: str) -> None:
+    """Forget a server that has been stopped: another may take its port."""
+    _of_servers.pop(_place(base_url), None)
+
+
+def key_for(url: str) -> str | None:
+    """The key to send to a server: its own where this program has started it, otherwise that of
+    OPENENV_API_KEY.
+    """
+    place = _place(url)
+    return _of_servers[place] if place in _of_servers else api_key()
+
+
+def _place(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2].lower()

@@ -1,0 +1,48 @@
+"""How clients tell that a server is the one that it says it is."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+from openenv.settings import ca_file as configured_ca_file
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["CERTIFICATE_HINT", "client_context"]
+
+CERTIFICATE_HINT = (
+    "if the server's certificate is signed by an authority of your own, name that authority's "
+    "certificate (PEM): ca_file=..., or OPENENV_CA_FILE"
+)
+
+
+def client_context(ca_file: str | None = None) -> ssl.SSLContext:
+    """What a client's TLS connections are made with; hosts' names are always checked.
+
+    Args:
+        ca_file: Certificates of the authorities that are trusted (PEM); by default those of
+            OPENENV_CA_FILE, else the system's.
+
+    Raises:
+        ValueError: The file cannot be read, or holds no certificates.
+    """
+    import ssl
+
+    chosen = ca_file or configured_ca_file()
+    if chosen is None:
+        return _context(None, ssl.get_default_verify_paths())
+    try:
+        return _context(chosen, os.stat(chosen).st_mtime_ns)
+    except OSError as error:  # an SSLError is one
+        raise ValueError(f"the certificates in {chosen} cannot be used: {error}") from error
+
+
+@functools.lru_cache(maxsize=16)
+def _context(ca_file: str | None, version: Any) -> ssl.SSLContext:
+    """A context takes 10 ms to make, so it is kept as long as `version` stays what it is."""
+    import ssl
+
+    return ssl.create_default_context(cafile=ca_file)

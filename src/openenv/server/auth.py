@@ -1,0 +1,126 @@
+"""Letting in: who may reach which route, and how much of it.
+
+Where a server has keys, a request carries one as ``Authorization: Bearer KEY`` or as
+``X-API-Key: KEY``; the second is there for servers behind a gateway that uses the first. Without
+keys everybody may reach everything, and none of this is in the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from openenv.errors import NotAuthenticatedError, NotPermittedError, OpenEnvError
+from openenv.server.refusals import refuse
+from openenv.sessions.principal import Keyring, Principal, Role
+
+__all__ = ["PRINCIPAL", "KeyGuard", "may_reach", "principal_of"]
+
+PRINCIPAL = "openenv.principal"  # where a scope names who asks
+
+# What each may reach, beside what everybody may; an orchestrator may reach everything.
+REACHABLE: dict[Role, frozenset[str]] = {
+    Role.AGENT: frozenset({"/mcp"}),
+    Role.OBSERVER: frozenset({"/metrics"}),
+}
+# Launchers and probes have no key. What the route says without one, it decides itself.
+FOR_EVERYBODY = frozenset({"/health"})
+
+
+def may_reach(role: Role, path: str) -> bool:
+    """Whether a role may reach a path of the application."""
+    return role is Role.ORCHESTRATOR or path in FOR_EVERYBODY or path in REACHABLE[role]
+
+
+def principal_of(scope: Any) -> Principal | None:
+    """Who asks; None where the server has no keys, or the route is for everybody."""
+    principal: Principal | None = scope.get(PRINCIPAL)
+    return principal
+
+
+class KeyGuard:
+    """ASGI middleware that lets in who has a key, to where the key's role may go.
+
+    Args:
+        app: What it guards.
+        keys: The keys that it accepts.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Keyring) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            principal = self._principal(scope)
+            limited = None if principal is None else principal.if_limited()
+            if limited is not None:
+                limited.allow(1, 0)
+        except OpenEnvError as error:
+            await refuse(error, scope, receive, send)
+            return
+        scope[PRINCIPAL] = principal
+        if limited is not None and scope["type"] == "http":
+            receive, send = _counted(limited, receive, send)
+        await self._app(scope, receive, send)
+
+    def _principal(self, scope: Scope) -> Principal | None:
+        path = _path(scope)
+        offered = _keys_in(scope["headers"])
+        if not offered:
+            if path in FOR_EVERYBODY:
+                return None
+            raise NotAuthenticatedError(
+                "this server wants a key, as `Authorization: Bearer KEY` or as `X-API-Key: KEY`"
+            )
+        found = [self._keys.find(key) for key in offered]
+        principal = next((one for one in found if one is not None), None)
+        if principal is None:
+            raise NotAuthenticatedError("this server does not know the key that was sent")
+        if not may_reach(principal.role, path):
+            raise NotPermittedError(
+                f"the key {principal.name!r} is {_ARTICLES[principal.role]}'s, which may not "
+                f"reach {path}; use the key of an orchestrator"
+            )
+        return principal
+
+
+_ARTICLES = {Role.AGENT: "an agent", Role.OBSERVER: "an observer"}
+
+
+def _path(scope: Scope) -> str:
+    """The path within the application, which may be mounted in another."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def _keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
+    """The keys that a request carries; a gateway's own token may be one of them."""
+    found = []
+    for name, value in headers:
+        if name == b"x-api-key":
+            found.append(value.decode("latin-1").strip())
+        elif name == b"authorization":
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            if scheme.lower() == "bearer":
+                found.append(token.strip())
+    return found
+
+
+def _counted(principal: Principal, receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Count the bytes of a request and of its answer."""
+
+    async def counted_receive() -> Message:
+        message = await receive()
+        principal.charge(len(message.get("body", b"")))
+        return message
+
+    async def counted_send(message: Message) -> None:
+        principal.charge(len(message.get("body", b"")))
+        await send(message)
+
+    return counted_receive, counted_send

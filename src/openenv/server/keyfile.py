@@ -1,0 +1,115 @@
+"""Files of keys: TOML, with a table ``[[keys]]`` for each, or JSON, with an object a line.
+
+    [[keys]]
+    key = "..."                 # 16 characters or more
+    role = "orchestrator"       # or agent, or observer
+    name = "trainer"
+    max_sessions = 64           # limits, each of which may be left out
+    requests_per_s = 1000
+    bytes_per_s = 10e6
+
+    {"key": "...", "role": "agent", "name": "a", "session": "the id of its session"}
+
+No message quotes what stands in one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from openenv import settings
+from openenv.errors import KeyFileError
+from openenv.sessions.principal import Key, KeyLimits, Keyring, Role
+
+__all__ = ["keyring_of", "read_key_file"]
+
+OPEN_TO_OTHERS = 0o027  # anything for others, writing for the group
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    key: str = Field(min_length=16)
+    role: Role = Role.ORCHESTRATOR
+    name: str = ""
+    session: str | None = None
+    max_sessions: int | None = None
+    requests_per_s: float | None = None
+    bytes_per_s: float | None = None
+
+    def to_key(self) -> Key:
+        limits = KeyLimits(self.max_sessions, self.requests_per_s, self.bytes_per_s)
+        return Key(self.key, self.role, self.name, self.session, limits)
+
+
+_ENTRIES = TypeAdapter(list[_Entry])
+
+
+def keyring_of(keys: Iterable[Key] | None) -> Keyring | None:
+    """The keys that a server is to accept: those given, else those of OPENENV_API_KEY and
+    OPENENV_API_KEY_FILE. None where there are none: the server then lets everybody in.
+
+    Raises:
+        KeyFileError: The file is not to be used.
+        ValueError: A key cannot be sent, or is there twice.
+    """
+    found = list(_configured() if keys is None else keys)
+    return Keyring(found) if found else None
+
+
+def _configured() -> Iterable[Key]:
+    key, path = settings.api_key(), settings.api_key_file()
+    listed = [] if path is None else read_key_file(path)
+    if key is not None and key not in [one.key for one in listed]:
+        yield Key(key, name="OPENENV_API_KEY")
+    yield from listed
+
+
+def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
+    """Read a file of keys.
+
+    Raises:
+        KeyFileError: It cannot be read, others may read it, or it holds anything else.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read()
+    except OSError as error:
+        raise KeyFileError(f"the file of keys cannot be read: {error}") from None
+    if os.name == "posix" and mode & OPEN_TO_OTHERS:
+        raise KeyFileError(
+            f"{path} holds keys, and others may read or change it (its mode is {mode & 0o777:o}); "
+            f"say: chmod 600 {path}"
+        )
+    try:
+        entries = _ENTRIES.validate_python(_parsed(content.decode()))
+        keys = [entry.to_key() for entry in entries]
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise KeyFileError(f"{path}: {where}: {first['msg']}") from None
+    except ValueError as error:
+        words = "it is no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise KeyFileError(f"{path} is no file of keys: {words}") from None
+    if not keys:
+        raise KeyFileError(f"{path} holds no keys")
+    return keys
+
+
+def _parsed(text: str) -> Any:
+    if text.lstrip().startswith("{"):
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    document = tomllib.loads(text)
+    if document.keys() != {"keys"}:
+        raise ValueError("expected tables [[keys]], and nothing else at the top")
+    return document["keys"]

@@ -1,0 +1,113 @@
+"""Web pages that are not the server's own have no business here.
+
+A page in its user's browser can send requests, and open WebSockets, to servers that only the user's
+machine reaches. The browser says which page it is, in the `Origin` header, and by which name it
+has found the server, in `Host`. Programs that are no browsers send no `Origin`.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from openenv.errors import NotPermittedError, OpenEnvError, WrongHostError
+from openenv.server.refusals import refuse
+from openenv.settings import allowed_hosts, allowed_origins
+
+__all__ = ["OriginGuard"]
+
+# By these names containers reach the machine that they run on. `internal` is nobody's to register.
+OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
+
+
+class OriginGuard:
+    """ASGI middleware that turns away pages of other origins (403), and requests to a server on
+    loopback by a name that anybody may have made up (421).
+
+    Args:
+        app: What it guards.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._origins = allowed_origins()
+        self._hosts = allowed_hosts()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            try:
+                self._check(scope)
+            except OpenEnvError as error:
+                await refuse(error, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        origin = host = forwarded = ""
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value.decode("latin-1").lower()
+            elif name == b"origin":
+                origin = value.decode("latin-1").lower()
+            elif name == b"x-forwarded-host":  # no page can send it elsewhere unasked
+                forwarded = value.decode("latin-1").lower()
+        if origin and _place(origin) not in {_place(own) for own in (host, forwarded) if own}:
+            self._check_origin(origin)
+        if host and _is_loopback(scope.get("server")):
+            self._check_host(host)
+
+    def _check_origin(self, origin: str) -> None:
+        if not self._origins & {"*", origin, origin.partition("://")[2]}:
+            raise NotPermittedError(
+                f"a web page of {origin} may not use this server; if it is to, name it in "
+                "OPENENV_ALLOWED_ORIGINS"
+            )
+
+    def _check_host(self, host: str) -> None:
+        name = _place(host)[0]
+        if _is_own(name) or self._hosts & {"*", name, host}:
+            return
+        raise WrongHostError(
+            f"this server is on loopback, and not known as {name}; if a proxy is to reach it by "
+            "that name, set OPENENV_ALLOWED_HOSTS"
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _place(url: str) -> tuple[str, int | None]:
+    """The host and the port that an origin, or a `Host` header, names; None is the usual port."""
+    try:
+        parts = urlsplit(url if "://" in url else f"//{url}")
+        name, port = parts.hostname or "", parts.port
+    except ValueError:
+        return url, None
+    return name.rstrip("."), None if port in (80, 443) else port
+
+
+def _is_loopback(server: tuple[str, int | None] | None) -> bool:
+    return server is not None and server[1] is not None and _address_is_loopback(server[0])
+
+
+@functools.lru_cache(maxsize=256)
+def _address_is_loopback(address: str) -> bool:
+    try:
+        ip = ipaddress.ip_address(address)
+        return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+    except ValueError:  # no address, but what a test calls its server
+        return False
+
+
+@functools.lru_cache(maxsize=256)
+def _is_own(name: str) -> bool:
+    """Whether a name is this machine's for sure. An address is: nobody can rebind one."""
+    if name == "localhost" or name.endswith(".localhost") or name in OF_CONTAINERS:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name == socket.gethostname().lower()
+    return True
