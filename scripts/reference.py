@@ -229,9 +229,9 @@ def errors_section() -> str:
     ]
     for cls, row in errors.OUTWARD.items():
         raised = "any other exception" if cls is Exception else f"`{cls.__name__}`"
-        client: type[Exception] | None = errors.CLIENT_SIDE.get(row.code)
+        client: type[Exception] = type(errors.server_error({"code": row.code.value}))
         socket = "closes" if ErrorReply({"code": row.code.value}).is_fatal else "stays"
-        if client is None:
+        if client is errors.ServerError:  # it is told by the status of a handshake
             client = errors.REFUSALS.get(row.http_status, errors.ConnectError)
             socket = "is refused"
         rows.append(
