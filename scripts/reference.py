@@ -229,9 +229,11 @@ def errors_section() -> str:
     ]
     for cls, row in errors.OUTWARD.items():
         raised = "any other exception" if cls is Exception else f"`{cls.__name__}`"
-        client: type[Exception] = type(errors.server_error({"code": row.code.value}))
+        client: type[Exception] | None = errors.CLIENT_SIDE.get(row.code)
         socket = "closes" if ErrorReply({"code": row.code.value}).is_fatal else "stays"
-        if client is errors.ServerError:  # it is told by the status of a handshake
+        if cls is errors.StepTimeout:  # the same class on either side
+            client = cls
+        elif client is None:
             client = errors.REFUSALS.get(row.http_status, errors.ConnectError)
             socket = "is refused"
         rows.append(
