@@ -24,7 +24,7 @@ from openenv.protocol.messages import MCPReply, Request
 from openenv.sessions.host import Command, GetState, Reset, Restore, Step, TakeSnapshot
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
-from openenv.sessions.session import CalledBack, Session, Work
+from openenv.sessions.session import Session, Work
 
 __all__ = ["Channel", "Conversation"]
 
