@@ -203,6 +203,7 @@ class Owner(Protocol):
 
     def adopt(self, session: Session) -> bool:
         """Take over a session that is left to end by itself, if there is room for it."""
+        ...
 
 
 class _Construction:
