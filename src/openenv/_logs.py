@@ -29,6 +29,7 @@ class Caller(Protocol):
 
     def log_fields(self) -> dict[str, Any]:
         """What a log entry says of it."""
+        ...
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("openenv_caller", default=None)

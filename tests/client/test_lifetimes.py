@@ -233,6 +233,7 @@ class Stuck:
         await asyncio.sleep(60)
 
     local_address = None
+    is_broken = False
 
     def watch(self, broken: Callable[[], None]) -> None:
         pass

@@ -72,6 +72,15 @@ class Relay:
                     connection.shutdown(socket.SHUT_RDWR)
                 connection.close()
 
+    def cut_and_release(self) -> None:
+        """Drop every connection with what was held, and pass on what comes by new ones."""
+        self.cut()
+        self.release()
+
+    def cut_near(self) -> None:
+        """Drop every connection; the server is not told."""
+        self.cut(only_near=True)
+
     def refuse(self) -> None:
         """Take no more connections, until `accept_again`."""
         with contextlib.suppress(OSError):

@@ -91,6 +91,7 @@ async def resume(
             if not multiplexer.hello.siblings:
                 raise CannotResume("the server has been restarted") from error
             why: Exception = error
+            pause_s = FIRST_PAUSE_S  # the system may choose the right one next
         except (ConnectError, TransportClosed) as error:
             why = error
         gone = why_gone() or _ended(multiplexer, why)

@@ -264,15 +264,19 @@ class Entrance(Protocol):
 
     async def connect(self) -> Transport:
         """Connect, to a server that is started if need be."""
+        ...
 
     def open_transport(self) -> Transport:
         """Make a transport to the server that runs, not yet connected."""
+        ...
 
     def why_gone(self) -> str | None:
         """Say why there is no use in reaching the server, where that is known."""
+        ...
 
     def note_queue(self, index: int, queued: Queued) -> None:
         """Note where an environment stands that waits for a slot."""
+        ...
 
 
 class _Trunk:

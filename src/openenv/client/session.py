@@ -648,6 +648,8 @@ class ClientSession:
         _, frame = connection.request(Request("close"))
         # A call that is under way reads itself what comes, until the connection is closed.
         await _part(transport, frame, None if self._turn.is_taken else connection)
+        if transport.is_broken and may_resume(connection, TransportClosed("it broke")):
+            await self._close_broken()
 
     async def _close_broken(self) -> None:
         """Tell a server that it need not wait for this client to come back, if it can be told."""

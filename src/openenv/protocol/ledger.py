@@ -53,8 +53,11 @@ class Ledger:
                 f"{count} frames are said to have come, of {self._acknowledged + len(kept)} sent"
             )
         self._acknowledged = count
-        for frame in kept[:fresh]:
-            self.kept_bytes -= len(frame)
+        if fresh == len(kept):  # as nearly always
+            self.kept_bytes = 0
+            kept.clear()
+            return
+        self.kept_bytes -= sum(map(len, kept[:fresh]))
         del kept[:fresh]
 
     def missing(self, count: int) -> list[bytes]:

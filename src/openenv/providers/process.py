@@ -45,6 +45,7 @@ __all__ = ["HostProvider", "ProcessLimits", "ProcessProvider", "ServerProcess", 
 LOG_TAIL_LINES = 30
 STOP_GRACE_S = 10.0
 HEALTH_TIMEOUT_S = 2.0
+GROUP_END_S = 1.0
 PORT_FILE = "port"
 KEY_FILE = "key"
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
@@ -273,7 +274,17 @@ class ServerProcess:
             self._kept_log = self.logs()
             self._abandon()
             self._process.wait()
+            _wait_for_group(self.pid)
             shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _wait_for_group(group: int) -> None:
+    """Wait until those who were killed have ended; for a second, where nobody collects them."""
+    deadline = time.monotonic() + GROUP_END_S
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.005)
 
 
 def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:

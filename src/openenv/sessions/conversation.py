@@ -24,7 +24,7 @@ from openenv.protocol.messages import MCPReply, Request
 from openenv.sessions.host import Command, GetState, Reset, Restore, Step, TakeSnapshot
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
-from openenv.sessions.session import CalledBack, Session, Work
+from openenv.sessions.session import Session, Work
 
 __all__ = ["Channel", "Conversation"]
 
@@ -95,6 +95,7 @@ class Conversation:
         "_is_over",
         "_is_paused",
         "_is_serving",
+        "_largest",
         "_limited",
         "_manager",
         "_opening",
@@ -117,6 +118,7 @@ class Conversation:
     ) -> None:
         self._manager = manager
         self._tally = manager.tally
+        self._largest = manager.limits.max_message_bytes
         self._principal = principal
         self._limited = None if principal is None else principal.if_limited()
         self._channel = charged(channel, self._limited)
@@ -280,7 +282,7 @@ class Conversation:
             self._answer_json_rpc(request)
         else:
             command = command_of(request)
-            work = CalledBack(self._session, command, connection.encode, done=self._answered)
+            work = _Asked(self._session, command, connection.encode, conversation=self)
             self._work = work
             self._session.serve(work)
 
@@ -293,27 +295,28 @@ class Conversation:
         else:
             self._send(frame)
 
-    def _answered(self, frame: Any, error: BaseException | None) -> None:
+    def answer(self, frame: Any, error: BaseException | None) -> None:
+        """Send what the request that is under way has come to."""
         self._work = None
         if self._is_over:
             return
-        if error is None and len(frame) > self._manager.limits.max_message_bytes:
-            error = self._too_large(len(frame))
-        if error is None:
+        if error is not None:
+            self._fail(None, error)
+        elif (size := len(frame)) > self._largest:
+            self._fail(None, self._too_large(size))
+        else:
             tally = self._tally
             tally.frames_out += 1
-            tally.bytes_out += len(frame)
+            tally.bytes_out += size
             self._channel.send(frame)
-        else:
-            self._fail(None, error)
         if self._is_draining:
             self._go()
         elif self._frames:
             self._serve_waiting()
 
     def _too_large(self, size: int) -> TooLargeError:
-        limit = self._manager.limits.max_message_bytes
-        return TooLargeError("answer", size, limit, "raise OPENENV_MAX_MESSAGE_BYTES of the server")
+        cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
+        return TooLargeError("answer", size, self._largest, cure)
 
     def _fail(self, request: Request | None, error: BaseException) -> None:
         self._tally.failed(error)
@@ -324,6 +327,18 @@ class Conversation:
         tally.frames_out += 1
         tally.bytes_out += len(frame)
         self._channel.send(frame)
+
+
+class _Asked(Work, kw_only=True):
+    """A request on its way through its session."""
+
+    conversation: Conversation
+
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        self.conversation.answer(result, error)
+
+    def overdue(self, error: OpenEnvError) -> None:
+        raise AssertionError("version 0 carries no deadlines")
 
 
 class ChargedChannel:

@@ -122,12 +122,15 @@ class Resumable(Protocol):
     @property
     def detached(self) -> int:
         """Its sessions that wait for the client to come back."""
+        ...
 
     def drain(self) -> None:
         """End it, once what is under way has been answered."""
+        ...
 
     def end(self) -> None:
         """End it now."""
+        ...
 
 
 class SessionManager:

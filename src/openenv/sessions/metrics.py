@@ -87,15 +87,10 @@ class Latency:
         self.whole = Histogram()
         self.inside = Histogram()
 
-    def observe(self, whole_s: float, inside_s: float) -> None:
-        """Count a call."""
-        # Not by `Histogram.observe`, twice: every step comes by here.
-        new = self.inside._new
-        new.append(inside_s)
-        self.whole._new.append(whole_s)
-        if len(new) >= BATCH:
-            self.whole._count()
-            self.inside._count()
+    def count(self) -> None:
+        """Count the durations that are kept."""
+        self.whole._count()
+        self.inside._count()
 
 
 class Tally:
@@ -152,6 +147,17 @@ class Tally:
         self.resumes = self.refused_resumes = self.queue_timeouts = 0
         self.queue_wait = Histogram()
         self.step_timeouts = self.slow_readers_cut = 0
+
+    def observe(self, command: object, whole_s: float, inside_s: float) -> None:
+        """Count a call: what it took from arrival to answer, and on its lane."""
+        latency = self.steps if type(command) is Step else self.latencies.get(type(command))
+        if latency is not None:
+            # Not by `Histogram.observe`, twice: every step comes by here.
+            new = latency.inside._new
+            new.append(inside_s)
+            latency.whole._new.append(whole_s)
+            if len(new) >= BATCH:
+                latency.count()
 
     def failed(self, error: BaseException) -> None:
         """Count an error that is answered."""

@@ -28,7 +28,7 @@ from openenv.errors import (
 )
 from openenv.protocol.ledger import Ledger
 from openenv.protocol.messages import MCPReply, Request
-from openenv.protocol.v1 import Codec
+from openenv.protocol.v1 import LARGE_BYTES, Codec
 from openenv.sessions.conversation import (
     NORMAL_CLOSURE,
     PROTOCOL_ERROR,
@@ -54,8 +54,7 @@ ANSWER_TO = {"state": "state", "restore": "state", "snapshot": "snapshot"}
 # What no limit of a key refuses, so that client and server agree on which sessions there are.
 FREE_OF_CHARGE = frozenset({"open", "close", "ack"})
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
-# The client is told how many of its frames have come when these have come since it was told last.
-UNTOLD_FRAMES, UNTOLD_BYTES = 32, 2**20
+UNTOLD_FRAMES = 32  # after so many the client is told how many of its frames have come
 HEAD_BYTES = 128  # at most, of what stands before the data of an answer
 CAPABILITIES = ["resume", "queue", "deadlines"]
 
@@ -154,7 +153,6 @@ class MultiplexedConversation:
         self.encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
         self._ledger = Ledger()
-        self._told = self._untold_bytes = 0
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
         self._seats: dict[int, _Seat] = {}
         self._closings: set[asyncio.Task[None]] = set()
@@ -211,12 +209,11 @@ class MultiplexedConversation:
             self._channel.pause()
 
     def _count(self, size: int) -> None:
+        """Count a frame that has come; tell the client now and then, and of a large one at once."""
         ledger = self._ledger
-        ledger.received += 1
-        self._untold_bytes += size
-        if ledger.received - self._told >= UNTOLD_FRAMES or self._untold_bytes >= UNTOLD_BYTES:
-            self._told, self._untold_bytes = ledger.received, 0
-            self._tell("ack", {"received": ledger.received})
+        ledger.received = received = ledger.received + 1
+        if not received % UNTOLD_FRAMES or size >= LARGE_BYTES:
+            self._tell("ack", {"received": received})
 
     def _allowed(self, requests: list[Request], size: int, principal: Principal) -> list[Request]:
         """What the principal's limits allow."""

@@ -203,6 +203,7 @@ class Owner(Protocol):
 
     def adopt(self, session: Session) -> bool:
         """Take over a session that is left to end by itself, if there is room for it."""
+        ...
 
 
 class _Construction:
@@ -498,8 +499,7 @@ class Session:
 
     def serve(self, work: Work) -> None:
         """Do `work`, as `handle` does a command, and have it `answered`."""
-        if self._tally is not None:
-            work.arrived_at = _now()
+        work.arrived_at = _now()
         phase = self.phase
         if type(work.command) is Step and work.command.arguments:
             try:
@@ -657,10 +657,7 @@ class Session:
             elif type(command) is Reset:
                 self.step_count = 0
         if (tally := self._tally) is not None:
-            if type(command) is Step:
-                tally.steps.observe(now - work.arrived_at, work.seconds)
-            elif type(command) in tally.latencies:
-                tally.latencies[type(command)].observe(now - work.arrived_at, work.seconds)
+            tally.observe(command, now - work.arrived_at, work.seconds)
         self._running = None
         self.last_activity = now
         if self.phase is not _OPEN and not isinstance(command, Close):

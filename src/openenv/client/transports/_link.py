@@ -106,6 +106,11 @@ class Link(WSListener):
             transport.send_close(code if is_sendable else WSCloseCode.OK)
         transport.disconnect()
 
+    @property
+    def is_broken(self) -> bool:
+        """It has ended without a goodbye from the server."""
+        return self._ending is not None and self._ending.code is None
+
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         for timer in (self._timer, self._alarm):
             if timer is not None:

@@ -39,6 +39,11 @@ class Transport(Protocol):
         """This end's address and port, once connected; None where it has none."""
         ...
 
+    @property
+    def is_broken(self) -> bool:
+        """The connection has ended without a goodbye from the other side."""
+        ...
+
     async def connect(self) -> None:
         """Open the connection.
 

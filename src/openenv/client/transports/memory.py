@@ -90,6 +90,11 @@ class MemoryTransport:
                 await asyncio.shield(ending)
 
     @property
+    def is_broken(self) -> bool:
+        """False: what is in this process does not break."""
+        return False
+
+    @property
     def local_address(self) -> str | None:
         """None: there is no network between the two."""
         return None

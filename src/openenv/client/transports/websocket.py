@@ -88,6 +88,10 @@ class WebSocketTransport:
         return chosen
 
     @property
+    def is_broken(self) -> bool:
+        return self._link is not None and self._link.is_broken
+
+    @property
     def local_address(self) -> str | None:
         return None if self._link is None else self._link.local_address
 
