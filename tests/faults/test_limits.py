@@ -17,6 +17,7 @@ from support.ws import raw
 from openenv import create_app
 from openenv.client.vector import VectorEnv
 from openenv.errors import MessageTooLarge, TooLargeError
+from openenv.server import backlog
 from openenv.sessions.limits import Limits
 
 LIMIT = 100_000
@@ -72,8 +73,13 @@ def test_a_batch_over_the_limit_goes_in_several_frames() -> None:
 @pytest.mark.parametrize("subprotocol", ["openenv.v1.json", None])
 @pytest.mark.parametrize("way", ["socket", "asgi"])
 def test_a_client_that_does_not_read_is_cut_off(
-    way: str, subprotocol: str | None, log: Log, caplog: pytest.LogCaptureFixture
+    way: str,
+    subprotocol: str | None,
+    log: Log,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(backlog, "PATIENCE_S", 0.3)
     options: dict[str, Any] = {"ws": "websockets-sansio"} if way == "asgi" else {}
     headers = {} if subprotocol is None else {"Sec_WebSocket_Protocol": subprotocol}
     limits = Limits(max_unread_bytes=200_000, resume_grace_s=0)
@@ -102,3 +108,35 @@ def test_a_client_that_does_not_read_is_cut_off(
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert grown < 200_000, "KiB: the server has not kept it all"
     assert any("unread" in record.message for record in caplog.records)
+
+
+def test_a_client_that_is_given_much_at_once_is_not_cut_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Many large observations leave in one tick: more than the limit, until they are read."""
+    monkeypatch.setattr(backlog, "PATIENCE_S", 0.2)
+    limits = Limits(max_unread_bytes=100_000, resume_grace_s=0)
+    with (
+        serving(create_app(Counter, limits=limits)) as url,
+        VectorEnv(url, 64, client=CounterEnv, stack=False) as envs,
+    ):
+        envs.reset()
+        for _ in range(3):
+            observations = envs.step([Do(what="large", value=500_000)] * 64)[0]
+            assert {len(o.value) for o in observations} == {500_000}
+    assert not any("unread" in record.message for record in caplog.records)
+
+
+def test_a_client_that_acknowledges_nothing_is_kept_nothing_for() -> None:
+    """It may never have heard of resuming; the server must not grow for it."""
+    app = create_app(Counter)
+    (manager,) = app.state.openenv_managers
+    with serving(app) as url, raw(url, Sec_WebSocket_Protocol="openenv.v1.json") as client:
+        client.text('{"type":"open"}')
+        for number in range(1, 40):
+            data = {"what": "large", "value": 100_000}
+            client.text(json.dumps({"type": "step", "id": number, "data": data}))
+            while f'"id":{number}' not in client.read().payload[:200].decode():
+                pass
+        (conversation,) = manager.connections.values()
+        assert conversation._ledger.kept_bytes < 2**21

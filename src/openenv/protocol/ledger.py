@@ -11,13 +11,15 @@ from openenv.errors import ProtocolError
 
 __all__ = ["Ledger"]
 
+OVERHEAD_BYTES = 48  # of an object that holds a frame
+
 
 class Ledger:
     """The frames of one side.
 
     Attributes:
         received: Frames that have come from the other side.
-        kept_bytes: Size of the frames that the other side may not have.
+        kept_bytes: Memory of the frames that the other side may not have, roughly.
     """
 
     __slots__ = ("_acknowledged", "_kept", "kept_bytes", "received")
@@ -36,7 +38,7 @@ class Ledger:
     def keep(self, frame: bytes) -> None:
         """Note a frame that is sent now."""
         self._kept.append(frame)
-        self.kept_bytes += len(frame)
+        self.kept_bytes += len(frame) + OVERHEAD_BYTES
 
     def acknowledge(self, count: int) -> None:
         """Note that the other side has received `count` frames, all in all.
@@ -57,8 +59,14 @@ class Ledger:
             self.kept_bytes = 0
             kept.clear()
             return
-        self.kept_bytes -= sum(map(len, kept[:fresh]))
+        self.kept_bytes -= sum(map(len, kept[:fresh])) + fresh * OVERHEAD_BYTES
         del kept[:fresh]
+
+    def forget(self) -> None:
+        """Keep nothing of what was sent: the other side will never ask for it."""
+        self._acknowledged += len(self._kept)
+        self._kept.clear()
+        self.kept_bytes = 0
 
     def missing(self, count: int) -> list[bytes]:
         """The frames that the other side lacks, which has received `count`.

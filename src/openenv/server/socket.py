@@ -38,6 +38,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from openenv._fragments import Fragments
 from openenv._peers import notice_dead_peer
 from openenv.protocol.v1 import is_binary
+from openenv.server.backlog import Backlog
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
 from openenv.sessions.conversation import SERVICE_RESTART
 from openenv.sessions.limits import Limits
@@ -62,6 +63,7 @@ class SocketChannel(WSListener):
     """A connection: picows tells it of frames, and the conversation sends by it."""
 
     __slots__ = (
+        "_backlog",
         "_connections",
         "_converse",
         "_fragments",
@@ -91,6 +93,7 @@ class SocketChannel(WSListener):
         self._connections = connections
         self._keepalive = keepalive
         self._limits = limits
+        self._backlog: Backlog | None = None
         self._subprotocol = subprotocol
         self._kind = _BINARY if is_binary(subprotocol) else _TEXT
         self._transport: WSTransport | None = None
@@ -158,6 +161,8 @@ class SocketChannel(WSListener):
         transport.disconnect()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
+        if self._backlog is not None:
+            self._backlog.stop()
         self._keepalive.channels.discard(self)
         self._connections.discard(self)
         if self.conversation is not None:
@@ -179,23 +184,19 @@ class SocketChannel(WSListener):
         assert self._transport is not None
         self._transport.send(self._kind, frame)
         if self._is_clogged:
-            self._check_backlog(len(frame))
+            self._watch_backlog(len(frame))
 
-    def _check_backlog(self, last: int) -> None:
-        """Cut off a client that does not read, instead of keeping ever more for it."""
-        assert self._transport is not None
-        socket = self._transport.underlying_transport
-        unread = socket.get_write_buffer_size() - last
-        if unread > self._limits.max_unread_bytes and not socket.is_closing():
-            logger.warning(
-                "a client was cut off: it has left %d bytes unread, and the limit is %d "
-                "(OPENENV_MAX_UNREAD_BYTES)",
-                unread,
-                self._limits.max_unread_bytes,
-            )
-            if self.conversation is not None:
-                self.conversation.note_cut_off()
-            self.abort()
+    def _watch_backlog(self, sent: int) -> None:
+        if self._backlog is None:
+            assert self._transport is not None
+            size = self._transport.underlying_transport.get_write_buffer_size
+            self._backlog = Backlog(self._limits.max_unread_bytes, size, self._cut_off)
+        self._backlog.note(sent)
+
+    def _cut_off(self) -> None:
+        if self.conversation is not None:
+            self.conversation.note_cut_off()
+        self.abort()
 
     def close(self, code: int) -> None:
         transport = self._transport

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +22,7 @@ from openenv._peers import address
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import principal_of
+from openenv.server.backlog import Backlog
 from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import SessionManager
@@ -36,8 +36,6 @@ SOCKET_EXTENSION = "openenv.socket"
 UNSENT_FRAMES = 64
 ACCIDENTS = (1006, 1011, 1013, 1014)  # with any other close code a client leaves
 
-logger = logging.getLogger(__name__)
-
 AnyConversation = Conversation | MultiplexedConversation
 Converse = Callable[[Channel], AnyConversation]
 
@@ -48,8 +46,8 @@ class WebSocketChannel:
     def __init__(self, websocket: WebSocket, limits: Limits, *, is_binary: bool) -> None:
         self.conversation: AnyConversation | None = None
         self.said_goodbye = False
-        self._limits = limits
         self._unsent_bytes = 0
+        self._backlog = Backlog(limits.max_unread_bytes, self._size, self._cut_off)
         self._cut = asyncio.Event()
         self._websocket = websocket
         self._is_binary = is_binary
@@ -60,21 +58,19 @@ class WebSocketChannel:
         self._is_sent.set()
 
     def send(self, frame: bytes) -> None:
-        if self._unsent_bytes > self._limits.max_unread_bytes:
-            logger.warning(
-                "a client was cut off: it has left %d bytes unread, and the limit is %d "
-                "(OPENENV_MAX_UNREAD_BYTES)",
-                self._unsent_bytes,
-                self._limits.max_unread_bytes,
-            )
-            if self.conversation is not None:
-                self.conversation.note_cut_off()
-            self.abort()
-            return
         self._unsent_bytes += len(frame)
         self._unsent.put_nowait(frame)
         if self._unsent.qsize() >= UNSENT_FRAMES:
             self._is_sent.clear()
+        self._backlog.note(len(frame))
+
+    def _size(self) -> int:
+        return self._unsent_bytes
+
+    def _cut_off(self) -> None:
+        if self.conversation is not None:
+            self.conversation.note_cut_off()
+        self.abort()
 
     def close(self, code: int) -> None:
         self._unsent.put_nowait(code)
@@ -87,6 +83,10 @@ class WebSocketChannel:
 
     def abort(self) -> None:
         self._cut.set()
+
+    def stop(self) -> None:
+        """The client has gone."""
+        self._backlog.stop()
 
     async def cut(self) -> None:
         """Wait until the connection is to be cut."""
@@ -138,6 +138,7 @@ async def _serve(
         conversation: AnyConversation | None = channel.conversation
         if conversation is not None and conversation.lose(is_goodbye=channel.said_goodbye):
             conversation = None  # it waits for the client to come back
+        channel.stop()
         for task in tasks:
             task.cancel()
         for task in tasks:

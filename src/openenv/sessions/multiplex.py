@@ -54,6 +54,7 @@ ANSWER_TO = {"state": "state", "restore": "state", "snapshot": "snapshot"}
 # What no limit of a key refuses, so that client and server agree on which sessions there are.
 FREE_OF_CHARGE = frozenset({"open", "close", "ack"})
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
+UNACKNOWLEDGED_BYTES = 2**20  # kept for a client that has never acknowledged anything
 UNTOLD_FRAMES = 32  # after so many the client is told how many of its frames have come
 HEAD_BYTES = 128  # at most, of what stands before the data of an answer
 CAPABILITIES = ["resume", "queue", "deadlines"]
@@ -158,7 +159,7 @@ class MultiplexedConversation:
         self._closings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
         self._unanswered = 0
-        self._is_paused = self._is_over = self._is_draining = False
+        self._is_paused = self._is_over = self._is_draining = self._is_acknowledging = False
         self._expiry: asyncio.TimerHandle | None = None
         self.ended = self._loop.create_future()
         manager.connections[self.id] = self
@@ -251,6 +252,7 @@ class MultiplexedConversation:
     def _acknowledge(self, count: int) -> bool:
         try:
             self._ledger.acknowledge(count)
+            self._is_acknowledging = True
         except ProtocolError as error:
             self._break_off(error)
             return False
@@ -410,8 +412,11 @@ class MultiplexedConversation:
     def _send_frame(self, frame: bytes) -> None:
         self._tally.frames_out += 1
         self._tally.bytes_out += len(frame)
-        self._ledger.keep(frame)
+        ledger = self._ledger
+        ledger.keep(frame)
         self._channel.send(frame)
+        if not self._is_acknowledging and ledger.kept_bytes > UNACKNOWLEDGED_BYTES:
+            ledger.forget()  # its client knows nothing of resuming
 
     # ------------------------------------------------------------------ on another channel
 
@@ -473,7 +478,7 @@ class MultiplexedConversation:
             Whether it may be resumed. If not, what it had asked for is not begun any more.
         """
         grace_s = self._manager.limits.resume_grace_s
-        may_come_back = not is_goodbye and self._ledger.acknowledged > 0 and grace_s > 0
+        may_come_back = not is_goodbye and self._is_acknowledging and grace_s > 0
         if not may_come_back or self._is_draining or self._manager.closing or not self._seats:
             self.end()
             return False
