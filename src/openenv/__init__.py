@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         SessionBusy,
         SessionLost,
         StepTimeout,
+        TooLargeError,
         ValidationFailed,
     )
     from openenv.providers.process import ProcessLimits, ProcessProvider
@@ -109,6 +110,7 @@ __all__ = [
     "StepResult",
     "StepTimeout",
     "SyncEnvClient",
+    "TooLargeError",
     "Transform",
     "UVProvider",
     "ValidationFailed",
@@ -162,6 +164,7 @@ _names, __dir__ = lazy(
             "SessionBusy",
             "SessionLost",
             "StepTimeout",
+            "TooLargeError",
             "ValidationFailed",
         ],
         "openenv.providers.process": ["ProcessLimits", "ProcessProvider"],

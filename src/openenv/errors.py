@@ -779,7 +779,8 @@ def server_error(data: Mapping[str, Any]) -> ServerError | StepTimeout:
     if code == ErrorCode.STEP_TIMEOUT.value:
         return _step_timeout(data, message)
     known = ErrorCode.__members__.get(code)
-    return (CLIENT_SIDE[known] if known else ServerError)(message, code, data)
+    kind = CLIENT_SIDE.get(known, ServerError) if known is not None else ServerError
+    return kind(message, code, data)
 
 
 def _step_timeout(data: Mapping[str, Any], message: str) -> StepTimeout:

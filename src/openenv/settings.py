@@ -16,7 +16,7 @@
 connection broke | `120` |
 | `OPENENV_MAX_QUEUE` | sessions that may wait for a slot of a server | `16384` |
 | `OPENENV_MAX_QUEUE_S` | seconds that one may wait | `3600` |
-| `OPENENV_QUEUE_TIMEOUT_S` | seconds that a client waits for a slot by itself | `60` |
+| `OPENENV_QUEUE_TIMEOUT_S` | seconds that a client waits for a slot by itself | `150` |
 | `OPENENV_MAX_MESSAGE_BYTES` | largest message that a server takes or sends | `104857600` |
 | `OPENENV_MAX_UNREAD_BYTES` | how much a client may leave unread before a server cuts it off \
 | `67108864` |
@@ -184,7 +184,7 @@ def queue_timeout_s() -> float:
         ValueError: OPENENV_QUEUE_TIMEOUT_S is no number.
     """
     wanted = _number("OPENENV_QUEUE_TIMEOUT_S")
-    return 60.0 if wanted is None else wanted
+    return 150.0 if wanted is None else wanted
 
 
 def _number(name: str) -> float | None:

@@ -14,7 +14,7 @@ from support.cable import Cable, cable, can_be_laid
 from support.commands import environ
 from support.environments import Counter, Log
 from support.processes import wait_until
-from support.servers import serving
+from support.servers import NotAdopted, serving
 
 from openenv import Limits, create_app
 
@@ -48,15 +48,15 @@ def close_output(player: Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("version", ["0", "1"])
-@pytest.mark.parametrize("way", ["picows", "asgi"])
+@pytest.mark.parametrize("way", ["socket", "asgi"])
 def test_the_slot_of_a_client_that_is_cut_off_comes_free(
     line: Cable, log: Log, monkeypatch: pytest.MonkeyPatch, version: str, way: str
 ) -> None:
     monkeypatch.setenv("OPENENV_PROTOCOL", version)
     limits = Limits(dead_peer_s=3, resume_grace_s=1)
-    app = create_app(Counter, max_concurrent_envs=1, limits=limits)
-    options: dict[str, Any] = {"ws": "websockets-sansio"} if way == "asgi" else {}
-    with serving(app, host=line.here, **options) as url:
+    app: Any = create_app(Counter, max_concurrent_envs=1, limits=limits)
+    monkeypatch.setenv("OPENENV_DEAD_PEER_S", "3")
+    with serving(app if way == "socket" else NotAdopted(app), host=line.here) as url:
         player = line.start_there([sys.executable, PLAYER, url, "1000", "100"])
         try:
             assert player.stdout is not None

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from support.environments import Counter, CounterEnv, Do, Log
 from support.processes import wait_until
-from support.servers import serving
+from support.servers import NotAdopted, serving
 from support.ws import raw
 
 from openenv import create_app
 from openenv.client.vector import VectorEnv
 from openenv.errors import MessageTooLarge, TooLargeError
-from openenv.server import backlog
+from openenv.sessions import backlog
 from openenv.sessions.limits import Limits
 
 LIMIT = 100_000
@@ -80,12 +80,12 @@ def test_a_client_that_does_not_read_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backlog, "PATIENCE_S", 0.3)
-    options: dict[str, Any] = {"ws": "websockets-sansio"} if way == "asgi" else {}
     headers = {} if subprotocol is None else {"Sec_WebSocket_Protocol": subprotocol}
     limits = Limits(max_unread_bytes=200_000, resume_grace_s=0)
+    app: Any = create_app(Counter, limits=limits)
     with (
         caplog.at_level(logging.WARNING, "openenv.server"),
-        serving(create_app(Counter, limits=limits), **options) as url,
+        serving(app if way == "socket" else NotAdopted(app)) as url,
         raw(url, **headers) as client,
     ):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

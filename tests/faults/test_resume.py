@@ -12,7 +12,7 @@ import pytest
 from support.environments import Counter, CounterEnv, Do, Log
 from support.processes import wait_until
 from support.relay import Relay
-from support.servers import serving
+from support.servers import NotAdopted, serving
 
 from openenv import ResponseTimeout, SessionLost, create_app
 from openenv.client.vector import VectorEnv
@@ -28,8 +28,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 @pytest.fixture(params=["socket", "asgi"])
 def relay(request: pytest.FixtureRequest) -> Iterator[Relay]:
-    options: dict[str, Any] = {"ws": "websockets-sansio"} if request.param == "asgi" else {}
-    with serving(create_app(Counter), **options) as url:
+    app: Any = create_app(Counter)
+    with serving(app if request.param == "socket" else NotAdopted(app)) as url:
         relay = Relay(url)
         yield relay
         relay.close()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from server.sockets import MAX_BYTES, WAYS, NotAdopted, app_of
-from support.servers import serving
+from server.sockets import MAX_BYTES, WAYS, app_of
+from support.servers import NotAdopted, serving
 
 
 @pytest.fixture(scope="module", params=WAYS)

@@ -11,7 +11,6 @@ from support.ws import TEXT, Raw
 
 from openenv import create_app
 from openenv.server.socket import SocketProtocol
-from openenv.server.websocket import SOCKET_EXTENSION
 
 STATE = '{"type":"state"}'
 MAX_BYTES = 100_000
@@ -22,18 +21,6 @@ WAYS: dict[str, Any] = {"ours": SocketProtocol, "adopted": "auto", "asgi": "webs
 
 def app_of(**options: Any) -> FastAPI:
     return create_app(Counter, Do, Seen, max_concurrent_envs=100, **options)
-
-
-class NotAdopted:
-    """Middleware that hides the socket, as any other web server would not offer it."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "lifespan":
-            scope.get("extensions", {}).pop(SOCKET_EXTENSION, None)
-        await self.app(scope, receive, send)
 
 
 def assert_serves(client: Raw) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import httpx
 import pytest
-from server.sockets import WAYS, NotAdopted, assert_serves
+from server.sockets import WAYS, assert_serves
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from support.environments import Counter, CounterEnv, Do
 from support.raw import connected
-from support.servers import serving
+from support.servers import NotAdopted, serving
 from support.ws import CLOSE, TEXT, Raw
 
 from openenv import CapacityError, RateLimited, VectorEnv, create_app

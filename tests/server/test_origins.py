@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from server.sockets import WAYS, NotAdopted, app_of, assert_serves
+from server.sockets import WAYS, app_of, assert_serves
 from starlette.types import Message, Receive, Scope, Send
 from support.environments import CounterEnv, Do
 from support.raw import connected
-from support.servers import serving
+from support.servers import NotAdopted, serving
 from support.ws import Raw
 
 EVIL = "https://evil.example"

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import uvicorn
 from fastapi import FastAPI, WebSocket, WebSocketDisconnect
-from server.sockets import STATE, WAYS, NotAdopted, app_of, assert_serves
+from server.sockets import STATE, WAYS, app_of, assert_serves
 from starlette.responses import PlainTextResponse
 from support.environments import Counter, Log
 from support.logs import tracebacks
 from support.processes import wait_until
 from support.raw import connected, reset_connection
-from support.servers import Server, serving
+from support.servers import NotAdopted, Server, serving
 from support.ws import (
     BINARY,
     PING,

@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from server.sockets import WAYS, NotAdopted, app_of
+from server.sockets import WAYS, app_of
 from support.certificates import Certificates, certificates, of_loopback
 from support.environments import CounterEnv, Do
-from support.servers import serving
+from support.servers import NotAdopted, serving
 
 from openenv import ConnectError, VectorEnv
 from openenv._tls import client_context

@@ -13,6 +13,19 @@ import uvicorn
 from websockets.exceptions import InvalidState
 
 from openenv.server.run import bind
+from openenv.server.websocket import SOCKET_EXTENSION
+
+
+class NotAdopted:
+    """Middleware that hides the socket, as any other web server would not offer it."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "lifespan":
+            scope.get("extensions", {}).pop(SOCKET_EXTENSION, None)
+        await self.app(scope, receive, send)
 
 
 class Server(uvicorn.Server):

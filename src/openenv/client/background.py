@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import weakref
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from openenv._lazy import lazy_module
 from openenv._loops import new_event_loop
@@ -17,11 +18,22 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio")
 
-__all__ = ["background_loop", "run", "running_loop", "submit"]
+__all__ = ["background_loop", "leaving", "run", "running_loop", "submit"]
 
 T = TypeVar("T")
 
 EXIT_GRACE_S = 1.0
+
+
+class Leaving(Protocol):
+    """A connection that says goodbye when the program ends, so that nobody waits for it."""
+
+    def leave(self) -> None:
+        """Say goodbye, without waiting; called on the shared loop."""
+        ...
+
+
+leaving: weakref.WeakSet[Leaving] = weakref.WeakSet()
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -49,6 +61,8 @@ def _end() -> None:
         return
 
     async def cancel_all() -> None:
+        for connection in list(leaving):
+            connection.leave()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -59,6 +73,11 @@ def _end() -> None:
     thread.join(EXIT_GRACE_S)
     if not thread.is_alive():
         loop.close()
+
+
+def is_shared(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether it is the shared loop."""
+    return loop is _loop
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -92,7 +92,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         mode: ``simulation`` or ``production``; by default OPENENV_CLIENT_MODE.
         headers: Sent with the handshake, for example for a gateway.
         queue_timeout_s: Seconds to wait for a slot of a server that is full; by default
-            OPENENV_QUEUE_TIMEOUT_S, else 60. 0 has it refused at once. Version 1 only.
+            OPENENV_QUEUE_TIMEOUT_S, else 150. 0 has it refused at once. Version 1 only.
         on_queue: Called with where the session stands, a `Queued`, while it waits for a slot. By
             default a warning is logged, once.
         journal: Keep what `snapshot(replay=True)` needs; see `keep_journal`.

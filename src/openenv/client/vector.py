@@ -110,7 +110,7 @@ class VectorEnv:
         provider: Starts the server on first use, and is stopped when this is closed.
         headers: Sent with the handshake, for example for a gateway.
         queue_timeout_s: Seconds that each environment waits for a slot of a server that is full;
-            by default OPENENV_QUEUE_TIMEOUT_S, else 60. 0 has it refused at once.
+            by default OPENENV_QUEUE_TIMEOUT_S, else 150. 0 has it refused at once.
         on_queue: Called with the number of an environment that waits, and where it stands: a
             `Queued`. By default a warning is logged, once.
         api_key: The server's key; by default that of the provider which has started it, else that

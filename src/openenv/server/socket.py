@@ -38,8 +38,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from openenv._fragments import Fragments
 from openenv._peers import notice_dead_peer
 from openenv.protocol.v1 import is_binary
-from openenv.server.backlog import Backlog
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
+from openenv.sessions.backlog import Backlog
 from openenv.sessions.conversation import SERVICE_RESTART
 from openenv.sessions.limits import Limits
 from openenv.settings import compresses
@@ -431,6 +431,7 @@ class SocketProtocol(asyncio.Protocol):
             self._server_state.connections.discard(self)
             is_there = not self._transport.is_closing()
             if is_there:
+                notice_dead_peer(self._transport, Limits.of_settings().dead_peer_s)
                 self._transport.set_protocol(ordinary)
                 ordinary.connection_made(self._transport)
                 ordinary.data_received(_without_keys(self._head))

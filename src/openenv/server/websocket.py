@@ -22,7 +22,7 @@ from openenv._peers import address
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import principal_of
-from openenv.server.backlog import Backlog
+from openenv.sessions.backlog import Backlog
 from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import SessionManager
@@ -34,7 +34,8 @@ __all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "AnyConversation", "Converse", "
 # Under this name a server offers its socket, in the extensions of the ASGI scope.
 SOCKET_EXTENSION = "openenv.socket"
 UNSENT_FRAMES = 64
-ACCIDENTS = (1006, 1011, 1013, 1014)  # with any other close code a client leaves
+# With any other close code a client leaves. For a connection that has just ended uvicorn says 1005.
+ACCIDENTS = (1005, 1006, 1011, 1013, 1014)
 
 AnyConversation = Conversation | MultiplexedConversation
 Converse = Callable[[Channel], AnyConversation]
@@ -165,13 +166,19 @@ class _Endpoint:
 
         principal = principal_of(scope)
 
+        take_over = extensions.get(SOCKET_EXTENSION)
+        is_known = take_over is not None or IN_PROCESS_EXTENSION in extensions
+        is_known = is_known or self._manager.knows_its_web_server
+        largest = None if is_known else UVICORNS_MAX_BYTES
+
         def converse(channel: Channel) -> AnyConversation:
             if subprotocol is None:
                 return Conversation(self._manager, channel, session_id, principal, debug=debug)
             codec, client = codec_named(subprotocol, debug), address(scope["client"])
-            return MultiplexedConversation(self._manager, channel, codec, client, principal)
+            return MultiplexedConversation(
+                self._manager, channel, codec, client, principal, largest=largest
+            )
 
-        take_over = extensions.get(SOCKET_EXTENSION)
         if take_over is None:
             websocket = WebSocket(scope, receive, send)
             await _serve(websocket, converse, subprotocol, self._manager.limits)
@@ -213,6 +220,7 @@ class AdoptsUvicorn:
 
                 use_at(config)
                 self._agree(config)
+                self._manager.knows_its_web_server = True
                 if threading.current_thread() is threading.main_thread():  # it serves, no more
                     hide_keys()
         await self._app(scope, receive, send)

@@ -165,6 +165,7 @@ class Conversation:
 
     def drain(self) -> None:
         """Take no more requests, answer the one that is under way, then say goodbye."""
+        self._manager.refuse_new()
         if self._is_over or self._is_draining:
             return
         self._is_draining = True

@@ -147,6 +147,7 @@ class SessionManager:
     Attributes:
         instance: Identifies this server, as long as it lives.
         has_siblings: Other processes serve the same address.
+        knows_its_web_server: The web server and this have agreed on limits.
         connections: Clients' connections that can be resumed, by their ids.
         tally: What has happened, in numbers.
         closing: It is shutting down, so no session can be opened.
@@ -169,7 +170,7 @@ class SessionManager:
         self.debug = debug
         self.limits = limits or Limits.of_settings()
         self.instance = uuid.uuid4().hex
-        self.has_siblings = False
+        self.has_siblings = self.knows_its_web_server = False
         self.connections: dict[str, Resumable] = {}
         self.tally = Tally()
         self.last_factory_error: EnvironmentFactoryError | None = None
@@ -608,17 +609,22 @@ class SessionManager:
         self._cleanups.add(task)
         task.add_done_callback(self._cleanups.discard)
 
+    def refuse_new(self) -> None:
+        """Open no more sessions, not even for those who wait: the server is shutting down."""
+        self.closing = True
+        self._queue.stop()
+        for place in self._queue.order():
+            if not place.granted.done():
+                place.granted.set_exception(SessionCreationError(SHUTTING_DOWN))
+
     async def aclose(self, grace_s: float = CLOSE_GRACE_S) -> None:
         """Close every session, all at once, waiting `grace_s` seconds at most.
 
         Meanwhile none can be opened; afterwards the manager may be used again, since an
         application may be started and stopped several times.
         """
-        self.closing = True
+        self.refuse_new()
         self._tell()
-        self._queue.stop()
-        for place in self._queue.order():
-            place.granted.set_exception(SessionCreationError(SHUTTING_DOWN))
         for connection in list(self.connections.values()):
             connection.end()
         if self._reaper is not None:

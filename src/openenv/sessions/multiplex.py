@@ -29,6 +29,7 @@ from openenv.errors import (
 from openenv.protocol.ledger import Ledger
 from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.v1 import LARGE_BYTES, Codec
+from openenv.sessions.backlog import Backlog
 from openenv.sessions.conversation import (
     NORMAL_CLOSURE,
     PROTOCOL_ERROR,
@@ -128,6 +129,7 @@ class MultiplexedConversation:
         codec: Reads and writes them.
         client: The client's address and port.
         principal: Who the client is, where the server has keys.
+        largest: Largest message that the channel takes, where that is less than the limit.
 
     Attributes:
         id: Identifies it, to resume it.
@@ -141,7 +143,10 @@ class MultiplexedConversation:
         codec: Codec,
         client: str | None = None,
         principal: Principal | None = None,
+        *,
+        largest: int | None = None,
     ) -> None:
+        self._taken_bytes = largest or manager.limits.max_message_bytes
         self.id = secrets.token_hex(8)
         self._token = secrets.token_urlsafe(24)
         self._manager = manager
@@ -161,6 +166,7 @@ class MultiplexedConversation:
         self._unanswered = 0
         self._is_paused = self._is_over = self._is_draining = self._is_acknowledging = False
         self._expiry: asyncio.TimerHandle | None = None
+        self._backlog: Backlog | None = None
         self.ended = self._loop.create_future()
         manager.connections[self.id] = self
         self._tell("hello", {**self._hello(), "client": client})
@@ -175,7 +181,7 @@ class MultiplexedConversation:
             "server": manager.instance,
             "siblings": manager.has_siblings,
             "max_sessions": manager.max_sessions,
-            "max_message_bytes": limits.max_message_bytes,
+            "max_message_bytes": self._taken_bytes,
             "capabilities": CAPABILITIES,
         }
 
@@ -277,7 +283,8 @@ class MultiplexedConversation:
         wanted: Any = request.data.get("queue_timeout_s")
         if type(wanted) not in (int, float) or not wanted > 0:
             return None
-        return Patience(self.id, wanted, partial(self._report_queue, request.session))
+        client = self.id if self._principal is None else id(self._principal)
+        return Patience(client, wanted, partial(self._report_queue, request.session))
 
     def _report_queue(self, session: int, position: int, length: int) -> None:
         if session in self._seats:
@@ -415,8 +422,22 @@ class MultiplexedConversation:
         ledger = self._ledger
         ledger.keep(frame)
         self._channel.send(frame)
-        if not self._is_acknowledging and ledger.kept_bytes > UNACKNOWLEDGED_BYTES:
-            ledger.forget()  # its client knows nothing of resuming
+        if ledger.kept_bytes > UNACKNOWLEDGED_BYTES:
+            if self._is_acknowledging:
+                self._watch_acknowledgements(len(frame))
+            else:
+                ledger.forget()  # its client knows nothing of resuming
+
+    def _watch_acknowledgements(self, sent: int) -> None:
+        if self._backlog is None:
+            limit, ledger = self._manager.limits.max_unread_bytes, self._ledger
+            self._backlog = Backlog(limit, lambda: ledger.kept_bytes, self._cut_off)
+        self._backlog.note(sent)
+
+    def _cut_off(self) -> None:
+        if self._expiry is None:  # otherwise nobody is there to acknowledge anything
+            self.note_cut_off()
+            self._break_off(ProtocolError("frames that have come are to be acknowledged"))
 
     # ------------------------------------------------------------------ on another channel
 
@@ -501,6 +522,7 @@ class MultiplexedConversation:
 
     def drain(self) -> None:
         """Take no more requests, answer those that have been taken, then say goodbye."""
+        self._manager.refuse_new()
         if not self._is_over and not self._is_draining:
             self._is_draining = True
             self._loop.call_later(self._manager.limits.drain_s, self._go)
@@ -524,6 +546,8 @@ class MultiplexedConversation:
             return
         self._is_over = True
         self._manager.connections.pop(self.id, None)
+        if self._backlog is not None:
+            self._backlog.stop()
         if self._expiry is not None:
             self._expiry.cancel()
         seats, self._seats = list(self._seats.values()), {}

@@ -56,6 +56,11 @@ class Method:
     accepted: tuple[str, ...]
     takes_any: bool
 
+    @property
+    def keeps_time(self) -> bool:
+        """The session sees to its `timeout_s`, whether or not the environment takes it."""
+        return self.name.startswith("step")
+
     def split(
         self, arguments: Mapping[str, Any], *, strict: bool
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -70,7 +75,9 @@ class Method:
         ignored = tuple(
             name
             for name, value in arguments.items()
-            if name not in passed and not (name in COURTESY_ARGUMENTS and value is None)
+            if name not in passed
+            and not (name in COURTESY_ARGUMENTS and value is None)
+            and not (name == "timeout_s" and self.keeps_time)
         )
         unknown = [name for name in ignored if name not in COURTESY_ARGUMENTS]
         if strict and unknown:

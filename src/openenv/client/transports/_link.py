@@ -13,6 +13,7 @@ from picows.common import WSError
 
 from openenv._fragments import Fragments
 from openenv._peers import address, notice_dead_peer
+from openenv.client import background
 from openenv.client.transports.base import TransportClosed
 from openenv.protocol.v1 import is_binary
 
@@ -55,6 +56,7 @@ class Link(WSListener):
         self._alarm: asyncio.TimerHandle | None = None
         self._fragments = Fragments(options.max_message_bytes)
         self._ending: TransportClosed | None = None
+        self._was_told = False
         self._is_paused = False
         self._is_alive = True
         self._silent_since: float | None = None
@@ -67,6 +69,8 @@ class Link(WSListener):
         self._transport = transport
         self.local_address = address(transport.underlying_transport.get_extra_info("sockname"))
         notice_dead_peer(transport.underlying_transport, DEAD_PEER_S)
+        if background.is_shared(self._loop):
+            background.leaving.add(self)
         if self._options.ping_interval_s:
             self._timer = self._loop.call_later(self._options.ping_interval_s, self._look)
 
@@ -94,6 +98,7 @@ class Link(WSListener):
         self._wake()
 
     def _close_came(self, transport: WSTransport, frame: WSFrame) -> None:
+        self._was_told = True
         code, reason = frame.get_close_code(), frame.get_close_reason()
         number = 1005 if code == WSCloseCode.NO_INFO else int(cast(Any, code))
         words = f"received {number}" + (f" ({reason})" if reason else "")
@@ -109,7 +114,7 @@ class Link(WSListener):
     @property
     def is_broken(self) -> bool:
         """It has ended without a goodbye from the server."""
-        return self._ending is not None and self._ending.code is None
+        return self._ending is not None and not self._was_told
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         for timer in (self._timer, self._alarm):
@@ -199,6 +204,13 @@ class Link(WSListener):
         while not transport.is_disconnected:
             with contextlib.suppress(WSError):  # it says why the connection has ended
                 await transport.wait_disconnected()
+
+    def leave(self) -> None:
+        """Say goodbye, and wait for nothing."""
+        transport = self._transport
+        if transport is not None and not transport.is_disconnected:
+            with contextlib.suppress(WSError):
+                transport.send_close(WSCloseCode.GOING_AWAY)
 
     def abort(self) -> None:
         """Cut the connection."""
