@@ -6,9 +6,13 @@ import contextlib
 import json
 import logging
 import resource
+import subprocess
+import sys
 from typing import Any
 
+import httpx
 import pytest
+from support.commands import environ
 from support.environments import Counter, CounterEnv, Do, Log
 from support.processes import wait_until
 from support.servers import NotAdopted, serving
@@ -140,3 +144,29 @@ def test_a_client_that_acknowledges_nothing_is_kept_nothing_for() -> None:
                 pass
         (conversation,) = manager.connections.values()
         assert conversation._ledger.kept_bytes < 2**21
+
+
+def test_bodies_and_answers_over_http_have_the_same_limit() -> None:
+    with serving(create_app(Counter, limits=SMALL)) as url, httpx.Client(base_url=url) as client:
+        client.post("/reset")
+        large = {"action": {"what": "echo", "value": "x" * 2 * LIMIT}}
+        refused = client.post("/step", json=large)
+        assert refused.json()["code"] == "TOO_LARGE" and refused.json()["limit"] == LIMIT
+        asked = client.post("/step", json={"action": {"what": "large", "value": 2 * LIMIT}})
+        assert asked.json()["code"] == "TOO_LARGE" and asked.json()["size"] > 2 * LIMIT
+        assert client.post("/step", json={"action": {}}).json()["reward"] == 2.0
+
+
+def test_a_program_that_ends_without_closing_frees_its_slots(log: Log) -> None:
+    """Its clients say goodbye at the end, so that the next one need not wait for the grace."""
+    program = """
+import sys
+from openenv import GenericEnvClient, VectorEnv
+client, envs = GenericEnvClient(base_url=sys.argv[1]), VectorEnv(sys.argv[1], 3)
+client.reset(), envs.reset()
+"""
+    with serving(create_app(Counter, max_concurrent_envs=4)) as url:
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program, url], env=environ(), check=True
+        )
+        wait_until(lambda: log.count("close") == 4)

@@ -524,7 +524,7 @@ class ClientSession:
                 self._drop(f"the connection to the server was lost ({error}): {why}")
             raise TransportClosed(str(why)) from why
         if self._broken_at is None:  # it was closed meanwhile
-            transport.abort()
+            await _part(transport)
             raise TransportClosed(CLOSED)
         self._broken_at = None
         self._adopt(transport)
@@ -638,6 +638,8 @@ class ClientSession:
         Calls that are under way end with `SessionLost`.
         """
         self.closes += 1
+        if self._resuming is not None:
+            self._resuming.cancel()
         if self._broken_at is not None:
             await self._close_broken()
             return

@@ -28,6 +28,7 @@ from openenv.errors import (
     KeySessionsError,
     SessionCapacityError,
     SessionNotFoundError,
+    TooLargeError,
 )
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.http import (
@@ -62,9 +63,11 @@ class BodyRoute(APIRoute):
 
         async def handler(request: Request) -> Response:
             try:
-                body = await request.body()
+                body = await _body(request)
             except ClientDisconnect:  # nobody is there to read the answer
                 raise HTTPException(400) from None
+            except TooLargeError as error:
+                return error_response(error)
             if _has_lone_surrogates(body):
                 raise RequestValidationError([NOT_TEXT])
             try:
@@ -74,6 +77,24 @@ class BodyRoute(APIRoute):
                 raise RequestValidationError(quotable, body=error.body) from None
 
         return handler
+
+
+async def _body(request: Request) -> bytes:
+    """Read a request's body, as far as the server's limit on messages allows.
+
+    Raises:
+        TooLargeError: It is larger.
+    """
+    (manager, *_) = request.app.state.openenv_managers
+    limit, parts, size = manager.limits.max_message_bytes, [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
+            raise TooLargeError("body of the request", size, limit, cure)
+    request._body = b"".join(parts)  # where Starlette keeps it for whoever reads it next
+    return request._body
 
 
 NOT_TEXT = {
@@ -242,6 +263,9 @@ async def _handle(
     except EnvironmentCrashed:
         await manager.close(session.id)  # there is nobody else to give its slot back
         raise
+    if len(body) > (limit := manager.limits.max_message_bytes):
+        cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
+        raise TooLargeError("answer", len(body), limit, cure)
     return Response(body, media_type=JSON)
 
 

@@ -34,6 +34,7 @@ __all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "AnyConversation", "Converse", "
 # Under this name a server offers its socket, in the extensions of the ASGI scope.
 SOCKET_EXTENSION = "openenv.socket"
 UNSENT_FRAMES = 64
+FAREWELL_S = 0.5
 # With any other close code a client leaves. For a connection that has just ended uvicorn says 1005.
 ACCIDENTS = (1005, 1006, 1011, 1013, 1014)
 
@@ -135,6 +136,8 @@ async def _serve(
     ]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[1].done():  # writing may fail before it is read how the client has left
+            await asyncio.wait(tasks[:1], timeout=FAREWELL_S)
     finally:
         conversation: AnyConversation | None = channel.conversation
         if conversation is not None and conversation.lose(is_goodbye=channel.said_goodbye):
