@@ -414,7 +414,7 @@ def _generator(seed: int | None) -> Random:
 
 def _restored_generator(state: tuple[int, list[int], float | None]) -> Random:
     version, words, gauss = state
-    rng = Random()
+    rng = Random()  # nosec B311  # a game's dice
     try:
         rng.setstate((version, tuple(words), gauss))
     except (TypeError, OverflowError) as error:

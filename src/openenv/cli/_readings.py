@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
 
+from openenv._tls import client_context
+
 __all__ = ["Change", "Reading", "Unreadable", "changed", "read"]
 
 TIMEOUT_S = 5.0
@@ -98,9 +100,11 @@ def _fetched(url: str, key: str | None) -> str:
     headers = {"Accept": ACCEPT}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
+    if not url.startswith(("http://", "https://")):
+        raise Unreadable(f"{url}: the scheme must be http or https")
     try:
         request = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+        with _opener().open(request, timeout=TIMEOUT_S) as response:
             body: bytes = response.read()
     except urllib.error.HTTPError as error:
         error.close()
@@ -109,6 +113,18 @@ def _fetched(url: str, key: str | None) -> str:
         why = getattr(error, "reason", None) or error
         raise Unreadable(f"no server answers at {url}: {why}") from error
     return body.decode()
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows none: the key is for the server that was named."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    tls = urllib.request.HTTPSHandler(context=client_context())
+    return urllib.request.build_opener(_NoRedirects, tls)
 
 
 def _refused(url: str, status: int) -> Unreadable:

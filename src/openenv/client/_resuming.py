@@ -107,7 +107,8 @@ async def resume(
                 patience_s,
                 why,
             )
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+        jitter = random.uniform(0.5, 1.0)  # nosec B311  # so that not all come at once
+        await asyncio.sleep(pause_s * jitter)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
