@@ -5,7 +5,7 @@ PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 PYTEST := $(PYTHON) -m pytest -n auto --dist loadfile
 
-.PHONY: demo test test-core test-compat check format bench docs mirrors lock clean
+.PHONY: demo test test-core test-compat check audit format bench docs mirrors lock clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
@@ -28,6 +28,9 @@ check: $(READY)  ## lint, types, generated files, known vulnerabilities
 	$(PYTHON) scripts/reference.py --check
 	$(VENV)/bin/bandit --configfile pyproject.toml --quiet --recursive src envs scripts
 	$(PYTHON) scripts/audit.py
+
+audit: $(READY)  ## known vulnerabilities; fails where they cannot be looked up
+	$(PYTHON) scripts/audit.py --strict
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .
