@@ -597,16 +597,10 @@ class ServerError(OpenEnvError, RuntimeError):
         super().__init__(message)
 
     def __str__(self) -> str:
-        text = f"Server error: {self.message} (code: {self.code}{self._incident_text()})"
+        text = f"Server error: {self.message} (code: {self.code})"
         if self.log is not None and self.incident is not None:
             text += f"\nIncident {self.incident} is in {self.log}"
         return text + "".join(f"\n  {_error_line(error)}" for error in self.errors)
-
-    def _incident_text(self) -> str:
-        """What the server's words do not say already."""
-        known = {"type": self.type, "incident": self.incident}
-        missing = {n: v for n, v in known.items() if v is not None and v not in self.message}
-        return "".join(f", {name}: {value}" for name, value in missing.items())
 
     def details(self) -> dict[str, Any]:
         return self.data

@@ -27,6 +27,9 @@ from openenv.errors import ConnectError, ProviderError
 from openenv.mcp.types import CallToolAction
 from openenv.providers import ContainerProvider, ProcessProvider, RuntimeProvider
 
+pytestmark = pytest.mark.slow  # most start servers in processes of their own
+
+
 SOURCE = Path(_discovery.__file__).parents[2]
 
 

@@ -13,6 +13,9 @@ from openenv.cli._console import CommandError
 from openenv.cli.blackjack import CurvePoint, Evaluation
 from openenv.cli.commands import demo as command
 
+pytestmark = pytest.mark.slow  # most start servers in processes of their own
+
+
 ENDS_WITHIN_S = 15.0
 
 

@@ -17,6 +17,8 @@ from openenv.cli._template import EnvironmentNames, render, write_tree
 from openenv.testing import check_environment
 from openenv.testing.environment import SNAPSHOT_RESTORES
 
+pytestmark = pytest.mark.slow  # most start servers in processes of their own
+
 PROMISED = {
     ".dockerignore",
     "README.md",

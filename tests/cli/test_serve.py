@@ -15,6 +15,8 @@ from support.commands import Running, openenv_running, run_openenv
 
 from openenv import GenericEnvClient
 
+pytestmark = pytest.mark.slow  # most start servers in processes of their own
+
 ONE_ENVIRONMENT = """
 from openenv import Action, Environment, Observation, State
 

@@ -52,7 +52,7 @@ def served(python: str, targets: tuple[str, ...], env_vars: dict[str, str]) -> I
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=environment(**env_vars),
+        env=environment(**{"OPENENV_DEBUG": "1", **env_vars}),  # the public package tells all
     ) as process:
         assert process.stdin and process.stdout
         try:

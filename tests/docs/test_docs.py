@@ -271,6 +271,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
             del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     for block in blocks_of(page):

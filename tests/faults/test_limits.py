@@ -118,7 +118,7 @@ def test_a_client_that_is_given_much_at_once_is_not_cut_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Many large observations leave in one tick: more than the limit, until they are read."""
-    monkeypatch.setattr(backlog, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(backlog, "PATIENCE_S", 2.0)
     limits = Limits(max_unread_bytes=100_000, resume_grace_s=0)
     with (
         serving(create_app(Counter, limits=limits)) as url,

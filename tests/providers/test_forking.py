@@ -22,7 +22,10 @@ from openenv.providers import ProcessLimits, ProcessProvider
 
 PROBE = Path(__file__).parents[1] / "support" / "probe.py"
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="servers are forked on Linux only")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="servers are forked on Linux only"),
+]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -18,6 +18,8 @@ from openenv import AuthenticationError, VectorEnv
 from openenv.providers import ProcessProvider
 from openenv.providers.process import ServerProcess
 
+pytestmark = pytest.mark.slow  # most start servers in processes of their own
+
 REPOSITORY = Path(__file__).parents[2]
 PROBE = REPOSITORY / "tests" / "support" / "probe.py"
 PLANTED = "planted-key-of-the-program"
@@ -57,6 +59,7 @@ def test_clients_of_this_process_find_it_and_others_are_refused() -> None:
 OTHER_PROCESS = """
 import sys
 from echo_env import EchoEnv
+
 with EchoEnv(sys.argv[1], api_key=sys.stdin.read() or None) as env:
     env.reset()
 """

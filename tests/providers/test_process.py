@@ -23,6 +23,8 @@ from openenv import ConnectError, ExecutionFailed, SessionLost
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers import ProcessLimits, ProcessProvider
 
+pytestmark = pytest.mark.slow  # most start servers in processes of their own
+
 REPOSITORY = Path(__file__).parents[2]
 PROBE = REPOSITORY / "tests" / "support" / "probe.py"
 ECHO_DIRECTORY = REPOSITORY / "envs" / "echo_env"
@@ -30,6 +32,7 @@ PARENT = Path(__file__).with_name("parent.py")
 
 HEADER = """
 from openenv import Action, Environment, Observation, State
+
 
 class E(Environment[Action, Observation, State]):
     def reset(self): return Observation()

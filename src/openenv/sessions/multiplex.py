@@ -241,6 +241,8 @@ class MultiplexedConversation:
             self.fail(request, SessionClosedError("", SHUTTING_DOWN))
         elif request.type == "open":
             self._open(request, seat)
+        elif seat is None and request.type == "close":  # it could not be opened, or is closed
+            self._answer("closed", request, self._codec.encode_data(None))
         elif seat is None:
             name = str(request.session)
             why = f"this connection has no session {name}; open it first"
