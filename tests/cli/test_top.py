@@ -22,6 +22,8 @@ from openenv import create_app
 from openenv.cli._readings import Unreadable, quantile, read
 from openenv.errors import ExecutionFailed
 
+pytestmark = pytest.mark.slow  # most start programs
+
 Serve = Callable[[Any], str]
 
 

@@ -23,6 +23,8 @@ from openenv._redaction import register_secret
 from openenv.protocol.http import SESSION_HEADER
 from openenv.settings import log_format
 
+pytestmark = pytest.mark.slow  # most start programs
+
 TESTS = Path(__file__).parents[1]
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
