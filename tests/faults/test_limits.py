@@ -8,6 +8,7 @@ import logging
 import resource
 import subprocess
 import sys
+import time
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ from support.commands import environ
 from support.environments import Counter, CounterEnv, Do, Log
 from support.processes import wait_until
 from support.servers import NotAdopted, serving
-from support.ws import raw
+from support.ws import Frame, raw
 
 from openenv import create_app
 from openenv.client.vector import VectorEnv
@@ -112,6 +113,65 @@ def test_a_client_that_does_not_read_is_cut_off(
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert grown < 200_000, "KiB: the server has not kept it all"
     assert any("unread" in record.message for record in caplog.records)
+
+
+def messages(frame: Frame) -> list[dict[str, Any]]:
+    """Those of a frame of version 1."""
+    found = json.loads(frame.payload)
+    return found if isinstance(found, list) else [found]
+
+
+@pytest.mark.parametrize("way", ["socket", "asgi"])
+def test_what_a_client_asks_and_does_not_read_is_not_begun(way: str, log: Log) -> None:
+    """Of a thousand requests in one frame, it gets as many answers at a time as it reads."""
+    app: Any = create_app(Counter)
+    with (
+        serving(app if way == "socket" else NotAdopted(app)) as url,
+        raw(url, Sec_WebSocket_Protocol="openenv.v1.json") as client,
+    ):
+        client.text('{"type":"open"}')
+        data = {"what": "large", "value": 100_000}
+        steps = [{"type": "step", "id": number, "data": data} for number in range(1, 1001)]
+        client.text(json.dumps(steps))
+        wait_until(lambda: log.count("step") > 10)
+        begun = 0
+        while begun != log.count("step"):
+            begun = log.count("step")
+            time.sleep(0.3)
+        assert begun < 300, "the rest waits until it reads"
+        answered: list[int] = []
+        while len(answered) < 1000:
+            answers = messages(client.read())
+            answered += [answer["id"] for answer in answers if answer["type"] == "observation"]
+        assert answered == list(range(1, 1001))
+
+
+@pytest.mark.parametrize("acknowledges", [True, False])
+def test_what_a_client_reads_it_must_acknowledge(
+    acknowledges: bool, monkeypatch: pytest.MonkeyPatch, log: Log
+) -> None:
+    """Once it has begun to: the server keeps for it what it may not have."""
+    monkeypatch.setattr(backlog, "PATIENCE_S", 0.3)
+    app = create_app(Counter, limits=Limits(max_unread_bytes=1_000_000, resume_grace_s=0))
+    (manager,) = app.state.openenv_managers
+    with serving(app) as url, raw(url, Sec_WebSocket_Protocol="openenv.v1.json") as client:
+        client.text('{"type":"open"}')
+        data = {"what": "large", "value": 100_000}
+        steps = [{"type": "step", "id": number, "data": data} for number in range(1, 301)]
+        client.text(json.dumps([{"type": "ack", "ack": 1}, *steps]))
+        received, last = 0, 0
+        while last != 300:
+            last = messages(client.read())[-1].get("id") or last
+            received += 1
+            if acknowledges:
+                client.text(json.dumps({"type": "ack", "ack": received}))
+        if acknowledges:
+            client.text('{"type":"state","id":301}')
+            assert messages(client.read())[-1]["id"] == 301
+        else:
+            assert "acknowledged" in client.read().payload.decode()
+            assert client.read().code == 1002
+    assert manager.tally.slow_readers_cut == (not acknowledges)
 
 
 def test_a_client_that_is_given_much_at_once_is_not_cut_off(

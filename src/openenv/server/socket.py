@@ -48,6 +48,10 @@ __all__ = ["SocketProtocol", "use_at"]
 
 READ_BUFFER_BYTES = 4096  # at first; it grows with the frames
 CLOSE_TIMEOUT_S = 10.0
+# picows copies what it sends up to this size. Of a larger frame it lends the head to the event
+# loop, which sends it later, after the next frame has overwritten it (2.3.1, `WSTransport.send`).
+COPIED_BYTES = 8192
+HEAD_BYTES = 14  # that picows wants before the payload, for the head
 
 # Members of an enumeration are slow to look up.
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
@@ -67,7 +71,6 @@ class SocketChannel(WSListener):
         "_connections",
         "_converse",
         "_fragments",
-        "_is_clogged",
         "_is_ending",
         "_is_paused",
         "_keepalive",
@@ -78,6 +81,7 @@ class SocketChannel(WSListener):
         "_transport",
         "conversation",
         "is_alive",
+        "is_clogged",
         "silent_since",
     )
 
@@ -99,7 +103,8 @@ class SocketChannel(WSListener):
         self._transport: WSTransport | None = None
         self.conversation: AnyConversation | None = None
         self._fragments: Fragments | None = None
-        self._is_paused = self._is_clogged = self._is_ending = self._said_goodbye = False
+        self._is_paused = self._is_ending = self._said_goodbye = False
+        self.is_clogged = False
         self.is_alive = True  # since it was last looked after
         self.silent_since: float | None = None
 
@@ -169,21 +174,28 @@ class SocketChannel(WSListener):
             self.conversation.lose(is_goodbye=self._said_goodbye)
 
     def pause_writing(self) -> None:
-        """The client does not read: listen to it again when it has."""
-        self._is_clogged = True
+        """The client does not read."""
+        self.is_clogged = True
         self._listen_or_not()
 
     def resume_writing(self) -> None:
         """The client has read."""
-        self._is_clogged = False
+        self.is_clogged = False
         self._listen_or_not()
+        if self.conversation is not None:
+            asyncio.get_running_loop().call_soon(self.conversation.go_on)
 
     # ------------------------------------------------------------------ what a conversation calls
 
     def send(self, frame: bytes) -> None:
         assert self._transport is not None
-        self._transport.send(self._kind, frame)
-        if self._is_clogged:
+        if len(frame) <= COPIED_BYTES:
+            self._transport.send(self._kind, frame)
+        else:
+            buffer = bytearray(HEAD_BYTES)
+            buffer += frame
+            self._transport.send_reuse_external_bytearray(self._kind, buffer, HEAD_BYTES)
+        if self.is_clogged:
             self._watch_backlog(len(frame))
 
     def _watch_backlog(self, sent: int) -> None:
@@ -222,7 +234,9 @@ class SocketChannel(WSListener):
         socket = self._transport.underlying_transport
         if socket.is_closing():
             return
-        if self._is_paused or self._is_clogged:
+        conversation = self.conversation
+        is_heard = conversation is None or conversation.hears_while_clogged
+        if self._is_paused or (self.is_clogged and not is_heard):
             socket.pause_reading()
         else:
             socket.resume_reading()

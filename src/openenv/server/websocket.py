@@ -33,7 +33,7 @@ __all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "AnyConversation", "Converse", "
 
 # Under this name a server offers its socket, in the extensions of the ASGI scope.
 SOCKET_EXTENSION = "openenv.socket"
-UNSENT_FRAMES = 64
+UNSENT_BYTES = 2**16  # that many are kept before no more is listened to, as by a socket
 FAREWELL_S = 0.5
 # With any other close code a client leaves. For a connection that has just ended uvicorn says 1005.
 ACCIDENTS = (1005, 1006, 1011, 1013, 1014)
@@ -62,9 +62,13 @@ class WebSocketChannel:
     def send(self, frame: bytes) -> None:
         self._unsent_bytes += len(frame)
         self._unsent.put_nowait(frame)
-        if self._unsent.qsize() >= UNSENT_FRAMES:
+        if self._unsent_bytes >= UNSENT_BYTES:
             self._is_sent.clear()
         self._backlog.note(len(frame))
+
+    @property
+    def is_clogged(self) -> bool:
+        return not self._is_sent.is_set()
 
     def _size(self) -> int:
         return self._unsent_bytes
@@ -98,7 +102,8 @@ class WebSocketChannel:
         """Hand every frame to the conversation, as fast as it serves them and the client reads."""
         while True:
             await self._may_read.wait()
-            await self._is_sent.wait()
+            if self.conversation is not None and not self.conversation.hears_while_clogged:
+                await self._is_sent.wait()
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
                 self.said_goodbye = message.get("code") not in ACCIDENTS
@@ -119,8 +124,10 @@ class WebSocketChannel:
             else:
                 await self._websocket.send_text(frame.decode())
             self._unsent_bytes -= len(frame)
-            if self._unsent.empty():
+            if self.is_clogged and self._unsent.empty():
                 self._is_sent.set()
+                if self.conversation is not None:
+                    self.conversation.go_on()
 
 
 async def _serve(

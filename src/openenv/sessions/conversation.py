@@ -43,10 +43,15 @@ class Channel(Protocol):
 
     Attributes:
         conversation: What gets the frames that come, and is told when the client has gone; None
-            lets them drop.
+            lets them drop. It is also told, by `go_on`, when the channel is no longer clogged.
     """
 
     conversation: Any
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the client does not read what is sent."""
+        ...
 
     def send(self, frame: bytes) -> None:
         """Send a frame, or keep it until it can be sent."""
@@ -84,8 +89,11 @@ class Conversation:
         principal: Who the client is, where the server has keys.
 
     Attributes:
+        hears_while_clogged: False: a client that does not read is not listened to.
         ended: Done when the client is gone and its session closed, or left to the manager.
     """
+
+    hears_while_clogged = False
 
     __slots__ = (
         "_channel",
@@ -185,6 +193,9 @@ class Conversation:
     def note_cut_off(self) -> None:
         """Note that the client is cut off, since it does not read."""
         self._tally.slow_readers_cut += 1
+
+    def go_on(self) -> None:
+        """Nothing: what has come is served, at most `QUEUED_FRAMES`, and no more is listened to."""
 
     def lose(self, *, is_goodbye: bool = True) -> bool:
         """Note that the client is gone. What it had asked for is not begun any more.
@@ -351,6 +362,10 @@ class ChargedChannel:
         self._channel, self._principal = channel, principal
         self.close, self.pause, self.resume = channel.close, channel.pause, channel.resume
         self.abort = channel.abort
+
+    @property
+    def is_clogged(self) -> bool:
+        return self._channel.is_clogged
 
     def send(self, frame: bytes) -> None:
         self._principal.charge(len(frame))

@@ -18,6 +18,7 @@ from typing import Any
 
 from openenv._traces import begin_serving, end_serving
 from openenv.errors import (
+    InvalidMessageError,
     OpenEnvError,
     ProtocolError,
     RateLimitError,
@@ -48,8 +49,10 @@ __all__ = ["MultiplexedConversation"]
 
 logger = logging.getLogger(__name__)
 
-# Requests that are under way or wait, of all sessions together, before no more are listened to.
-UNANSWERED = 8192
+# Requests that are taken before any is answered, besides those that every session may have; so
+# many more are held back before no more are listened to.
+UNANSWERED = 64
+UNANSWERED_A_SESSION = 2
 ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
 ANSWER_TO = {"state": "state", "restore": "state", "snapshot": "snapshot"}
 # What no limit of a key refuses, so that client and server agree on which sessions there are.
@@ -97,6 +100,7 @@ class _Nowhere:
     """In place of a channel that broke."""
 
     conversation: Any = None
+    is_clogged = True
 
     def send(self, frame: bytes) -> None:
         """Nothing: it is kept."""
@@ -133,8 +137,11 @@ class MultiplexedConversation:
 
     Attributes:
         id: Identifies it, to resume it.
+        hears_while_clogged: True: acknowledgements come. Requests are held back.
         ended: Done when the client is gone and its sessions closed, or left to the manager.
     """
+
+    hears_while_clogged = True
 
     def __init__(
         self,
@@ -160,11 +167,13 @@ class MultiplexedConversation:
         self._loop = asyncio.get_running_loop()
         self._ledger = Ledger()
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
+        self._held: deque[Request] | None = None
         self._seats: dict[int, _Seat] = {}
         self._closings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
         self._unanswered = 0
-        self._is_paused = self._is_over = self._is_draining = self._is_acknowledging = False
+        self._is_paused = self._is_going_on = False
+        self._is_over = self._is_draining = self._is_acknowledging = False
         self._expiry: asyncio.TimerHandle | None = None
         self._backlog: Backlog | None = None
         self.ended = self._loop.create_future()
@@ -210,10 +219,42 @@ class MultiplexedConversation:
         if self._limited is not None:
             requests = self._allowed(requests, len(frame), self._limited)
         for request in requests:
-            self._take(request)
-        if self._unanswered >= UNANSWERED and not self._is_paused:
+            if self._held or not self._has_room():
+                self._hold(request)
+            else:
+                self._take(request)
+
+    def _hold(self, request: Request) -> None:
+        if request.type == "ack":
+            return
+        if self._held is None:
+            self._held = deque()
+        self._held.append(request)
+        if len(self._held) > UNANSWERED and not self._is_paused:
             self._is_paused = True
             self._channel.pause()
+
+    def _has_room(self) -> bool:
+        """Another request may be taken: few wait for answers, and the client reads those it gets.
+
+        Otherwise a client that asks and does not read would fill the server's memory.
+        """
+        return (
+            self._unanswered < UNANSWERED + UNANSWERED_A_SESSION * len(self._seats)
+            and not self._channel.is_clogged
+        )
+
+    def go_on(self) -> None:
+        """Take what was held back, as far as there is room for it now."""
+        if self._is_going_on:  # an answer that came at once: the loop below goes on
+            return
+        self._is_going_on = True
+        while self._held and self._has_room():
+            self._take(self._held.popleft())
+        self._is_going_on = False
+        if self._is_paused and not self._held:
+            self._is_paused = False
+            self._channel.resume()
 
     def _count(self, size: int) -> None:
         """Count a frame that has come; tell the client now and then, and of a large one at once."""
@@ -260,15 +301,15 @@ class MultiplexedConversation:
     def _acknowledge(self, count: int) -> bool:
         try:
             self._ledger.acknowledge(count)
-            self._is_acknowledging = True
         except ProtocolError as error:
-            self._break_off(error)
+            self._break_off(str(error))
             return False
+        self._is_acknowledging = True
         return True
 
-    def _break_off(self, error: OpenEnvError) -> None:
+    def _break_off(self, why: str) -> None:
         """End it: the client has broken the protocol."""
-        self._send(self._codec.error(None, None, error))
+        self._send(self._codec.error(None, None, _breach(why)))
         self._flush()
         self._channel.close(PROTOCOL_ERROR)
         self.end()
@@ -364,9 +405,6 @@ class MultiplexedConversation:
     def answer(self, request: Request, data: Any, error: BaseException | None) -> None:
         """Send what a request came to."""
         self._unanswered -= 1
-        if self._is_paused and self._unanswered < UNANSWERED // 2:
-            self._is_paused = False
-            self._channel.resume()
         if error is not None:
             self.fail(request, error)
         elif len(data) > self._largest:
@@ -375,6 +413,8 @@ class MultiplexedConversation:
             self._answer(ANSWER_TO.get(request.type, "observation"), request, data)
         if self._is_draining:
             self._go_if_done()
+        elif self._held:
+            self.go_on()
 
     def _too_large(self, request: Request, size: int) -> TooLargeError:
         what = ANSWER_TO.get(request.type, "observation")
@@ -400,7 +440,7 @@ class MultiplexedConversation:
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(message)
-        if len(self._unsent) >= ANSWERS_A_FRAME:
+        if len(self._unsent) >= ANSWERS_A_FRAME or len(message) > FRAME_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -437,9 +477,10 @@ class MultiplexedConversation:
         self._backlog.note(sent)
 
     def _cut_off(self) -> None:
-        if self._expiry is None:  # otherwise nobody is there to acknowledge anything
+        # Otherwise nobody is there to acknowledge anything, or is listened to.
+        if self._expiry is None and not self._is_paused:
             self.note_cut_off()
-            self._break_off(ProtocolError("frames that have come are to be acknowledged"))
+            self._break_off("frames that have come are to be acknowledged")
 
     # ------------------------------------------------------------------ on another channel
 
@@ -454,9 +495,10 @@ class MultiplexedConversation:
             if self._ledger.received or type(received) is not int:
                 raise ProtocolError("resume is the first frame of a connection, with a number")
             earlier._resume(mine, received)
-        except OpenEnvError as error:
+        except (SessionNotFoundError, ProtocolError) as error:
             self._tally.refused_resumes += 1
-            mine.send(self._codec.error(None, None, error))
+            told = _breach(str(error)) if isinstance(error, ProtocolError) else error
+            mine.send(self._codec.error(None, None, told))
             mine.close(NORMAL_CLOSURE)
         else:
             self._tally.resumes += 1
@@ -484,6 +526,7 @@ class MultiplexedConversation:
             channel.send(frame)
         if self._is_paused:
             channel.pause()
+        self.go_on()
 
     # ------------------------------------------------------------------ going
 
@@ -548,6 +591,7 @@ class MultiplexedConversation:
             return
         self._is_over = True
         self._manager.connections.pop(self.id, None)
+        self._held = None
         if self._backlog is not None:
             self._backlog.stop()
         if self._expiry is not None:
@@ -568,6 +612,11 @@ class MultiplexedConversation:
         if leaving:
             await asyncio.wait(leaving)
         self.ended.set_result(None)
+
+
+def _breach(why: str) -> InvalidMessageError:
+    """What a client is told that has broken the protocol."""
+    return InvalidMessageError([{"type": "protocol", "loc": [], "msg": why, "input": None}], why)
 
 
 GONE = (

@@ -112,6 +112,7 @@ class _ServerEnd:
     """What the conversation sees."""
 
     conversation: Any = None
+    is_clogged = False
 
     def __init__(self, client: MemoryTransport) -> None:
         self._client = client
