@@ -10,14 +10,21 @@ import contextlib
 import socket
 from typing import Any
 
-__all__ = ["address", "notice_dead_peer"]
+__all__ = ["ends", "notice_dead_peer"]
 
 PROBES = 3
 
 
-def address(pair: Any) -> str | None:
-    """Write an address and a port the way both ends do; None where there are none."""
-    return f"{pair[0]}:{pair[1]}" if isinstance(pair, tuple | list) and len(pair) > 1 else None
+def ends(client: Any, server: Any) -> list[str] | None:
+    """Write the addresses and ports of a connection's ends the way both do; None if it has none.
+
+    Both are needed to tell that nothing is in between: a proxy may happen to have the client's
+    port for its own connection.
+    """
+    pairs = (client, server)
+    if not all(isinstance(pair, tuple | list) and len(pair) > 1 for pair in pairs):
+        return None
+    return [f"{pair[0]}:{pair[1]}" for pair in pairs]
 
 
 def notice_dead_peer(transport: Any, within_s: float) -> None:

@@ -232,7 +232,7 @@ class Stuck:
     async def close(self) -> None:
         await asyncio.sleep(60)
 
-    local_address = None
+    ends = None
     is_broken = False
 
     def watch(self, broken: Callable[[], None]) -> None:

@@ -306,9 +306,18 @@ def test_a_refusal_finds_whoever_waits(codec: Codec) -> None:
 # ------------------------------------------------------------------ numbers
 
 
-def greeted(codec: Codec, **said: Any) -> Multiplexer:
-    hello = codec.answer("hello", None, None, codec.encode_data({"version": 1, **said}))
-    return Multiplexer(codec, hello)
+def greeted(codec: Codec, ends: list[str] | None = None, **said: Any) -> Multiplexer:
+    data = {"version": 1, "ends": said.pop("server_sees", None), **said}
+    hello = codec.answer("hello", None, None, codec.encode_data(data))
+    return Multiplexer(codec, hello, ends=ends)
+
+
+@both
+def test_a_proxy_that_happens_to_have_the_clients_port_is_told_apart(codec: Codec) -> None:
+    mine = ["127.0.0.1:50000", "127.0.0.1:8000"]
+    assert greeted(codec, mine, server_sees=mine).is_direct
+    assert not greeted(codec, mine, server_sees=["127.0.0.1:50000", "127.0.0.1:8001"]).is_direct
+    assert not greeted(codec, mine).is_direct and not greeted(codec).is_direct
 
 
 @both

@@ -144,8 +144,7 @@ class Trunks:
         if transport.subprotocol is not None:
             hello = await greeted(transport)
             codec = codec_named(transport.subprotocol)
-            here = transport.local_address
-            multiplexer = Multiplexer(codec, hello, self.entrance.opening, here)
+            multiplexer = Multiplexer(codec, hello, self.entrance.opening, transport.ends)
         trunk = _Trunk(transport, self, index, multiplexer)
         self._trunks = [t for t in self._trunks if not t.is_closed]
         self._trunks.append(trunk)

@@ -606,8 +606,8 @@ class ClientSession:
             return ClientConnection()
         hello = await greeted(transport)
         codec = codec_named(subprotocol)
-        here = transport.local_address
-        return ClientConnection1(Multiplexer(codec, hello, self._terms.opening, here))
+        multiplexer = Multiplexer(codec, hello, self._terms.opening, transport.ends)
+        return ClientConnection1(multiplexer)
 
     def _drop(self, reason: str | None) -> Transport | None:
         transport, self._transport = self._transport, None

@@ -127,8 +127,8 @@ class Hello(msgspec.Struct):
         grace_s: Seconds for which its sessions are kept once it is broken; 0 is not at all.
         server: Identifies the server's process, as long as it lives.
         siblings: Other processes serve the same address.
-        client: The client's address and port, as the server sees them. Where they are the client's
-            own, nothing stands between the two.
+        ends: The addresses and ports of the client and of the server, as the server sees them.
+            Where the client sees the same, nothing stands between the two.
         max_sessions: Sessions that it holds.
         max_message_bytes: Largest message that it takes; None is not known.
         capabilities: What else it can do.
@@ -140,7 +140,7 @@ class Hello(msgspec.Struct):
     grace_s: float = 0.0
     server: str = ""
     siblings: bool = False
-    client: str | None = None
+    ends: list[str] | None = None
     max_sessions: int | None = None
     max_message_bytes: int | None = None
     capabilities: list[str] = []

@@ -459,7 +459,7 @@ class Multiplexer:
         codec: Reads and writes.
         hello: The server's first frame.
         opening: What each ``open`` says.
-        local_address: This end's address and port.
+        ends: The addresses and ports of this end and of the server's, as they are seen here.
 
     Attributes:
         hello: What the server has said of itself.
@@ -476,11 +476,11 @@ class Multiplexer:
         codec: Codec,
         hello: str | bytes | bytearray,
         opening: dict[str, Any] | None = None,
-        local_address: str | None = None,
+        ends: list[str] | None = None,
     ) -> None:
         self.codec = codec
         self.hello = _hello(codec.decode_answers(hello))
-        self.is_direct = local_address is not None and local_address == self.hello.client
+        self.is_direct = ends is not None and ends == self.hello.ends
         self.is_owing = False
         self.gone: str | None = None
         self._opening = opening or {}

@@ -18,7 +18,7 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from openenv._peers import address
+from openenv._peers import ends
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import principal_of
@@ -184,9 +184,10 @@ class _Endpoint:
         def converse(channel: Channel) -> AnyConversation:
             if subprotocol is None:
                 return Conversation(self._manager, channel, session_id, principal, debug=debug)
-            codec, client = codec_named(subprotocol, debug), address(scope["client"])
+            codec = codec_named(subprotocol, debug)
+            both = ends(scope.get("client"), scope.get("server"))
             return MultiplexedConversation(
-                self._manager, channel, codec, client, principal, largest=largest
+                self._manager, channel, codec, both, principal, largest=largest
             )
 
         if take_over is None:

@@ -131,7 +131,7 @@ class MultiplexedConversation:
         manager: Where sessions come from.
         channel: What carries the frames.
         codec: Reads and writes them.
-        client: The client's address and port.
+        ends: The addresses and ports of the client and of the server.
         principal: Who the client is, where the server has keys.
         largest: Largest message that the channel takes, where that is less than the limit.
 
@@ -148,7 +148,7 @@ class MultiplexedConversation:
         manager: SessionManager,
         channel: Channel,
         codec: Codec,
-        client: str | None = None,
+        ends: list[str] | None = None,
         principal: Principal | None = None,
         *,
         largest: int | None = None,
@@ -178,7 +178,7 @@ class MultiplexedConversation:
         self._backlog: Backlog | None = None
         self.ended = self._loop.create_future()
         manager.connections[self.id] = self
-        self._tell("hello", {**self._hello(), "client": client})
+        self._tell("hello", {**self._hello(), "ends": ends})
 
     def _hello(self) -> dict[str, Any]:
         manager, limits = self._manager, self._manager.limits

@@ -12,7 +12,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.common import WSError
 
 from openenv._fragments import Fragments
-from openenv._peers import address, notice_dead_peer
+from openenv._peers import ends, notice_dead_peer
 from openenv.client import background
 from openenv.client.transports.base import TransportClosed
 from openenv.protocol.v1 import is_binary
@@ -38,7 +38,7 @@ class Link(WSListener):
     Attributes:
         subprotocol: What the server has chosen.
         frames: What has come and was not taken.
-        local_address: This end's address and port.
+        ends: The addresses and ports of this end and of the server's.
         broken: Called if the connection breaks while nobody waits for a frame.
     """
 
@@ -46,7 +46,7 @@ class Link(WSListener):
         self.subprotocol = subprotocol
         self.frames: deque[bytes | bytearray] = deque()
         self.broken: Callable[[], None] | None = None
-        self.local_address: str | None = None
+        self.ends: list[str] | None = None
         self._options = options
         self._kind = BINARY if is_binary(subprotocol) else TEXT
         self._loop = asyncio.get_running_loop()
@@ -67,8 +67,9 @@ class Link(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
-        self.local_address = address(transport.underlying_transport.get_extra_info("sockname"))
-        notice_dead_peer(transport.underlying_transport, DEAD_PEER_S)
+        socket = transport.underlying_transport
+        self.ends = ends(socket.get_extra_info("sockname"), socket.get_extra_info("peername"))
+        notice_dead_peer(socket, DEAD_PEER_S)
         if background.is_shared(self._loop):
             background.leaving.add(self)
         if self._options.ping_interval_s:

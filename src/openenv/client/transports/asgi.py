@@ -122,7 +122,7 @@ class ASGITransport:
         return False
 
     @property
-    def local_address(self) -> str | None:
+    def ends(self) -> list[str] | None:
         """None: there is no network between the two."""
         return None
 

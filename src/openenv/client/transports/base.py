@@ -35,8 +35,10 @@ class Transport(Protocol):
         ...
 
     @property
-    def local_address(self) -> str | None:
-        """This end's address and port, once connected; None where it has none."""
+    def ends(self) -> list[str] | None:
+        """The addresses and ports of this end and of the server's, once connected; None where
+        there are none.
+        """
         ...
 
     @property

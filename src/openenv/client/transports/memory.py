@@ -95,7 +95,7 @@ class MemoryTransport:
         return False
 
     @property
-    def local_address(self) -> str | None:
+    def ends(self) -> list[str] | None:
         """None: there is no network between the two."""
         return None
 

@@ -92,8 +92,8 @@ class WebSocketTransport:
         return self._link is not None and self._link.is_broken
 
     @property
-    def local_address(self) -> str | None:
-        return None if self._link is None else self._link.local_address
+    def ends(self) -> list[str] | None:
+        return None if self._link is None else self._link.ends
 
     async def connect(self) -> None:
         options = self._options
