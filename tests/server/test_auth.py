@@ -57,11 +57,17 @@ def url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def http() -> Iterator[httpx.Client]:
+    with httpx.Client() as client:  # to make one takes longer than a request
+        yield client
+
+
 # ------------------------------------------------------------------ with a key, and without
 
 
 @pytest.mark.parametrize("path", [*ROUTES, "/nowhere", "/mcp", "/metrics", "//health", "/health/"])
-def test_nothing_is_reached_without_a_key(url: str, path: str) -> None:
+def test_nothing_is_reached_without_a_key(url: str, http: httpx.Client, path: str) -> None:
     wrong: tuple[dict[str, str], ...] = (
         {},
         bearer("wrong"),
@@ -70,7 +76,7 @@ def test_nothing_is_reached_without_a_key(url: str, path: str) -> None:
     )
     for headers in (*wrong, {"X-API-Key": ""}, {"Cookie": f"api_key={ORCHESTRATOR}"}):
         for method in ("GET", "POST", "DELETE", "OPTIONS"):
-            answer = httpx.request(method, url + path, headers=headers)
+            answer = http.request(method, url + path, headers=headers)
             assert answer.status_code == 401, (method, headers)
             assert answer.headers["www-authenticate"] == 'Bearer realm="openenv"'
             assert answer.json()["code"] == "NOT_AUTHENTICATED"
@@ -165,10 +171,12 @@ def test_the_table_of_roles() -> None:
 
 
 @pytest.mark.parametrize(("key", "own"), [(OBSERVER, "/metrics"), (AGENT, "/mcp")])
-def test_a_key_reaches_what_its_role_may_and_nothing_else(url: str, key: str, own: str) -> None:
+def test_a_key_reaches_what_its_role_may_and_nothing_else(
+    url: str, http: httpx.Client, key: str, own: str
+) -> None:
     for path in (*ROUTES, "/nowhere", "/metrics", "/mcp", f"{own}/", f"{own}/../reset"):
         for method in ("GET", "POST", "DELETE"):
-            answer = httpx.request(method, url + path, headers=bearer(key))
+            answer = http.request(method, url + path, headers=bearer(key))
             if path == own:
                 assert answer.status_code in (200, 404, 405), (method, path)
             else:
