@@ -183,7 +183,7 @@ class SocketChannel(WSListener):
         self.is_clogged = False
         self._listen_or_not()
         if self.conversation is not None:
-            asyncio.get_running_loop().call_soon(self.conversation.go_on)
+            self.conversation.go_on()
 
     # ------------------------------------------------------------------ what a conversation calls
 

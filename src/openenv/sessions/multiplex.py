@@ -245,10 +245,14 @@ class MultiplexedConversation:
         )
 
     def go_on(self) -> None:
-        """Take what was held back, as far as there is room for it now."""
-        if self._is_going_on:  # an answer that came at once: the loop below goes on
-            return
-        self._is_going_on = True
+        """Take what was held back, as far as there is room for it: in a moment, since whoever says
+        that there is may be in the middle of something.
+        """
+        if self._held and not self._is_going_on:
+            self._is_going_on = True
+            self._loop.call_soon(self._take_held)
+
+    def _take_held(self) -> None:
         while self._held and self._has_room():
             self._take(self._held.popleft())
         self._is_going_on = False

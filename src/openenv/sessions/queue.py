@@ -7,8 +7,9 @@ make another wait for all of them.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from operator import itemgetter
 
 __all__ = ["FairQueue", "Place"]
 
@@ -40,7 +41,8 @@ class FairQueue:
     """Places of several clients, who take turns."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[Hashable, deque[Place]] = OrderedDict()
+        # What is taken from the front or from anywhere is found at once, however many wait.
+        self._lines: OrderedDict[Hashable, OrderedDict[Place, None]] = OrderedDict()
         self._length = 0
         self._reporting: asyncio.TimerHandle | None = None
 
@@ -56,7 +58,7 @@ class FairQueue:
                 change, and every few seconds.
         """
         place = Place(client, report)
-        self._lines.setdefault(client, deque()).append(place)
+        self._lines.setdefault(client, OrderedDict())[place] = None
         self._length += 1
         self._report_later(0.0)
         return place
@@ -65,7 +67,7 @@ class FairQueue:
         """Give a place up, if it is still there."""
         line = self._lines.get(place.client)
         if line is not None and place in line:
-            line.remove(place)
+            del line[place]
             self._length -= 1
             self._tidy(place.client)
             self._report_later(REPORT_S)
@@ -73,7 +75,7 @@ class FairQueue:
     def next(self) -> Place:
         """Take out the place whose turn it is."""
         client, line = next(iter(self._lines.items()))
-        place = line.popleft()
+        place, _ = line.popitem(last=False)
         self._length -= 1
         self._lines.move_to_end(client)
         self._tidy(client)
@@ -86,9 +88,9 @@ class FairQueue:
 
     def order(self) -> list[Place]:
         """All places, in the order in which their turns come."""
-        lines = [list(line) for line in self._lines.values()]
-        longest = max(map(len, lines), default=0)
-        return [line[turn] for turn in range(longest) for line in lines if turn < len(line)]
+        turns = [turn for line in self._lines.values() for turn in enumerate(line)]
+        turns.sort(key=itemgetter(0))  # clients whose turn is the same stay in their order
+        return [place for _, place in turns]
 
     # ------------------------------------------------------------------ telling where one stands
 

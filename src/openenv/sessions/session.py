@@ -587,9 +587,9 @@ class Session:
         elif work is self._running:
             self._overdue = work
             work.cancel()
-            for waiting in self._waiting or ():
+            refused, self._waiting = self._waiting or (), None
+            for waiting in refused:
                 waiting.answered(None, self._busy())
-            self._waiting = None
             # What can be cancelled has mostly ended in a moment, and then has its own answer.
             patience_s = 0.0 if work.task is None else CANCEL_PATIENCE_S
             asyncio.get_running_loop().call_later(patience_s, self._tell_overdue, work)
