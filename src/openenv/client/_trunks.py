@@ -373,16 +373,14 @@ class _Trunk:
         for session, number, reply in self._multiplexer.receive(frame):
             if type(reply) is Notice:
                 self._heed(session, reply)
-                continue
-            if session is None:
-                continue
-            if _is_fatal(reply):
-                self._multiplexer.forget(session)
-            elif number != last_asked.get(session):
-                continue  # a late answer
-            if type(reply) is ObservationReply:
-                note(session, reply)
-            else:
+            elif session is None:
+                pass
+            elif number == last_asked.get(session):
+                if type(reply) is ObservationReply:
+                    note(session, reply)
+                else:
+                    self._answer(session, reply)
+            elif _is_fatal(reply):
                 self._answer(session, reply)
 
     def _heed(self, session: int | None, notice: Notice) -> None:
@@ -397,7 +395,9 @@ class _Trunk:
             error = server_error(reply.data)
             if reply.is_fatal:
                 self._trunks._lost[index] = f"the server ended the session ({error})"
-                if self._multiplexer is None:
+                if self._multiplexer is not None:
+                    self._multiplexer.forget(index)
+                else:
                     self.is_closed, self._refusal = True, error
                     self._transport.abort()
             self._trunks.answer(index, error)

@@ -510,7 +510,7 @@ class Multiplexer:
             if number is None:
                 messages.append(Request("open", self._opening, session=request.session))
                 number = 0
-            request.id, request.ack = number + 1, 0
+            request.id = number + 1
             messages.append(request)
         messages[0].ack = self._ledger.received
         self.is_owing = False

@@ -130,7 +130,7 @@ class Host:
             NotSupported: The environment has no snapshots.
             Exception: Whatever the environment raised.
         """
-        if isinstance(encode, Recording):
+        if type(encode) is Recording:
             encode = encode.of(command)
         plan, environment = self.plan, self._environment
         assert plan is not None

@@ -218,31 +218,28 @@ class MultiplexedConversation:
             return
         if self._limited is not None:
             requests = self._allowed(requests, len(frame), self._limited)
-        for request in requests:
-            if self._held or not self._has_room():
-                self._hold(request)
-            else:
-                self._take(request)
-
-    def _hold(self, request: Request) -> None:
-        if request.type == "ack":
+        if self._held or len(requests) > self._room():
+            self._hold(requests)
             return
+        for request in requests:
+            self._take(request)
+
+    def _room(self) -> int:
+        """How many requests may be taken now: a client that asks and does not read would otherwise
+        fill the server's memory.
+        """
+        if self._channel.is_clogged:
+            return 0
+        return UNANSWERED + UNANSWERED_A_SESSION * len(self._seats) - self._unanswered
+
+    def _hold(self, requests: list[Request]) -> None:
         if self._held is None:
             self._held = deque()
-        self._held.append(request)
+        self._held.extend(request for request in requests if request.type != "ack")
         if len(self._held) > UNANSWERED and not self._is_paused:
             self._is_paused = True
             self._channel.pause()
-
-    def _has_room(self) -> bool:
-        """Another request may be taken: few wait for answers, and the client reads those it gets.
-
-        Otherwise a client that asks and does not read would fill the server's memory.
-        """
-        return (
-            self._unanswered < UNANSWERED + UNANSWERED_A_SESSION * len(self._seats)
-            and not self._channel.is_clogged
-        )
+        self.go_on()
 
     def go_on(self) -> None:
         """Take what was held back, as far as there is room for it: in a moment, since whoever says
@@ -253,7 +250,7 @@ class MultiplexedConversation:
             self._loop.call_soon(self._take_held)
 
     def _take_held(self) -> None:
-        while self._held and self._has_room():
+        while self._held and self._room() > 0:
             self._take(self._held.popleft())
         self._is_going_on = False
         if self._is_paused and not self._held:
