@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 from urllib.parse import urlsplit
 
-from openenv.client.transports.base import TransportClosed, refused
+from openenv.client.transports.base import TransportClosed, WithinProcess, refused
 from openenv.errors import ConnectError
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import is_binary
@@ -24,7 +24,7 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
-class ASGITransport:
+class ASGITransport(WithinProcess):
     """A WebSocket connection to `app`, made by calling it."""
 
     def __init__(
@@ -115,19 +115,6 @@ class ASGITransport:
             self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1000})
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(self._running)
-
-    @property
-    def is_broken(self) -> bool:
-        """False: what is in this process does not break."""
-        return False
-
-    @property
-    def ends(self) -> list[str] | None:
-        """None: there is no network between the two."""
-        return None
-
-    def watch(self, broken: Callable[[], None]) -> None:
-        """Nothing: what is in this process does not break."""
 
     def abort(self) -> None:
         self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     json = lazy_module("json")
 
-__all__ = ["Transport", "TransportClosed", "refused"]
+__all__ = ["Transport", "TransportClosed", "WithinProcess", "refused"]
 
 KEY_HINT = "give the client api_key=... (of a provider, its api_key), or set OPENENV_API_KEY"
 
@@ -91,6 +91,16 @@ class Transport(Protocol):
         `receive`.
         """
         ...
+
+
+class WithinProcess:
+    """A transport without a network: it has no addresses, and does not break."""
+
+    ends: list[str] | None = None
+    is_broken = False
+
+    def watch(self, broken: Callable[[], None]) -> None:
+        """Nothing: see above."""
 
 
 def refused(where: str, status: int, body: bytes | None) -> ConnectError:

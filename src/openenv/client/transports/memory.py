@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from openenv.client.transports.base import TransportClosed
+from openenv.client.transports.base import TransportClosed, WithinProcess
 from openenv.protocol.v1 import codec_named, is_binary
 from openenv.sessions.conversation import Conversation
 from openenv.sessions.manager import SessionManager
@@ -16,7 +15,7 @@ from openenv.sessions.multiplex import MultiplexedConversation
 __all__ = ["MemoryTransport"]
 
 
-class MemoryTransport:
+class MemoryTransport(WithinProcess):
     """A connection to a `SessionManager` in this process.
 
     Both ends are one program, so errors are told in full.
@@ -88,19 +87,6 @@ class MemoryTransport:
             await asyncio.wait([self._conversation.ended])
             if (ending := self._endings.get(self._manager)) is not None:
                 await asyncio.shield(ending)
-
-    @property
-    def is_broken(self) -> bool:
-        """False: what is in this process does not break."""
-        return False
-
-    @property
-    def ends(self) -> list[str] | None:
-        """None: there is no network between the two."""
-        return None
-
-    def watch(self, broken: Callable[[], None]) -> None:
-        """Nothing: what is in this process does not break."""
 
     def abort(self) -> None:
         self._shut()
