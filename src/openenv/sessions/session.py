@@ -723,7 +723,8 @@ def _method(command: Command) -> str:
     """The method that a command calls."""
     if isinstance(command, Call):
         return command.method
-    return "state" if isinstance(command, GetState) else type(command).__name__.lower()
+    named = {GetState: "state", TakeSnapshot: "snapshot"}
+    return named.get(type(command)) or type(command).__name__.lower()
 
 
 def _metadata(described: Any) -> EnvironmentMetadata:
