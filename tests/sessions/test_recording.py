@@ -484,6 +484,45 @@ async def test_a_torn_line_is_told_from_damage(record: Record, tmp_path: Path) -
     assert damaged.value.line == 4
 
 
+@pytest.mark.parametrize(
+    ("line", "change", "field"),
+    [
+        (1, {"session_id": None}, "session_id"),
+        (1, {"time": "today"}, "time"),
+        (3, {"event": None}, "event"),
+        (3, {"event": []}, "event"),
+        (3, {"event": "walk"}, "event"),
+        (3, {"episode": None}, "episode"),
+        (3, {"step": "x"}, "step"),
+        (3, {"action": 3}, "action"),
+        (3, {"arguments": []}, "arguments"),
+        (3, {"error": {"type": "E"}}, "error.code"),
+        (3, {"event": "restore", "snapshot": "x"}, "snapshot"),
+        (3, {"event": "gap"}, "lost"),
+    ],
+)
+async def test_a_line_of_another_form_is_damage(
+    record: Record, tmp_path: Path, line: int, change: dict[str, Any], field: str
+) -> None:
+    file = await recorded(record, tmp_path)
+    whole = lines(file)
+    whole[line - 1] |= change
+    file.write_text("".join(json.dumps(one) + "\n" for one in whole))
+    with pytest.raises(RecordingError, match=f"line {line}: the line is damaged: {field}"):
+        list(read(file))
+
+
+async def test_a_server_may_be_killed_as_it_continues_a_file(
+    record: Record, tmp_path: Path
+) -> None:
+    file = await recorded(record, tmp_path)
+    header = file.read_bytes().splitlines(keepends=True)[0]
+    part = file.with_name(f"{file.name}.1")
+    for cut in (0, 10, len(header) - 1, len(header)):
+        part.write_bytes(header[:cut])
+        assert [episode.is_torn for episode in read(file)] == [False, cut < len(header)]
+
+
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"hello", b'{"format": "other"}\n', b"[1]\n"])
 def test_another_file_is_no_recording(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x.jsonl"

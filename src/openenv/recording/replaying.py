@@ -215,7 +215,7 @@ class _Replay:
 
 def _request(event: Event) -> Request:
     if event.kind == "step":
-        return Request("step", event.action, event.arguments)
+        return Request("step", event.action or {}, event.arguments)
     if event.kind == "restore":
         return Request("restore", {"snapshot": event.snapshot})
     seed = {} if event.seed is None else {"seed": event.seed}
