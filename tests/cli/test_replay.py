@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support.commands import run_openenv
-from support.dice import Camera, CameraEnv, Dice, DiceEnv, DriftingDice, Roll
+from support.dice import Camera, CameraEnv, Dice, DiceEnv, DriftingDice, Roll, Rolled, StoredDice
 
-from openenv import EnvClient, create_app
+from openenv import EnvClient, StepTimeout, create_app
 from openenv.errors import RecordingError
 from openenv.recording import replay
 from openenv.recording.differences import MISSING, first_difference
@@ -158,6 +160,53 @@ def test_what_is_not_whole_is_skipped(directory: Path) -> None:
     assert report.is_same
     # Without its reset, the first; cut at the gap, the second; what came after that.
     assert (report.episodes, report.skipped, report.events) == (1, 3, 2)
+
+
+class Waiting(Dice):
+    """Its steps take as long as they are told."""
+
+    seconds: ClassVar[float] = 0.0
+
+    async def step_async(  # type: ignore[override]
+        self, action: Roll, timeout_s: float | None = None
+    ) -> Rolled:
+        await asyncio.sleep(self.seconds if action.what == "wait" else 0)
+        return self.step(action)
+
+
+@pytest.mark.parametrize("then", [0.0, 9.0])
+@pytest.mark.parametrize("now", [0.0, 9.0])
+def test_a_step_whose_time_is_over_says_nothing(
+    directory: Path, now: float, then: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Waiting, "seconds", then)
+    with DiceEnv.local(create_app(Waiting, record=directory)) as env:
+        env.reset(seed=1)
+        with pytest.raises(StepTimeout) if then else contextlib.nullcontext():
+            env.step(Roll(what="wait"), timeout_s=0.2)
+        env.reset(seed=2)
+        env.step(Roll())
+    monkeypatch.setattr(Waiting, "seconds", now)
+    report = replay(the_file(directory), Waiting)
+    assert report.is_same and report.episodes == 2
+    assert report.skipped == bool(now or then)
+
+
+class Forgetful(StoredDice):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.now.total = 0
+
+
+def test_the_state_after_a_restore_is_compared(directory: Path) -> None:
+    with DiceEnv.local(create_app(StoredDice, record=directory)) as env:
+        env.reset(seed=1)
+        env.step(Roll(sides=1000))
+        stored: Any = env.snapshot()
+        env.restore(stored)
+    assert replay(the_file(directory)).is_same
+    found = replay(the_file(directory), Forgetful).divergence
+    assert found is not None and (found.path, found.got) == ("$.state.total", 0)
 
 
 def test_the_environment_has_to_be_known(directory: Path) -> None:
