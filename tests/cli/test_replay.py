@@ -9,9 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from support.commands import run_openenv
-from support.dice import Camera, CameraEnv, Dice, DiceEnv, DriftingDice, Roll, Rolled, StoredDice
+from support.dice import (
+    Camera,
+    CameraEnv,
+    Dice,
+    DiceEnv,
+    DriftingDice,
+    Pixels,
+    Roll,
+    Rolled,
+    StoredDice,
+)
 
 from openenv import EnvClient, StepTimeout, create_app
 from openenv.errors import RecordingError
@@ -143,6 +154,51 @@ def test_an_array_is_told_apart_by_its_elements(directory: Path) -> None:
     assert found is not None and found.path == "$.observation.depth[0]"
 
 
+class Blinking(Camera):
+    """Some of what it sees is not there."""
+
+    shift: ClassVar[float] = 0.0
+
+    def _seen(self) -> Pixels:
+        seen = super()._seen()
+        seen.depth = np.array([np.nan, 1 + self.shift])
+        return seen
+
+
+@pytest.mark.parametrize("protocol", ["0", "1"])
+def test_what_is_no_number_stays_none(
+    directory: Path,
+    serve: Callable[[Any], str],
+    protocol: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with CameraEnv.local(create_app(Blinking, record=directory)) as env:
+        env.reset(seed=1)
+    monkeypatch.setenv("OPENENV_PROTOCOL", protocol)
+    url = serve(create_app(Blinking))
+    assert replay(the_file(directory), url=url).is_same
+    monkeypatch.setattr(Blinking, "shift", 1e-3)
+    assert replay(the_file(directory), url=url, tolerance=0.1).is_same
+    found = replay(the_file(directory), url=url).divergence
+    assert found is not None
+    assert (found.path, found.expected, found.got) == ("$.observation.depth[1]", 1.0, 1.001)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"dtype": "no such", "shape": [1], "data": "AA=="},
+        {"dtype": "<f8", "shape": [2], "data": "AA=="},
+        {"dtype": "|u1", "shape": "wide", "data": "AA=="},
+        {"dtype": "|u1", "shape": [1], "data": 3},
+    ],
+)
+def test_what_only_looks_like_an_array_is_an_object(value: dict[str, Any]) -> None:
+    found = first_difference(value, {**value, "data": "BB=="})
+    assert found == ("$.data", value["data"], "BB==")
+    assert first_difference(value, [0]) == ("$", value, [0])
+
+
 def test_one_episode_can_be_played_alone(directory: Path) -> None:
     file = changed(recorded(directory, Dice), 3, lambda event: event.update(reward=7.5))
     assert replay(file, episode=2).is_same
@@ -253,6 +309,7 @@ def test_a_difference_has_a_path(expected: Any, got: Any, path: str) -> None:
 def test_what_is_missing_is_said_to_be() -> None:
     assert first_difference({"x": 1}, {}) == ("$.x", 1, MISSING)
     assert first_difference(1, 1.0) is None
+    assert first_difference(10**400, 1, 0.5) == ("$", 10**400, 1)
 
 
 # ------------------------------------------------------------------ from the command line
