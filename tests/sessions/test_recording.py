@@ -292,6 +292,23 @@ async def test_the_oldest_are_removed_and_none_that_is_written_to(
     assert 2 < len(kept) < 21
 
 
+@pytest.mark.parametrize(("size", "servers"), [(15_000, 1), (10, 1), (10, 2)])
+async def test_neither_large_events_nor_short_sessions_go_beyond_the_limit(
+    record: Record, tmp_path: Path, size: int, servers: int
+) -> None:
+    """Nor do two servers that share the directory."""
+    managers = [record(max_total_bytes=40_000) for _ in range(servers)]
+    for _ in range(60):
+        for manager in managers:
+            session = await manager.create()
+            await session.handle(Reset())
+            await session.handle(Step({"what": "tell", "extra": "x" * size}))
+            await manager.close(session.id)
+            await manager._recordings.written()  # type: ignore[union-attr]
+            assert sum(file.stat().st_size for file in files(tmp_path)) <= 40_000
+    assert all(manager._recordings.lost == 0 for manager in managers)  # type: ignore[union-attr]
+
+
 def open_files(directory: Path) -> list[str]:
     links = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
     return [link for link in links if link.startswith(str(directory))]

@@ -411,6 +411,7 @@ class _File:
         )
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         header = self._recordings.header(self._session_id, self._part)
+        self._recordings.room.take(len(header))
         descriptor, self._size = os.open(self._path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600), 0
         try:
             self._hold(descriptor)
@@ -511,13 +512,13 @@ class _Room:
         self._unseen += size
         is_due = self._is_full and time.monotonic() > self._look_again
         if is_due or (not self._is_full and self._unseen > LOOK_SHARE * self._limit):
-            self._look()
+            self._look(size)
         if self._is_full:
             raise OSError(errno.EDQUOT, f"sessions that still run fill {self._limit} bytes")
 
-    def _look(self) -> None:
+    def _look(self, wanted: int) -> None:
         found = sorted(self._files(), key=lambda file: file[0])
-        total = sum(size for _, size, _ in found)
+        total = wanted + sum(size for _, size, _ in found)
         for _, size, path in found:
             if total <= KEPT_SHARE * self._limit:
                 break
