@@ -390,3 +390,12 @@ def test_serving_says_what_excludes_what(tmp_path: Path) -> None:
     for arguments in (["--record", "x", "--reload"], ["--record-on-request"]):
         done = run_openenv("serve", "echo_env", *arguments, cwd=tmp_path)
         assert done.returncode == 2 and "hint:" in done.stderr
+
+
+@pytest.mark.slow
+def test_serving_needs_a_directory_that_can_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    for place in ("file", "file/below", "/proc/none"):
+        done = run_openenv("serve", "echo_env", "--port", "0", "--record", place, cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"nothing can be recorded in {place}" in done.stderr and "hint:" in done.stderr
