@@ -418,6 +418,24 @@ async def test_a_slow_disk_stalls_nobody(
     assert len(whole.events) + whole.lost + len(rest.events) == 52
 
 
+async def test_what_is_missing_at_the_end_is_said_too(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_WAITING_BYTES", 2000)
+    monkeypatch.setattr(recording, "PACE_S", 0.3)  # in which nothing is written
+    manager = record()
+    session = await manager.create()
+    await play(session, steps=50)
+    await manager.close(session.id)
+    recordings = manager._recordings
+    assert recordings is not None and recordings.lost > 10
+    await manager.aclose()
+    (file,) = files(tmp_path)
+    (episode,) = read(file)
+    assert len(episode.events) + episode.lost == 51 and episode.lost == recordings.lost
+    assert [line["event"] for line in lines(file)[-2:]] == ["gap", "end"]
+
+
 async def test_a_directory_that_running_sessions_fill_is_full(
     record: Record, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -130,10 +130,12 @@ class Recordings:
 
     # ------------------------------------------------------------------ on the event loop
 
-    def put(self, file: _File, line: bytes | None) -> bool:
-        """Have a line written, or the file closed; False where too much is waiting already."""
+    def put(self, file: _File, line: bytes | None, *, is_last: bool = False) -> bool:
+        """Have a line written, or the file closed; False where too much is waiting already. The
+        last line, which is small, is always taken: it says what is missing.
+        """
         if line is not None:
-            if self._waiting_bytes > MAX_WAITING_BYTES:
+            if self._waiting_bytes > MAX_WAITING_BYTES and not is_last:
                 self.trouble.lose("the disk is too slow", 1)
                 return False
             self._put_bytes += len(line)
@@ -291,15 +293,16 @@ class SessionRecorder:
         place = (kind, self.episode, self.step, time.time(), text)
         self._put(b'{"event":"%b","episode":%d,"step":%d,"time":%.6f,%b}\n' % place)
 
-    def _put(self, line: bytes) -> None:
+    def _put(self, line: bytes, *, is_last: bool = False) -> None:
         if self.lost:
             line = gap(self.lost) + line
-        self.lost = 0 if self._recordings.put(self._file, line) else self.lost + 1
+        is_taken = self._recordings.put(self._file, line, is_last=is_last)
+        self.lost = 0 if is_taken else self.lost + 1
 
     def end(self) -> None:
         """Note that the session is closed."""
         if self._has_begun:
-            self._put(b'{"event":"end","time":%.6f}\n' % time.time())
+            self._put(b'{"event":"end","time":%.6f}\n' % time.time(), is_last=True)
             self._recordings.put(self._file, None)
 
     async def written(self) -> None:
