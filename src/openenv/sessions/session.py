@@ -35,19 +35,19 @@ from openenv.errors import (
     StepTimeout,
     speaks,
 )
-from openenv.sessions.host import (
+from openenv.sessions.commands import (
     Call,
     Close,
     Command,
     Encode,
     GetState,
-    Host,
     Open,
     Reset,
     Restore,
     Step,
     TakeSnapshot,
 )
+from openenv.sessions.host import Host
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
 from openenv.sessions.metrics import Tally
 from openenv.sessions.recording import SessionRecorder
