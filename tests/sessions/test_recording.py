@@ -255,6 +255,14 @@ async def test_the_place_may_come_from_the_environment(
 # ------------------------------------------------------------------ bounded
 
 
+@pytest.mark.parametrize("name", ["max_file_bytes", "max_total_bytes"])
+def test_limits_are_positive(tmp_path: Path, name: str) -> None:
+    for limit in (0, -1):
+        options: Any = {name: limit}
+        with pytest.raises(ValueError, match=f"{name}={limit}"):
+            RecordingOptions(tmp_path, **options)
+
+
 async def test_a_file_is_continued_in_others(record: Record, tmp_path: Path) -> None:
     manager = record(max_file_bytes=4000)
     session = await manager.create()

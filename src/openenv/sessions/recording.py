@@ -83,12 +83,20 @@ class RecordingOptions:
             ``.2`` and so on.
         max_total_bytes: Of all recordings in the directory. The oldest that nobody writes to any
             more are removed.
+
+    Raises:
+        ValueError: One of the limits is not positive.
     """
 
     directory: str | os.PathLike[str]
     every_session: bool = True
     max_file_bytes: int = 256 * MEBIBYTE
     max_total_bytes: int = 10 * 1024 * MEBIBYTE
+
+    def __post_init__(self) -> None:
+        for name in ("max_file_bytes", "max_total_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
 
 
 class Recordings:
