@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from support.commands import run_openenv
-from support.dice import Camera, CameraEnv, Dice, DiceEnv, DriftingDice, Roll
+from support.dice import (
+    Camera,
+    CameraEnv,
+    Dice,
+    DiceEnv,
+    DriftingDice,
+    Pixels,
+    Roll,
+    Rolled,
+    StoredDice,
+)
 
-from openenv import EnvClient, create_app
+from openenv import EnvClient, StepTimeout, create_app
 from openenv.errors import RecordingError
 from openenv.recording import replay
 from openenv.recording.differences import MISSING, first_difference
@@ -141,6 +154,51 @@ def test_an_array_is_told_apart_by_its_elements(directory: Path) -> None:
     assert found is not None and found.path == "$.observation.depth[0]"
 
 
+class Blinking(Camera):
+    """Some of what it sees is not there."""
+
+    shift: ClassVar[float] = 0.0
+
+    def _seen(self) -> Pixels:
+        seen = super()._seen()
+        seen.depth = np.array([np.nan, 1 + self.shift])
+        return seen
+
+
+@pytest.mark.parametrize("protocol", ["0", "1"])
+def test_what_is_no_number_stays_none(
+    directory: Path,
+    serve: Callable[[Any], str],
+    protocol: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with CameraEnv.local(create_app(Blinking, record=directory)) as env:
+        env.reset(seed=1)
+    monkeypatch.setenv("OPENENV_PROTOCOL", protocol)
+    url = serve(create_app(Blinking))
+    assert replay(the_file(directory), url=url).is_same
+    monkeypatch.setattr(Blinking, "shift", 1e-3)
+    assert replay(the_file(directory), url=url, tolerance=0.1).is_same
+    found = replay(the_file(directory), url=url).divergence
+    assert found is not None
+    assert (found.path, found.expected, found.got) == ("$.observation.depth[1]", 1.0, 1.001)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"dtype": "no such", "shape": [1], "data": "AA=="},
+        {"dtype": "<f8", "shape": [2], "data": "AA=="},
+        {"dtype": "|u1", "shape": "wide", "data": "AA=="},
+        {"dtype": "|u1", "shape": [1], "data": 3},
+    ],
+)
+def test_what_only_looks_like_an_array_is_an_object(value: dict[str, Any]) -> None:
+    found = first_difference(value, {**value, "data": "BB=="})
+    assert found == ("$.data", value["data"], "BB==")
+    assert first_difference(value, [0]) == ("$", value, [0])
+
+
 def test_one_episode_can_be_played_alone(directory: Path) -> None:
     file = changed(recorded(directory, Dice), 3, lambda event: event.update(reward=7.5))
     assert replay(file, episode=2).is_same
@@ -158,6 +216,53 @@ def test_what_is_not_whole_is_skipped(directory: Path) -> None:
     assert report.is_same
     # Without its reset, the first; cut at the gap, the second; what came after that.
     assert (report.episodes, report.skipped, report.events) == (1, 3, 2)
+
+
+class Waiting(Dice):
+    """Its steps take as long as they are told."""
+
+    seconds: ClassVar[float] = 0.0
+
+    async def step_async(  # type: ignore[override]
+        self, action: Roll, timeout_s: float | None = None
+    ) -> Rolled:
+        await asyncio.sleep(self.seconds if action.what == "wait" else 0)
+        return self.step(action)
+
+
+@pytest.mark.parametrize("then", [0.0, 9.0])
+@pytest.mark.parametrize("now", [0.0, 9.0])
+def test_a_step_whose_time_is_over_says_nothing(
+    directory: Path, now: float, then: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Waiting, "seconds", then)
+    with DiceEnv.local(create_app(Waiting, record=directory)) as env:
+        env.reset(seed=1)
+        with pytest.raises(StepTimeout) if then else contextlib.nullcontext():
+            env.step(Roll(what="wait"), timeout_s=0.2)
+        env.reset(seed=2)
+        env.step(Roll())
+    monkeypatch.setattr(Waiting, "seconds", now)
+    report = replay(the_file(directory), Waiting)
+    assert report.is_same and report.episodes == 2
+    assert report.skipped == bool(now or then)
+
+
+class Forgetful(StoredDice):
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        self.now.total = 0
+
+
+def test_the_state_after_a_restore_is_compared(directory: Path) -> None:
+    with DiceEnv.local(create_app(StoredDice, record=directory)) as env:
+        env.reset(seed=1)
+        env.step(Roll(sides=1000))
+        stored: Any = env.snapshot()
+        env.restore(stored)
+    assert replay(the_file(directory)).is_same
+    found = replay(the_file(directory), Forgetful).divergence
+    assert found is not None and (found.path, found.got) == ("$.state.total", 0)
 
 
 def test_the_environment_has_to_be_known(directory: Path) -> None:
@@ -204,6 +309,7 @@ def test_a_difference_has_a_path(expected: Any, got: Any, path: str) -> None:
 def test_what_is_missing_is_said_to_be() -> None:
     assert first_difference({"x": 1}, {}) == ("$.x", 1, MISSING)
     assert first_difference(1, 1.0) is None
+    assert first_difference(10**400, 1, 0.5) == ("$", 10**400, 1)
 
 
 # ------------------------------------------------------------------ from the command line
@@ -284,3 +390,12 @@ def test_serving_says_what_excludes_what(tmp_path: Path) -> None:
     for arguments in (["--record", "x", "--reload"], ["--record-on-request"]):
         done = run_openenv("serve", "echo_env", *arguments, cwd=tmp_path)
         assert done.returncode == 2 and "hint:" in done.stderr
+
+
+@pytest.mark.slow
+def test_serving_needs_a_directory_that_can_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    for place in ("file", "file/below", "/proc/none"):
+        done = run_openenv("serve", "echo_env", "--port", "0", "--record", place, cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"nothing can be recorded in {place}" in done.stderr and "hint:" in done.stderr

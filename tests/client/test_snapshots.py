@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import msgspec
 import pytest
 from support import dice
 from support.dice import (
@@ -40,7 +41,8 @@ from openenv import (
     create_app,
 )
 from openenv.protocol.messages import Request
-from openenv.protocol.snapshots import NATIVE, wrap
+from openenv.protocol.snapshots import JOURNAL, NATIVE, Entry, frame_of, wrap
+from openenv.protocol.v1 import codec_named
 from openenv.sessions.manager import SessionManager
 
 pytestmark = pytest.mark.anyio
@@ -131,6 +133,19 @@ async def test_a_snapshot_has_to_be_bytes(connect: Connect) -> None:
     async with connect(NoBytes) as env:
         await env.reset(seed=1)
         with pytest.raises(ExecutionFailed, match="it must return bytes"):
+            await env.snapshot()
+
+
+class Unstored(StoredDice):
+    def snapshot(self) -> bytes:
+        raise OSError
+
+
+@pytest.mark.parametrize("connect", ["server"], indirect=True)
+async def test_an_incident_names_the_method(connect: Connect) -> None:
+    async with connect(Unstored) as env:
+        await env.reset(seed=1)
+        with pytest.raises(ExecutionFailed, match="OSError in snapshot;"):
             await env.snapshot()
 
 
@@ -320,6 +335,37 @@ async def test_a_replay_that_goes_another_way_is_noticed(
         await other.reset(seed=1)
         assert (await other.state()).step_count == 0
         await rolls(env)  # it has gone on
+        with pytest.raises(ReplayDiverged):
+            await other.restore(stored)
+        with pytest.raises(NotSupported, match="did not come to its end"):
+            await other.snapshot(replay=True)  # not what it had before
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [Entry(b"junk")],
+        [Entry(b"")],
+        [Entry(frame_of(Request("reset"))), Entry(frame_of(Request("state")))],
+        [Entry(frame_of(Request("reset"))), Entry(frame_of(Request("unheard of")))],
+        [Entry(codec_named("openenv.v1.msgpack").encode_requests([Request("reset")] * 2))],
+    ],
+)
+async def test_a_journal_of_other_requests_is_refused(
+    connect: Connect, entries: list[Entry]
+) -> None:
+    body = msgspec.msgpack.encode({"protocol": 1, "entries": entries})
+    env = connect(Dice)
+    env.keep_journal()
+    async with env:
+        await env.reset(seed=1)
+        await rolls(env)
+        for data in (body, body[:-1], b""):
+            with pytest.raises(InvalidSnapshot):
+                await env.restore(wrap(JOURNAL, data))
+        (fork,) = await env.fork(1, replay=True)  # nothing was done
+        assert await rolls(fork) == await rolls(env)
 
 
 class Louder(Dice):

@@ -18,6 +18,8 @@ from support.servers import serving
 from support.ws import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT
 
 from openenv import ConnectError, SessionLost, create_app
+from openenv._loops import new_event_loop
+from openenv.client.transports._link import Link
 from openenv.client.transports.base import TransportClosed
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport
 from openenv.client.vector import VectorEnv
@@ -382,3 +384,17 @@ def _play_vector(url: str) -> None:
     with VectorEnv(url, 3, client=CounterEnv) as envs:
         envs.reset()
         assert envs.step([Do()] * 3)[1].tolist() == [1, 1, 1]
+
+
+def test_a_deadline_of_now_may_be_followed_by_a_later_one() -> None:
+    """uvloop's handles do not say when they are due, where that is at once."""
+
+    async def watched() -> None:
+        link, now = Link(None, WebSocketOptions()), asyncio.get_running_loop().time()
+        link._watch(now)
+        link._watch(now + 1)
+        assert link._alarm_at == now
+
+    for loop in (asyncio.new_event_loop(), new_event_loop()):
+        loop.run_until_complete(watched())
+        loop.close()

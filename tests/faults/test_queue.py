@@ -16,6 +16,7 @@ from support.relay import Relay
 from support.servers import serving
 
 from openenv import CapacityError, EnvironmentsFailed, create_app
+from openenv._loops import new_event_loop
 from openenv.client.vector import VectorEnv
 from openenv.protocol.http import SESSION_COOKIE
 from openenv.protocol.v1 import Queued
@@ -89,6 +90,22 @@ async def test_a_client_of_many_does_not_make_others_wait_for_all_of_them() -> N
     queue.leave(again)
     assert len(queue) == 0
     queue.stop()
+
+
+def test_several_may_join_at_once_on_any_loop() -> None:
+    """uvloop's `call_later` gives a handle without a time where the delay is 0."""
+
+    async def positions() -> list[tuple[int, int]]:
+        queue, told = FairQueue(), list[tuple[int, int]]()
+        for _ in range(3):
+            queue.join("one", lambda *where: told.append(where))
+        await asyncio.sleep(0.01)
+        queue.stop()
+        return told
+
+    for loop in (asyncio.new_event_loop(), new_event_loop()):
+        assert loop.run_until_complete(positions()) == [(1, 3), (2, 3), (3, 3)]
+        loop.close()
 
 
 async def test_patience_ends(url: str) -> None:

@@ -255,6 +255,14 @@ async def test_the_place_may_come_from_the_environment(
 # ------------------------------------------------------------------ bounded
 
 
+@pytest.mark.parametrize("name", ["max_file_bytes", "max_total_bytes"])
+def test_limits_are_positive(tmp_path: Path, name: str) -> None:
+    for limit in (0, -1):
+        options: Any = {name: limit}
+        with pytest.raises(ValueError, match=f"{name}={limit}"):
+            RecordingOptions(tmp_path, **options)
+
+
 async def test_a_file_is_continued_in_others(record: Record, tmp_path: Path) -> None:
     manager = record(max_file_bytes=4000)
     session = await manager.create()
@@ -290,6 +298,23 @@ async def test_the_oldest_are_removed_and_none_that_is_written_to(
     assert [episode.seed for episode in kept[oldest.id]] == [0, 99]
     assert [episode.seed for episode in kept[session.id]] == [19]
     assert 2 < len(kept) < 21
+
+
+@pytest.mark.parametrize(("size", "servers"), [(15_000, 1), (10, 1), (10, 2)])
+async def test_neither_large_events_nor_short_sessions_go_beyond_the_limit(
+    record: Record, tmp_path: Path, size: int, servers: int
+) -> None:
+    """Nor do two servers that share the directory."""
+    managers = [record(max_total_bytes=40_000) for _ in range(servers)]
+    for _ in range(60):
+        for manager in managers:
+            session = await manager.create()
+            await session.handle(Reset())
+            await session.handle(Step({"what": "tell", "extra": "x" * size}))
+            await manager.close(session.id)
+            await manager._recordings.written()  # type: ignore[union-attr]
+            assert sum(file.stat().st_size for file in files(tmp_path)) <= 40_000
+    assert all(manager._recordings.lost == 0 for manager in managers)  # type: ignore[union-attr]
 
 
 def open_files(directory: Path) -> list[str]:
@@ -401,6 +426,24 @@ async def test_a_slow_disk_stalls_nobody(
     assert len(whole.events) + whole.lost + len(rest.events) == 52
 
 
+async def test_what_is_missing_at_the_end_is_said_too(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_WAITING_BYTES", 2000)
+    monkeypatch.setattr(recording, "PACE_S", 0.3)  # in which nothing is written
+    manager = record()
+    session = await manager.create()
+    await play(session, steps=50)
+    await manager.close(session.id)
+    recordings = manager._recordings
+    assert recordings is not None and recordings.lost > 10
+    await manager.aclose()
+    (file,) = files(tmp_path)
+    (episode,) = read(file)
+    assert len(episode.events) + episode.lost == 51 and episode.lost == recordings.lost
+    assert [line["event"] for line in lines(file)[-2:]] == ["gap", "end"]
+
+
 async def test_a_directory_that_running_sessions_fill_is_full(
     record: Record, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -482,6 +525,45 @@ async def test_a_torn_line_is_told_from_damage(record: Record, tmp_path: Path) -
     with pytest.raises(RecordingError, match="damaged") as damaged:
         list(read(file))
     assert damaged.value.line == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "field"),
+    [
+        (1, {"session_id": None}, "session_id"),
+        (1, {"time": "today"}, "time"),
+        (3, {"event": None}, "event"),
+        (3, {"event": []}, "event"),
+        (3, {"event": "walk"}, "event"),
+        (3, {"episode": None}, "episode"),
+        (3, {"step": "x"}, "step"),
+        (3, {"action": 3}, "action"),
+        (3, {"arguments": []}, "arguments"),
+        (3, {"error": {"type": "E"}}, "error.code"),
+        (3, {"event": "restore", "snapshot": "x"}, "snapshot"),
+        (3, {"event": "gap"}, "lost"),
+    ],
+)
+async def test_a_line_of_another_form_is_damage(
+    record: Record, tmp_path: Path, line: int, change: dict[str, Any], field: str
+) -> None:
+    file = await recorded(record, tmp_path)
+    whole = lines(file)
+    whole[line - 1] |= change
+    file.write_text("".join(json.dumps(one) + "\n" for one in whole))
+    with pytest.raises(RecordingError, match=f"line {line}: the line is damaged: {field}"):
+        list(read(file))
+
+
+async def test_a_server_may_be_killed_as_it_continues_a_file(
+    record: Record, tmp_path: Path
+) -> None:
+    file = await recorded(record, tmp_path)
+    header = file.read_bytes().splitlines(keepends=True)[0]
+    part = file.with_name(f"{file.name}.1")
+    for cut in (0, 10, len(header) - 1, len(header)):
+        part.write_bytes(header[:cut])
+        assert [episode.is_torn for episode in read(file)] == [False, cut < len(header)]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"hello", b'{"format": "other"}\n', b"[1]\n"])

@@ -48,10 +48,7 @@ async def restore(client: Client, data: bytes) -> Any:
         return await _restore_native(client, body)
     if not client._session.is_connected:
         await client._connect_async()
-    entries = read_journal(body, client._session.version)
-    await _replay(client, entries)
-    if client._journal is not None:
-        client._journal.adopt(entries)
+    await _replay(client, read_journal(body, client._session.version))
     return await client._state_async()
 
 
@@ -146,8 +143,11 @@ def _failed(journal: Journal, frame: bytes, error: ServerError) -> Entry:
 
 async def _replay(client: Client, entries: list[Entry]) -> None:
     """Do again what a journal has noted, and see that it comes to the same."""
-    for step, entry in enumerate(entries):
-        request = entry.request()
+    requests = [entry.request() for entry in entries]  # before any of them is made
+    journal = client._journal
+    if journal is not None:
+        journal.interrupt("another journal's replay did not come to its end")
+    for step, (request, entry) in enumerate(zip(requests, entries, strict=True)):
         try:
             reply = await client._request(request)
             again = Entry.of(entry.frame, reply.payload)
@@ -158,3 +158,5 @@ async def _replay(client: Client, entries: list[Entry]) -> None:
             diverged = ReplayDiverged(step, what)
             await client._session.end_episode("the replay of another session went another way")
             raise diverged
+    if journal is not None:
+        journal.adopt(entries)

@@ -95,8 +95,19 @@ class Entry(msgspec.Struct, array_like=True):
     truncated: bool = False
 
     def request(self) -> Request:
-        """What is to be asked again."""
-        (request,) = _codec().decode_requests(self.frame)
+        """What is to be asked again.
+
+        Raises:
+            InvalidSnapshot: It is no reset and no step.
+        """
+        try:
+            (request,) = _codec().decode_requests(self.frame)
+        except ValueError as error:
+            raise InvalidSnapshot(f"the journal has an entry that is no request: {error}") from None
+        if request.type not in ("reset", "step"):
+            raise InvalidSnapshot(
+                f"the journal has an entry that is neither reset nor step: {request.type}"
+            )
         return request
 
     def difference(self, other: Entry) -> str | None:
@@ -208,6 +219,8 @@ def read_journal(body: bytes, protocol: int) -> list[Entry]:
         written = msgspec.msgpack.decode(body, type=_Written)
     except msgspec.MsgspecError as error:
         raise InvalidSnapshot(f"the snapshot holds no journal: {error}") from None
+    if not written.entries:
+        raise InvalidSnapshot("the snapshot holds an empty journal")
     if written.protocol != protocol:
         raise NotSupported(
             f"the journal was kept over protocol version {written.protocol}, and version "

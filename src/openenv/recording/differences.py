@@ -7,6 +7,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from openenv.protocol.records import json_value
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -34,7 +36,7 @@ def first_difference(
         tolerance: How far numbers may be apart, absolutely or in relation to the larger one.
         path: Where the two are.
     """
-    if isinstance(expected, dict) and _is_array(expected):
+    if isinstance(expected, dict) and expected.keys() == ARRAY_KEYS:
         return _between_arrays(expected, got, tolerance, path)
     if isinstance(expected, dict) and isinstance(got, dict):
         return _between_objects(expected, got, tolerance, path)
@@ -47,8 +49,17 @@ def _is_same(expected: Any, got: Any, tolerance: float) -> bool:
     if isinstance(expected, bool) or isinstance(got, bool):
         return expected is got
     if isinstance(expected, int | float) and isinstance(got, int | float):
-        return expected == got or math.isclose(expected, got, rel_tol=tolerance, abs_tol=tolerance)
+        return expected == got or _is_close(expected, got, tolerance)
     return bool(type(expected) is type(got) and expected == got)
+
+
+def _is_close(expected: float, got: float, tolerance: float) -> bool:
+    if expected != expected:  # NaN, which arrays may hold
+        return got != got
+    try:
+        return math.isclose(expected, got, rel_tol=tolerance, abs_tol=tolerance)
+    except OverflowError:  # an integer that no float is as large as
+        return False
 
 
 def _between_objects(
@@ -80,9 +91,7 @@ def _between_lists(
 
 # ------------------------------------------------------------------ arrays
 
-
-def _is_array(value: dict[str, Any]) -> bool:
-    return value.keys() == {"dtype", "shape", "data"}
+ARRAY_KEYS = {"dtype", "shape", "data"}
 
 
 def _between_arrays(
@@ -90,19 +99,28 @@ def _between_arrays(
 ) -> Difference | None:
     if expected == got:
         return None
-    if isinstance(got, list):  # protocol version 0 has no other form for it
-        return first_difference(_array(expected).tolist(), got, tolerance, path)
-    if not (isinstance(got, dict) and _is_array(got)):
+    one, other = _array(expected), _array(got)
+    if one is not None and isinstance(got, list):  # protocol version 0 has no other form for it
+        return first_difference(json_value(one.tolist()), got, tolerance, path)
+    if one is None or other is None:
+        if isinstance(got, dict):
+            return _between_objects(expected, got, tolerance, path)
         return Difference(path, expected, got)
     for name in ("dtype", "shape"):
         if expected[name] != got[name]:
             return Difference(f"{path}.{name}", expected[name], got[name])
-    return first_difference(_array(expected).tolist(), _array(got).tolist(), tolerance, path)
+    return first_difference(one.tolist(), other.tolist(), tolerance, path)
 
 
-def _array(value: dict[str, Any]) -> np.ndarray:
+def _array(value: Any) -> np.ndarray | None:
+    """Read an array; None where it only looks like one."""
+    if not isinstance(value, dict) or value.keys() != ARRAY_KEYS:
+        return None
     import numpy as np
 
-    data = base64.b64decode(value["data"])
-    array: np.ndarray = np.frombuffer(data, value["dtype"]).reshape(value["shape"])
+    try:
+        data = base64.b64decode(value["data"])
+        array: np.ndarray = np.frombuffer(data, value["dtype"]).reshape(value["shape"])
+    except (TypeError, ValueError, OverflowError):
+        return None
     return array

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Base64Bytes, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from openenv.errors import RecordingError
@@ -66,6 +66,7 @@ class Event:
 
     Attributes:
         kind: Which of them.
+        episode: The number of its episode.
         step: The number of the step in its episode; 0 for the others.
         time: When it was answered, in seconds since the epoch.
         seconds: How long the environment took.
@@ -85,16 +86,17 @@ class Event:
         unrecorded: Why some of this could not be written down; else None.
     """
 
-    kind: Literal["reset", "step", "restore"]
+    kind: Annotated[Literal["reset", "step", "restore"], Field(alias="event")]
+    episode: int
     step: int
     time: float
     seconds: float
     seed: Any = None
-    action: Any = None
+    action: dict[str, Any] | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
-    snapshot: bytes | None = None
+    snapshot: Base64Bytes | None = None
     observation: Any = None
-    reward: float | None = None
+    reward: bool | int | float | None = None
     terminated: bool = False
     truncated: bool = False
     info: dict[str, Any] | None = None
@@ -162,21 +164,20 @@ def read(path: str | os.PathLike[str]) -> Iterator[Episode]:
             damage: its server was killed.
     """
     episode: Episode | None = None
-    for line in _events(Path(path)):
-        if line is None:
+    for event in _events(Path(path)):
+        if event is None:
             if episode is not None:
                 episode.is_torn = True
-        elif line["event"] == "gap":
+        elif isinstance(event, _Gap):
             if episode is not None:
-                episode.lost = line["lost"]
+                episode.lost = event.lost
                 yield episode
             episode = None
-        elif line["event"] != "end":
-            number, event = line["episode"], _event(line)
+        elif isinstance(event, Event):
             if episode is None or event.begins:
                 if episode is not None:
                     yield episode
-                episode = Episode(number)
+                episode = Episode(event.episode)
             episode.events.append(event)
     if episode is not None:
         yield episode
@@ -222,54 +223,68 @@ def _parts(path: Path) -> Iterator[Path]:
         number += 1
 
 
-def _events(path: Path) -> Iterator[dict[str, Any] | None]:
-    """The lines of all parts but their headers; None at last, where the last one is cut off."""
+def _events(path: Path) -> Iterator[Event | _Gap | None]:
+    """The events and gaps of all parts; None at last, where the last line is cut off."""
     parts = list(_parts(path))
     for part in parts:
+        is_last = part is parts[-1]
         with part.open("rb") as file:
-            _header(part, file.readline())
+            header = file.readline()
+            if is_last and part is not path and not header.endswith(b"\n"):
+                yield None
+                return
+            _header(part, header)
             for number, line in enumerate(file, 2):
                 if line.endswith(b"\n"):
-                    yield _line(part, number, line)
-                elif part is parts[-1]:
+                    event = _line(part, number, line)
+                    if event is not None:
+                        yield event
+                elif is_last:
                     yield None
                 else:
                     raise RecordingError(str(part), number, "the line is cut off")
 
 
-def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _line(path: Path, number: int, line: bytes) -> Event | _Gap | None:
+    """What a line says; None for the end of a session."""
     try:
         found = from_json(line)
-        known = {"step", "reset", "restore", "gap", "end"}
-        if not isinstance(found, dict) or found.get("event") not in known:
-            raise ValueError("it is no event")
+        kind = found.get("event") if isinstance(found, dict) else None
+        if kind == "end":
+            return None
+        return _GAPS.validate_python(found) if kind == "gap" else _EVENTS.validate_python(found)
     except ValueError as error:
-        raise RecordingError(str(path), number, f"the line is damaged: {error}") from error
-    return found
+        raise RecordingError(str(path), number, _damage(error)) from error
 
 
 def _header(path: Path, line: bytes) -> Header:
     try:
         found = from_json(line)
-        if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise ValueError("it does not begin as one")
     except ValueError as error:
         raise RecordingError(str(path), None, f"this is no recording: {error}") from error
-    if found.pop("version", None) != FORMAT_VERSION:
+    if found.get("version") != FORMAT_VERSION:
         raise RecordingError(str(path), 1, "it was written by a later version of openenv")
-    fields: dict[str, Any] = {name: found.get(name) for name in Header.__dataclass_fields__}
-    return Header(**fields)
+    try:
+        return _HEADERS.validate_python(found)
+    except ValidationError as error:
+        raise RecordingError(str(path), 1, _damage(error)) from error
 
 
-_FIELDS = frozenset(Event.__dataclass_fields__)
+def _damage(error: ValueError) -> str:
+    why = str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"the line is damaged: {why}"
 
 
-def _event(line: dict[str, Any]) -> Event:
-    fields = {name: value for name, value in line.items() if name in _FIELDS}
-    if line.get("error") is not None:
-        fields["error"] = RecordedError(**line["error"])
-    if isinstance(line.get("snapshot"), str):
-        fields["snapshot"] = base64.b64decode(line["snapshot"])
-    if "ignored_arguments" in line:
-        fields["ignored_arguments"] = tuple(line["ignored_arguments"])
-    return Event(kind=line["event"], **fields)
+@dataclass(frozen=True)
+class _Gap:
+    """Events that are missing."""
+
+    lost: int
+
+
+_HEADERS, _EVENTS, _GAPS = TypeAdapter(Header), TypeAdapter(Event), TypeAdapter(_Gap)

@@ -9,7 +9,7 @@ from typing import Any
 
 from openenv.client import background
 from openenv.client.generic import GenericEnvClient
-from openenv.errors import ProtocolError, RecordingError, ServerError, SessionLost
+from openenv.errors import ProtocolError, RecordingError, ServerError, SessionLost, StepTimeout
 from openenv.protocol.messages import ObservationReply, Request, StateReply
 from openenv.protocol.records import Outcome, json_value
 from openenv.protocol.snapshots import ANSWERS
@@ -20,6 +20,9 @@ from openenv.server.workers import managers_of
 from openenv.sessions.recording import schema_digest
 
 __all__ = ["Divergence", "ReplayReport", "replay"]
+
+# After these nobody knows what the environment has done.
+GIVEN_UP = frozenset({"CancelledError", "StepTimeout"})
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class ReplayReport:
         episodes: How many were played again.
         events: How many resets, steps and restores that were.
         skipped: Episodes that were not, or only in part: their beginning is missing, events are,
-            or a call was given up while it ran.
+            or a call was given up while it ran, or takes too long for its `timeout_s` now.
         unseeded: Episodes that were begun without a seed.
         divergence: The first difference; None if there was none.
         is_other_schema: The models are not those of the recording; None where nobody knows.
@@ -86,9 +89,9 @@ def replay(
 ) -> ReplayReport:
     """Play a recording again, up to the first difference.
 
-    Compared are observations, rewards, terminated, truncated, and the codes of errors; not
-    metadata, info and timing. The environment is that of the recording's header, in this process,
-    unless another is given.
+    Compared are observations, rewards, terminated, truncated, the codes of errors, and the state
+    after a restore; not metadata, info and timing. The environment is that of the recording's
+    header, in this process, unless another is given.
 
     Args:
         path: The recording.
@@ -194,10 +197,12 @@ class _Replay:
 
     async def _difference(self, event: Event) -> Difference | None:
         expected = event.error
-        if event.unrecorded is not None or (expected and expected.type == "CancelledError"):
+        if event.unrecorded is not None or (expected and expected.type in GIVEN_UP):
             raise _GivenUp
         try:
             reply = await self._client._request(_request(event))
+        except StepTimeout:  # how long a step takes is not compared
+            raise _GivenUp from None
         except ServerError as error:
             return _of_errors(event, error)
         except SessionLost:
@@ -207,7 +212,8 @@ class _Replay:
         if expected is not None:
             return Difference("$.error", {"code": expected.code}, None)
         if event.kind == "restore" and isinstance(reply, StateReply):
-            return None
+            state = {"state": event.state}, {"state": json_value(reply.state)}
+            return first_difference(*state, self._tolerance)
         if not isinstance(reply, ObservationReply):
             raise ProtocolError(f"the server answered {event.kind} with {type(reply).__name__}")
         return first_difference(_recorded(event), _seen(reply.payload), self._tolerance)
@@ -215,7 +221,7 @@ class _Replay:
 
 def _request(event: Event) -> Request:
     if event.kind == "step":
-        return Request("step", event.action, event.arguments)
+        return Request("step", event.action or {}, event.arguments)
     if event.kind == "restore":
         return Request("restore", {"snapshot": event.snapshot})
     seed = {} if event.seed is None else {"seed": event.seed}

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from openenv.sessions.host import GetState, Reset, Step
+from openenv.sessions.commands import GetState, Reset, Step
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.metrics import BOUNDS_S, Histogram
 from openenv.sessions.session import Session, SessionPhase

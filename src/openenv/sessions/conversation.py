@@ -21,7 +21,7 @@ from openenv.mcp.types import JsonRpcErrorCode, JsonRpcRequest, JsonRpcResponse
 from openenv.protocol.codecs import JSONCodec, error_list
 from openenv.protocol.connection import ServerConnection
 from openenv.protocol.messages import MCPReply, Request
-from openenv.sessions.host import Command, GetState, Reset, Restore, Step, TakeSnapshot
+from openenv.sessions.commands import Command, GetState, Reset, Restore, Step, TakeSnapshot
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
 from openenv.sessions.session import Session, Work

@@ -26,7 +26,6 @@ from openenv.sessions.commands import (
     Command,
     Encode,
     GetState,
-    Open,
     Reset,
     Restore,
     Step,
@@ -36,19 +35,7 @@ from openenv.sessions.recorded import Recording
 from openenv.sessions.spec import CallPlan, EnvironmentSpec, Method, factory_name, normalise
 from openenv.sessions.threads import contain
 
-__all__ = [
-    "Call",
-    "Close",
-    "Command",
-    "Encode",
-    "GetState",
-    "Host",
-    "Open",
-    "Reset",
-    "Restore",
-    "Step",
-    "TakeSnapshot",
-]
+__all__ = ["Host"]
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from openenv.sessions.host import Command, Encode, Open
+from openenv.sessions.commands import Command, Encode, Open
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import Call, Courier, Pool, WorkerThread
 

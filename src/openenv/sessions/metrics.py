@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 
 from openenv.errors import outward
-from openenv.sessions.host import GetState, Reset, Step
+from openenv.sessions.commands import GetState, Reset, Step
 
 __all__ = ["BATCH", "BOUNDS_S", "Histogram", "Latency", "Tally"]
 

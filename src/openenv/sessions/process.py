@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from openenv._children import Child, run_module, wait_for_all
 from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
-from openenv.sessions.host import Close, Encode, Open
+from openenv.sessions.commands import Close, Encode, Open
 from openenv.sessions.lane import Lane, Lanes, Order
 from openenv.sessions.link import PICKLE_PROTOCOL, Kind, Link, load_error, load_value, pair
 from openenv.sessions.spec import EnvironmentSpec, factory_name

@@ -44,7 +44,8 @@ class FairQueue:
         # What is taken from the front or from anywhere is found at once, however many wait.
         self._lines: OrderedDict[Hashable, OrderedDict[Place, None]] = OrderedDict()
         self._length = 0
-        self._reporting: asyncio.TimerHandle | None = None
+        self._reporting: asyncio.Handle | None = None
+        self._reporting_at = 0.0  # uvloop's handles do not tell, where the delay is 0
 
     def __len__(self) -> int:
         return self._length
@@ -96,12 +97,13 @@ class FairQueue:
 
     def _report_later(self, delay_s: float) -> None:
         loop = asyncio.get_running_loop()
-        reporting = self._reporting
-        if reporting is not None and reporting.when() > loop.time() + delay_s:
-            reporting.cancel()
-            reporting = None
-        if reporting is None:
-            self._reporting = loop.call_later(delay_s, self._report)
+        due = loop.time() + delay_s
+        if self._reporting is not None and self._reporting_at > due:
+            self._reporting.cancel()
+            self._reporting = None
+        if self._reporting is None:
+            self._reporting_at = due
+            self._reporting = loop.call_at(due, self._report)
 
     def _report(self) -> None:
         self._reporting = None

@@ -83,12 +83,20 @@ class RecordingOptions:
             ``.2`` and so on.
         max_total_bytes: Of all recordings in the directory. The oldest that nobody writes to any
             more are removed.
+
+    Raises:
+        ValueError: One of the limits is not positive.
     """
 
     directory: str | os.PathLike[str]
     every_session: bool = True
     max_file_bytes: int = 256 * MEBIBYTE
     max_total_bytes: int = 10 * 1024 * MEBIBYTE
+
+    def __post_init__(self) -> None:
+        for name in ("max_file_bytes", "max_total_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
 
 
 class Recordings:
@@ -130,10 +138,12 @@ class Recordings:
 
     # ------------------------------------------------------------------ on the event loop
 
-    def put(self, file: _File, line: bytes | None) -> bool:
-        """Have a line written, or the file closed; False where too much is waiting already."""
+    def put(self, file: _File, line: bytes | None, *, is_last: bool = False) -> bool:
+        """Have a line written, or the file closed; False where too much is waiting already. The
+        last line, which is small, is always taken: it says what is missing.
+        """
         if line is not None:
-            if self._waiting_bytes > MAX_WAITING_BYTES:
+            if self._waiting_bytes > MAX_WAITING_BYTES and not is_last:
                 self.trouble.lose("the disk is too slow", 1)
                 return False
             self._put_bytes += len(line)
@@ -291,15 +301,16 @@ class SessionRecorder:
         place = (kind, self.episode, self.step, time.time(), text)
         self._put(b'{"event":"%b","episode":%d,"step":%d,"time":%.6f,%b}\n' % place)
 
-    def _put(self, line: bytes) -> None:
+    def _put(self, line: bytes, *, is_last: bool = False) -> None:
         if self.lost:
             line = gap(self.lost) + line
-        self.lost = 0 if self._recordings.put(self._file, line) else self.lost + 1
+        is_taken = self._recordings.put(self._file, line, is_last=is_last)
+        self.lost = 0 if is_taken else self.lost + 1
 
     def end(self) -> None:
         """Note that the session is closed."""
         if self._has_begun:
-            self._put(b'{"event":"end","time":%.6f}\n' % time.time())
+            self._put(b'{"event":"end","time":%.6f}\n' % time.time(), is_last=True)
             self._recordings.put(self._file, None)
 
     async def written(self) -> None:
@@ -411,6 +422,7 @@ class _File:
         )
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         header = self._recordings.header(self._session_id, self._part)
+        self._recordings.room.take(len(header))
         descriptor, self._size = os.open(self._path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600), 0
         try:
             self._hold(descriptor)
@@ -511,13 +523,13 @@ class _Room:
         self._unseen += size
         is_due = self._is_full and time.monotonic() > self._look_again
         if is_due or (not self._is_full and self._unseen > LOOK_SHARE * self._limit):
-            self._look()
+            self._look(size)
         if self._is_full:
             raise OSError(errno.EDQUOT, f"sessions that still run fill {self._limit} bytes")
 
-    def _look(self) -> None:
+    def _look(self, wanted: int) -> None:
         found = sorted(self._files(), key=lambda file: file[0])
-        total = sum(size for _, size, _ in found)
+        total = wanted + sum(size for _, size, _ in found)
         for _, size, path in found:
             if total <= KEPT_SHARE * self._limit:
                 break

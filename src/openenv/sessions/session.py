@@ -35,19 +35,19 @@ from openenv.errors import (
     StepTimeout,
     speaks,
 )
-from openenv.sessions.host import (
+from openenv.sessions.commands import (
     Call,
     Close,
     Command,
     Encode,
     GetState,
-    Host,
     Open,
     Reset,
     Restore,
     Step,
     TakeSnapshot,
 )
+from openenv.sessions.host import Host
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
 from openenv.sessions.metrics import Tally
 from openenv.sessions.recording import SessionRecorder
@@ -723,7 +723,8 @@ def _method(command: Command) -> str:
     """The method that a command calls."""
     if isinstance(command, Call):
         return command.method
-    return "state" if isinstance(command, GetState) else type(command).__name__.lower()
+    named = {GetState: "state", TakeSnapshot: "snapshot"}
+    return named.get(type(command)) or type(command).__name__.lower()
 
 
 def _metadata(described: Any) -> EnvironmentMetadata:

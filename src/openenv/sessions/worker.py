@@ -24,7 +24,7 @@ from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv._forkserver import read_exactly
 from openenv._logs import set_up_logs
 from openenv._loops import new_event_loop
-from openenv.sessions.host import Encode
+from openenv.sessions.commands import Encode
 from openenv.sessions.lane import Lanes
 from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
 from openenv.sessions.session import Session, Work

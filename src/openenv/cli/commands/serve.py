@@ -8,6 +8,7 @@ import os
 import pkgutil
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from enum import Enum
@@ -165,7 +166,22 @@ def _recording(directory: Path | None, on_request: bool, reload: bool) -> Record
         raise CommandError(
             "--record-on-request needs to know where", hint="--record DIRECTORY", exit_code=MISUSED
         )
+    if options is not None:
+        _check_writable(Path(options.directory))
     return options
+
+
+def _check_writable(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise CommandError(
+            f"nothing can be recorded in {directory}: {error.strerror}",
+            hint="name a directory that can be written to: --record DIRECTORY",
+            exit_code=MISUSED,
+        ) from error
 
 
 def _reload(target: str, bound: socket.socket, host: str, tls: dict[str, Any]) -> None:

@@ -53,7 +53,8 @@ class Link(WSListener):
         self._transport: WSTransport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._deadline: float | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.Handle | None = None
+        self._alarm_at = 0.0  # uvloop's handles do not tell, where that is just now
         self._fragments = Fragments(options.max_message_bytes)
         self._ending: TransportClosed | None = None
         self._was_told = False
@@ -179,11 +180,11 @@ class Link(WSListener):
         """Have the deadline noticed. A timer that fires earlier sees to it, since most waits end
         long before theirs.
         """
-        alarm = self._alarm
-        if alarm is not None:
-            if alarm.when() <= deadline:
+        if self._alarm is not None:
+            if self._alarm_at <= deadline:
                 return
-            alarm.cancel()
+            self._alarm.cancel()
+        self._alarm_at = deadline
         self._alarm = self._loop.call_at(deadline, self._ring)
 
     def _ring(self) -> None:
