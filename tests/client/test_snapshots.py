@@ -101,8 +101,10 @@ async def test_forks_go_their_own_ways_from_the_same_place(connect: Connect) -> 
         assert await rolls(two) == await rolls(env)
         assert (await one.state()).step_count == 4
         assert await env.fork(0) == []
-        with pytest.raises(ValueError, match="n=-1"):
-            await env.fork(-1)
+        many: Any = 2.5
+        for count in (-1, many):
+            with pytest.raises(ValueError, match=f"n={count}"):
+                await env.fork(count)
 
 
 @pytest.mark.parametrize("connect", TRANSPORTS, indirect=True)

@@ -374,7 +374,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         Where one of them cannot be had, none is left.
 
         Raises:
-            ValueError: `n` is negative.
+            ValueError: `n` is negative, or no whole number.
             CapacityError: The server has no room for them.
             OpenEnvError: What `snapshot` and `restore` raise.
         """

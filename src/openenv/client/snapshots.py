@@ -54,8 +54,8 @@ async def restore(client: Client, data: bytes) -> Any:
 
 async def fork(client: ClientT, count: int, *, replay: bool) -> list[ClientT]:
     """Do what `EnvClient.fork` promises."""
-    if count < 0:
-        raise ValueError(f"n={count}; it cannot be negative")
+    if not isinstance(count, int) or count < 0:
+        raise ValueError(f"n={count!r}; it must be a whole number, not negative")
     data = await take(client, replay=replay)
     opened: list[ClientT] = []
 
