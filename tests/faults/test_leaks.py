@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
@@ -107,13 +108,12 @@ def vandalise(url: str, seed: int) -> None:
         subprocess.Popen(
             [sys.executable, str(TESTS / "faults/vandal.py"), url, way, str(count), f"{seed}"],
             env=environ(TESTS),
-            stderr=subprocess.DEVNULL,
         )
         for way, (processes, count) in A_ROUND.items()
         for _ in range(processes)
     ]
     for vandal in vandals:
-        vandal.wait(90)
+        assert vandal.wait(90) in (0, -signal.SIGKILL)
 
 
 def is_back(url: str, before: dict[str, int]) -> bool:

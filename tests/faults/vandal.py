@@ -22,7 +22,7 @@ from support.ws import TEXT, frame, raw
 from openenv import GenericEnvClient, OpenEnvError, VectorEnv
 
 HANDFUL = 50
-PATIENCE: Any = {"queue_timeout_s": 30, "message_timeout_s": 5}  # some answers never come
+PATIENCE: Any = {"queue_timeout_s": 30, "message_timeout_s": 20}  # some answers never come
 
 
 def killed_at_work(url: str, count: int, chance: random.Random) -> None:
