@@ -23,6 +23,8 @@ connection broke | `120` |
 | `OPENENV_DRAIN_S` | seconds that running calls have to end in when a server is stopped | `5` |
 | `OPENENV_DEAD_PEER_S` | seconds after which a connection breaks whose other end is gone without \
 a word | `60` |
+| `OPENENV_CLOSE_S` | seconds that an environment whose session is closed has to end in, before it \
+is ended | `60` |
 | `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (an object a line) | `text` |
 | `OPENENV_DEBUG` | `1`, `true`, `yes`: clients are sent the text of every exception | off |
 | `OPENENV_OTEL` | `1`: trace by OpenTelemetry; `0`: never | where the program set up tracing |

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import pty
+import signal
+import subprocess
 import threading
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +21,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from support.commands import openenv_running, run_openenv
+from support.commands import COMMAND, environ, openenv_running, run_openenv
 from support.environments import Counter, CounterEnv, Do
 
 from openenv import create_app
-from openenv.cli._readings import Unreadable, quantile, read
+from openenv.cli._readings import Reading, Unreadable, changed, quantile, read
 from openenv.errors import ExecutionFailed
 
 pytestmark = pytest.mark.slow  # most start programs
@@ -125,6 +131,41 @@ def test_a_key_is_shown_to_who_asks_for_one(
     by_variable = run_openenv(*command, cwd=tmp_path)
     for done in (by_file, by_variable):
         assert json.loads(done.stdout)[url]["slots"] == 64, done.stderr
+
+
+def test_a_restart_is_noticed_by_whatever_was_counted() -> None:
+    name = "openenv_websocket_bytes_total in"
+    before = Reading(1.0, values=Counts({name: 900.0, "openenv_slots": 64.0}))
+    after = Reading(3.0, values=Counts({name: 500.0, "openenv_slots": 4.0}))
+    change = changed(before, after)
+    assert (change.bytes_in_per_s, change.slots) == (250.0, 4)
+    assert changed(after, replace(after, at=4.0)).bytes_in_per_s == 0
+
+
+def test_it_is_live_in_a_terminal_until_it_is_interrupted(serve: Serve, tmp_path: Path) -> None:
+    url = serve(create_app(Counter))
+    ours, theirs = pty.openpty()
+    with (
+        stepping(url),
+        os.fdopen(ours, "rb", buffering=0) as screen,
+        subprocess.Popen(
+            [*COMMAND, "top", url, "--interval=0.1"],
+            env={**environ(), "TERM": "xterm", "COLUMNS": "120"},
+            cwd=tmp_path,
+            stderr=theirs,
+        ) as top,
+    ):
+        os.close(theirs)
+        shown = b""
+        while shown.count(b"Counter") < 3:  # which it shows anew
+            shown += screen.read(65536)
+        top.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # which is how a terminal ends
+            while rest := screen.read(65536):
+                shown += rest
+        assert top.wait(10) == 130
+    assert b"1/64" in shown and b"EXECUTION_ERROR" in shown
+    assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1, "the screen is back"
 
 
 def test_a_quantile_lies_where_the_buckets_say() -> None:

@@ -6,26 +6,15 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.environments import Counter, CounterEnv, Do, Log
+from support.environments import Counter, CounterEnv, Do
 from support.relay import Relay
 from support.servers import serving
 
 from openenv import ConnectError, ResponseTimeout, SessionLost, create_app
-from openenv.sessions.limits import Limits
-
-
-@pytest.fixture
-def relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
-    monkeypatch.setattr(Counter, "log", Log())
-    # A server that keeps nothing for a client to come back to, as under version 0.
-    with serving(create_app(Counter, limits=Limits(resume_grace_s=0))) as url:
-        relay = Relay(url)
-        yield relay
-        relay.close()
 
 
 def test_a_drop_in_mid_episode_is_an_error_and_not_a_fresh_environment(relay: Relay) -> None:

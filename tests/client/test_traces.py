@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from support.commands import openenv_running
 from support.environments import AsyncCounter, Counter, CounterEnv, Do
 from support.processes import wait_until
 
@@ -23,6 +26,7 @@ from openenv.protocol.messages import Request
 from openenv.protocol.v1 import codec_named
 
 Serve = Callable[[Any], str]
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -70,16 +74,25 @@ class TracedAsync(AsyncCounter):
             return await super().step(action)
 
 
+@contextmanager
+def episode(
+    serve: Serve, exported: InMemorySpanExporter, environment: type[Environment[Any, Any, Any]]
+) -> Iterator[CounterEnv]:
+    """A client that has reset; of that nothing is left in what is exported."""
+    with CounterEnv(base_url=serve(create_app(environment))) as env:
+        env.reset()
+        spans(exported, 3)
+        exported.clear()
+        yield env
+
+
 @pytest.mark.parametrize("environment", [Traced, TracedAsync])
 def test_the_spans_of_a_step_hang_together(
     serve: Serve,
     exported: InMemorySpanExporter,
     environment: type[Environment[Any, Any, Any]],
 ) -> None:
-    with CounterEnv(base_url=serve(create_app(environment))) as env:
-        env.reset()
-        spans(exported, 3)
-        exported.clear()
+    with episode(serve, exported, environment) as env:
         with trace.get_tracer("of the trainer").start_as_current_span("rollout"):
             env.step(Do())
         found = spans(exported, 5)
@@ -101,10 +114,7 @@ def test_a_failure_marks_every_span_and_tells_no_text(
     exported: InMemorySpanExporter,
     environment: type[Environment[Any, Any, Any]],
 ) -> None:
-    with CounterEnv(base_url=serve(create_app(environment))) as env:
-        env.reset()
-        spans(exported, 3)
-        exported.clear()
+    with episode(serve, exported, environment) as env:
         with pytest.raises(ExecutionFailed) as caught:
             env.step(Do(what="raise"))
         spans(exported, 3)
@@ -145,6 +155,35 @@ def test_a_step_in_a_worker_process_is_traced_up_to_the_server(
         spans(exported, 2)
         client, server = sorted(ours(exported), key=lambda span: span.kind is SpanKind.SERVER)
         assert is_child(server, client)
+
+
+@pytest.mark.slow
+def test_a_trace_goes_on_in_a_worker_process_that_traces_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPANS", str(tmp_path))
+    command = ("serve", "support.traced_app:Traced", "--workers=1", "--port=0", "--json")
+    with openenv_running(*command, cwd=TESTS, log=tmp_path / "log") as server:
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        url = server.first_line()["url"]
+        httpx.post(f"{url}/reset", headers={"traceparent": parent}).raise_for_status()
+        wait_until(lambda: len(written(tmp_path)) == 2)
+        serving, making = written(tmp_path).values()
+    assert (serving["name"], making["name"]) == ("openenv.reset", "environment.reset")
+    assert making["parent_id"] == serving["context"]["span_id"]
+    assert making["context"]["trace_id"] == "0x0af7651916cd43dd8448eb211c80319c"
+
+
+def written(directory: Path) -> dict[str, Any]:
+    """The spans that processes have written of our own, the server's first, by the process."""
+    found = {
+        file.name: span
+        for file in directory.iterdir()
+        if file.name.isdigit()
+        for span in map(json.loads, file.read_text().splitlines())
+        if span["name"].startswith(("openenv.", "environment."))
+    }
+    return dict(sorted(found.items(), key=lambda item: item[1]["name"], reverse=True))
 
 
 def test_it_can_be_turned_off(

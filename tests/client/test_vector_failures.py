@@ -34,7 +34,6 @@ from openenv import (
 )
 from openenv.client.vector import VectorEnv
 from openenv.errors import EncodingError, EnvironmentsFailed
-from openenv.sessions.limits import Limits
 
 WAIT_S = 5.0
 
@@ -67,25 +66,9 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    log = Log()
-    monkeypatch.setattr(Counter, "log", log)
-    return log
-
-
-@pytest.fixture
 def url(log: Log) -> Iterator[str]:
     with serving(create_app(Counter, max_concurrent_envs=100)) as url:
         yield url
-
-
-@pytest.fixture
-def relay() -> Iterator[Relay]:
-    """To a server that keeps nothing for a client to come back to, as under version 0."""
-    with serving(create_app(Counter, limits=Limits(resume_grace_s=0))) as url:
-        relay = Relay(url)
-        yield relay
-        relay.close()
 
 
 def vector(url: str, count: int = 3, **options: Any) -> VectorEnv:

@@ -19,6 +19,7 @@ from support.stuck import Alone, Pid, Stuck, StuckAsync
 
 from openenv import SessionBusy, SessionLost, StepTimeout, create_app
 from openenv.protocol.http import SESSION_HEADER
+from openenv.sessions import session
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +103,13 @@ def test_a_reset_gives_up_an_environment_that_does_not_come_back(log: Log) -> No
         assert env.step(Do()).observation.text == "step 2"
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is cancelled has longer to end than it takes on any machine."""
+    monkeypatch.setattr(session, "CANCEL_PATIENCE_S", 5.0)
+
+
+@pytest.mark.usefixtures("patience")
 def test_a_coroutine_is_cancelled_and_the_episode_goes_on(log: Log) -> None:
     with client(StuckAsync) as env:
         with pytest.raises(StepTimeout) as caught:
@@ -111,6 +119,7 @@ def test_a_coroutine_is_cancelled_and_the_episode_goes_on(log: Log) -> None:
         assert env.step(Do()).observation.text == "step 1"
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_coroutine_may_answer_when_it_is_cancelled() -> None:
     with client(StuckAsync) as env:
         action = Do(what="hang", value="answers")
@@ -147,8 +156,8 @@ def test_a_worker_process_with_other_sessions_is_not_killed() -> None:
 def test_a_step_that_waited_too_long_is_not_begun(log: Log) -> None:
     """Two callers of one session, by HTTP: the second one's time is over before its turn."""
     with serving(create_app(Stuck)) as url:
-        session = {SESSION_HEADER: httpx.post(f"{url}/reset").headers[SESSION_HEADER]}
-        post = functools.partial(httpx.post, f"{url}/step", headers=session)
+        named = {SESSION_HEADER: httpx.post(f"{url}/reset").headers[SESSION_HEADER]}
+        post = functools.partial(httpx.post, f"{url}/step", headers=named)
         first = threading.Thread(target=post, kwargs={"json": {"action": {"what": "hang"}}})
         first.start()
         wait_until(lambda: log.count("step") == 1)

@@ -28,12 +28,10 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    log = Log()
-    monkeypatch.setattr(Counter, "log", log)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a program that imports this tree, which the other host's inherits."""
     for name, value in environ(TESTS).items():
         monkeypatch.setenv(name, value)
-    return log
 
 
 @pytest.fixture

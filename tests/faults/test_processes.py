@@ -27,13 +27,6 @@ TESTS = Path(__file__).parents[1]
 PLAYER = str(TESTS / "faults/player.py")
 
 
-@pytest.fixture(autouse=True)
-def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    log = Log()
-    monkeypatch.setattr(Counter, "log", log)
-    return log
-
-
 def test_a_client_that_is_paused_goes_on_where_it_was(log: Log) -> None:
     """As a laptop that sleeps: meanwhile its connection has gone, and it does not know."""
     with serving(create_app(Counter)) as url:
@@ -60,16 +53,20 @@ def test_a_clock_that_jumps_ends_no_session(monkeypatch: pytest.MonkeyPatch, log
     config = ConcurrencyConfig(max_concurrent_envs=4, session_timeout=1.0)
     with serving(create_app(Counter, concurrency_config=config)) as url:
         relay = Relay(url)
-        with CounterEnv(base_url=relay.url) as env:
+        with CounterEnv(base_url=relay.url) as env, httpx.Client(base_url=url) as by_http:
             env.reset()
+            by_http.post("/reset")  # it has no socket, so it may be idle for a second
             real = time.time
-            for jump_s in (86_400.0, -86_400.0):
-                monkeypatch.setattr(time, "time", lambda jump_s=jump_s: real() + jump_s)
+            for number, jump_s in enumerate((86_400.0, -86_400.0), 1):
+                relay.refuse()
                 relay.cut()
+                monkeypatch.setattr(time, "time", lambda jump_s=jump_s: real() + jump_s)
                 time.sleep(0.6)  # the reaper looks four times in a second
-                assert env.step(Do(), timeout_s=5).observation.text.startswith("step")
+                relay.accept_again()
+                assert env.step(Do(), timeout_s=5).observation.text == f"step {number}"
+                assert by_http.post("/step", json={"action": {}}).json()["reward"] == number
         relay.close()
-    assert log.count("init") == 1
+    assert log.count("init") == 2
 
 
 # ------------------------------------------------------------------ a server that is told to stop

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from support.environments import Counter, CounterEnv, Do, Log
 from support.processes import wait_until
 from support.relay import Relay
@@ -26,17 +27,21 @@ from openenv.sessions.queue import FairQueue
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    log = Log()
-    monkeypatch.setattr(Counter, "log", log)
-    return log
+@pytest.fixture
+def app() -> FastAPI:
+    return create_app(Counter, max_concurrent_envs=2)
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    with serving(create_app(Counter, max_concurrent_envs=2)) as url:
+def url(app: FastAPI) -> Iterator[str]:
+    with serving(app) as url:
         yield url
+
+
+async def until_there_wait(app: FastAPI, count: int) -> None:
+    """Wait until so many are in the queue."""
+    (manager,) = app.state.openenv_managers
+    await asyncio.to_thread(wait_until, lambda: manager.queue_length == count)
 
 
 async def test_who_waits_is_told_where_they_stand_and_gets_in(url: str) -> None:
@@ -57,7 +62,7 @@ async def awaited(env: CounterEnv) -> str:
     return (await env.reset()).observation.text
 
 
-async def test_the_first_to_come_is_the_first_to_get_in(url: str) -> None:
+async def test_the_first_to_come_is_the_first_to_get_in(app: FastAPI, url: str) -> None:
     in_order: list[int] = []
 
     async def play(number: int) -> None:
@@ -71,7 +76,7 @@ async def test_the_first_to_come_is_the_first_to_get_in(url: str) -> None:
         players = []
         for number in range(5):
             players.append(asyncio.ensure_future(play(number)))
-            await asyncio.sleep(0.05)
+            await until_there_wait(app, number + 1)
         assert in_order == []
         await one.close()
         await asyncio.gather(*players)
@@ -126,37 +131,43 @@ async def test_patience_ends(url: str) -> None:
                 await fourth.reset()
 
 
-async def test_a_message_limit_does_not_end_the_wait(url: str) -> None:
+async def test_a_message_limit_does_not_end_the_wait(app: FastAPI, url: str) -> None:
     async with CounterEnv(url) as one, CounterEnv(url) as two:
         await one.reset()
         await two.reset()
-        async with CounterEnv(url, message_timeout_s=6.0, queue_timeout_s=30) as third:
+        async with CounterEnv(url, message_timeout_s=1.0, queue_timeout_s=30) as third:
             waiting = asyncio.ensure_future(awaited(third))
-            await asyncio.sleep(0.2)
+            await until_there_wait(app, 1)
+            await asyncio.sleep(1.2)  # which is longer than the limit
             await two.close()
             assert await waiting == "ready"
 
 
-async def test_nobody_who_left_the_queue_gets_a_slot(url: str, log: Log) -> None:
+async def test_nobody_who_left_the_queue_gets_a_slot(app: FastAPI, url: str, log: Log) -> None:
     async with CounterEnv(url) as one, CounterEnv(url) as two:
         await one.reset()
         await two.reset()
         for _ in range(3):
             third = CounterEnv(url)
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(asyncio.ensure_future(awaited(third)), 0.05)
+            waiting = asyncio.ensure_future(awaited(third))
+            await until_there_wait(app, 1)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
             await third.close()
+            await until_there_wait(app, 0)
     await asyncio.to_thread(wait_until, lambda: log.count("close") == 2)
     assert log.count("init") == 2
 
 
 async def test_a_queue_that_is_full_refuses() -> None:
     limits = Limits(max_queue=1)
-    with serving(create_app(Counter, max_concurrent_envs=1, limits=limits)) as url:
+    app = create_app(Counter, max_concurrent_envs=1, limits=limits)
+    with serving(app) as url:
         async with CounterEnv(url) as one, CounterEnv(url) as two, CounterEnv(url) as three:
             await one.reset()
             waiting = asyncio.ensure_future(awaited(two))
-            await asyncio.sleep(0.1)
+            await until_there_wait(app, 1)
             with pytest.raises(CapacityError, match="1 wait already"):
                 await three.reset()
             await one.close()
@@ -179,6 +190,18 @@ async def test_version_0_and_http_are_refused_at_once_and_told_when_to_come_back
             httpx.post, f"{url}/reset", cookies={SESSION_COOKIE: "gone"}
         )
         assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
+
+
+def test_a_message_limit_does_not_end_the_wait_of_a_vector(url: str) -> None:
+    with CounterEnv(url) as one:
+        one.reset()
+
+        def note(index: int, queued: Queued) -> None:
+            threading.Timer(1.5, one.close).start()  # which is longer than the limit
+
+        with VectorEnv(url, 2, client=CounterEnv, message_timeout_s=1, on_queue=note) as envs:
+            envs.reset()
+            assert envs.step([Do()] * 2)[1].tolist() == [1, 1]
 
 
 def test_a_vector_waits_for_its_last_environments(url: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.environments import Counter, CounterEnv, Do, Log
+from support.environments import Counter, CounterEnv, Do
 from support.processes import wait_until
 from support.relay import Relay
 from support.servers import NotAdopted, serving
@@ -17,13 +17,6 @@ from support.servers import NotAdopted, serving
 from openenv import ResponseTimeout, SessionLost, create_app
 from openenv.client.vector import VectorEnv
 from openenv.sessions.limits import Limits
-
-
-@pytest.fixture(autouse=True)
-def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    log = Log()
-    monkeypatch.setattr(Counter, "log", log)
-    return log
 
 
 @pytest.fixture(params=["socket", "asgi"])

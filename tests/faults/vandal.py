@@ -14,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+from typing import Any
 from urllib.parse import urlsplit
 
 from support.ws import TEXT, frame, raw
@@ -21,11 +22,12 @@ from support.ws import TEXT, frame, raw
 from openenv import GenericEnvClient, OpenEnvError, VectorEnv
 
 HANDFUL = 50
+PATIENCE: Any = {"queue_timeout_s": 30, "message_timeout_s": 20}  # some answers never come
 
 
 def killed_at_work(url: str, count: int, chance: random.Random) -> None:
     """Its process is killed, with sessions that share a connection, and steps under way."""
-    envs = VectorEnv(url, count, queue_timeout_s=30)
+    envs = VectorEnv(url, count, **PATIENCE)
     with contextlib.suppress(OpenEnvError):
         envs.reset()
     with contextlib.suppress(OpenEnvError):
@@ -65,7 +67,7 @@ def cancelled(url: str, count: int, chance: random.Random) -> None:
     """Calls are cancelled, and clients closed, while something is under way."""
 
     async def one() -> None:
-        client = GenericEnvClient(base_url=url, queue_timeout_s=30)
+        client = GenericEnvClient(base_url=url, **PATIENCE)
         with contextlib.suppress(OpenEnvError, asyncio.TimeoutError, ConnectionError):
             async with client:
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -84,7 +86,7 @@ def cancelled(url: str, count: int, chance: random.Random) -> None:
 
 def left_open(url: str, count: int, chance: random.Random) -> None:
     """The process ends, by itself, with sessions that nobody has closed."""
-    clients = [GenericEnvClient(base_url=url, queue_timeout_s=30) for _ in range(count)]
+    clients = [GenericEnvClient(base_url=url, **PATIENCE) for _ in range(count)]
     for client in clients:
         with contextlib.suppress(OpenEnvError):
             client.reset()

@@ -71,3 +71,27 @@ class Pid(Stuck):
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **more: Any) -> Seen:
         return Seen(value=os.getpid())
+
+
+class StuckInFactory(Pid):
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go.wait()
+
+
+class StuckInReset(Pid):
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **more: Any) -> Seen:
+        self.let_go.wait()
+        return Seen(text="ready")
+
+
+class StuckInClose(Pid):
+    def close(self) -> None:
+        self.let_go.wait()
+        super().close()
+
+
+class StuckInAsyncClose(Stuck):
+    async def close(self) -> None:  # type: ignore[override]
+        self.log.note("close")
+        await asyncio.Event().wait()

@@ -1,4 +1,7 @@
-"""An application whose environments misbehave now and then, and that says what it holds."""
+"""An application whose environments misbehave now and then, and that says what it holds.
+
+In worker processes some hang for good: no thread can be interrupted, but a process can be ended.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,13 @@ from support.environments import Do, Progress, Seen
 WORKERS = int(os.environ.get("UGLY_WORKERS", "0")) or None
 
 
+def _hang() -> None:
+    if WORKERS:
+        threading.Event().wait()
+
+
 class Ugly(Environment[Do, Seen, Progress]):
-    """Has a directory of its own. Its factory and its close may raise, or take their time."""
+    """Has a directory of its own. Its factory and its close may raise, take their time or hang."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     SUPPORTS_ANY_THREAD = True
@@ -30,6 +38,8 @@ class Ugly(Environment[Do, Seen, Progress]):
             raise OSError("no display")
         if fate < 0.04:
             time.sleep(0.1)
+        if fate > 0.998:
+            _hang()
         self.directory = Path(tempfile.mkdtemp(prefix="ugly-", dir=os.environ["UGLY_DIRECTORY"]))
         self.steps = 0
 
@@ -56,13 +66,15 @@ class Ugly(Environment[Do, Seen, Progress]):
             raise OSError("it is stuck")
         if fate < 0.04:
             time.sleep(0.1)
+        if fate > 0.998:
+            _hang()
 
 
 app = create_app(
     Ugly,
     max_concurrent_envs=2000,
     workers=WORKERS,
-    limits=Limits(resume_grace_s=float(os.environ.get("UGLY_GRACE_S", "0.5")), dead_peer_s=3),
+    limits=Limits(resume_grace_s=0.5, dead_peer_s=3, close_s=2),
 )
 managers = app.state.openenv_managers
 
@@ -77,12 +89,16 @@ def held() -> dict[str, int]:
         "threads": threading.active_count(),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "directories": len(os.listdir(os.environ["UGLY_DIRECTORY"])),
-        "children": len(_MAIN_THREAD.joinpath("children").read_text().split()),
+        "processes": _descendants(os.getpid()),
         "kibibytes": _resident(),
     }
 
 
-_MAIN_THREAD = Path(f"/proc/{os.getpid()}/task/{os.getpid()}")
+def _descendants(pid: int) -> int:
+    """How many processes there are below one; each is listed with the thread that started it."""
+    lists = [task / "children" for task in Path(f"/proc/{pid}/task").glob("*")]
+    children = [int(child) for one in lists if one.exists() for child in one.read_text().split()]
+    return len(children) + sum(map(_descendants, children))
 
 
 def _resident() -> int:

@@ -159,7 +159,7 @@ def _note(reading: Reading, name: str, labels: Mapping[str, str], value: float) 
 def changed(before: Reading, after: Reading) -> Change:
     """What happened between two readings of one server; it may have been restarted meanwhile."""
     seconds = max(after.at - before.at, 1e-9)
-    if after.values["openenv_steps_total"] < before.values["openenv_steps_total"]:
+    if any(after.values[n] < count for n, count in before.values.items() if "_total" in n):
         before = Reading(before.at)
 
     def rate(name: str) -> float:

@@ -21,7 +21,7 @@ from openenv.errors import (
 )
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import ErrorReply, Notice, ObservationReply, Reply, Request
-from openenv.protocol.v1 import Multiplexer, Queued, codec_named
+from openenv.protocol.v1 import HEARTBEAT_S, Multiplexer, Queued, codec_named
 
 if TYPE_CHECKING:
     import asyncio
@@ -196,7 +196,7 @@ class Trunks:
     def _expire(self, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
         if self._queued_at is not None and self._waiter is not None:
-            left = self._queued_at + timeout_s - loop.time()
+            left = self._queued_at + max(timeout_s, 2 * HEARTBEAT_S) - loop.time()
             if left > 0:
                 alarm = loop.call_later(left, self._expire, timeout_s)
                 self._waiter.add_done_callback(lambda _: alarm.cancel())

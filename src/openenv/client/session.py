@@ -52,6 +52,7 @@ from openenv.errors import (
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import ErrorReply, Reply, Request
 from openenv.protocol.v1 import (
+    HEARTBEAT_S,
     LARGE_BYTES,
     ClientConnection1,
     Multiplexer,
@@ -443,8 +444,10 @@ class ClientSession:
                 limit = max(0.0, deadline - time.monotonic())
 
     def _patience(self, limit: float) -> float:
-        """How long to wait for an answer once a place in the queue has been reported."""
-        return limit if self._timeout_s is None else max(limit, self._timeout_s)
+        """How long to wait for an answer once a place in the queue has been reported: at least
+        until that would have been reported again.
+        """
+        return max(limit, self._timeout_s or 0.0, 2 * HEARTBEAT_S)
 
     def _acknowledge(self, transport: Transport) -> None:
         frame = self._connection.acknowledgement()

@@ -710,6 +710,10 @@ class ClientConnection1:
         """Note that the socket is gone."""
 
 
+# How often who waits for a slot is told so, though nothing has changed.
+HEARTBEAT_S = 5.0
+
+
 class Queued(NamedTuple):
     """Where a session stands that waits for a slot of its server.
 

@@ -27,6 +27,9 @@ class Limits:
         dead_peer_s: Seconds after which a connection breaks whose other end has been silent, and
             its operating system too; 0 waits for ever. However long a policy thinks, its system
             answers.
+        close_s: Seconds that an environment whose session is being closed has to end its call and
+            to close in. Then a coroutine is cancelled, and a worker process is ended in which
+            nobody waits for anything; 0 waits for ever.
 
     Raises:
         ValueError: One of them is negative, or no number.
@@ -39,6 +42,7 @@ class Limits:
     max_unread_bytes: int = 64 * 2**20
     drain_s: float = 5.0
     dead_peer_s: float = 60.0
+    close_s: float = 60.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -556,12 +556,21 @@ class SessionManager:
         return cleanup
 
     async def _close(self, session: Session) -> None:
+        closing, patience_s = session.stop(), self.limits.close_s or None
         try:
-            await session.close()
+            while not (await asyncio.wait([closing], timeout=patience_s))[0]:
+                self._insist(session)
         finally:
             self._forget(session)
         if session.recorder is not None:
             await session.recorder.written()
+
+    def _insist(self, session: Session) -> None:
+        """End what a session that is closing does not end by itself, where that can be done."""
+        if session.id not in self._overdue:
+            logger.warning("session %s has not closed within %g s", session.id, self.limits.close_s)
+            self._overdue.add(session.id)
+        session.abort()
 
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:

@@ -11,11 +11,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from operator import itemgetter
 
+from openenv.protocol.v1 import HEARTBEAT_S
+
 __all__ = ["FairQueue", "Place"]
 
-# How often those who wait are told where they stand, if that has changed; and if it has not.
+# How often those who wait are told where they stand, if that has changed; else it is HEARTBEAT_S.
 REPORT_S = 0.5
-HEARTBEAT_S = 5.0
 
 Report = Callable[[int, int], None]
 

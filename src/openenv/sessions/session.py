@@ -340,7 +340,8 @@ class Session:
         self._opening = loop.create_future()
         self._opening.add_done_callback(_notice)
         if self.phase is SessionPhase.OPENING:
-            lane, host = self._lanes.for_new(), Host(self.spec)
+            self._lane = lane = self._lanes.for_new()
+            host = Host(self.spec)
             host.context.run(CALLER.set, self)
             lane.submit(_Construction(Open(self.id), host, lane, self._constructed))
         else:
@@ -356,6 +357,7 @@ class Session:
             self._lanes.note(lane, made.seconds, is_construction=True)
         else:
             self._lanes.release(lane)
+            self._lane = None
             if not lane.logs or (is_incident(made.error) and not incident_of(made.error)):
                 log_incident(made.error, log=logger, about=self.log_fields())
         self.last_activity = time.monotonic()  # it may have taken longer than one may idle
@@ -397,6 +399,15 @@ class Session:
             if self._running is None and not is_opening:
                 self._end()
         return self._closing
+
+    def abort(self) -> None:
+        """End what is under way. A coroutine is cancelled; a call that goes on all the same is
+        given up, with its process where it has one for itself.
+        """
+        if self._running is not None and not self._running.is_cancelled:
+            self._running.cancel()
+        elif self._lane is not None:
+            self._lanes.give_up(self._lane)
 
     def _end(self) -> None:
         if self._host is None:

@@ -97,8 +97,8 @@ class Worker:
             self._encodes[key] = _encode_of(data)
         elif kind == Kind.OPEN:
             self._open(key, data.decode())
-        elif kind == Kind.CANCEL and key in self._works:
-            self._works[key].cancel()
+        elif kind == Kind.CANCEL and key in self._sessions:
+            self._sessions[key].abort()
         elif kind == Kind.CLOSE and key in self._sessions:
             session = self._sessions[key]
             session.stop().add_done_callback(lambda _: self._closed(key, session))
