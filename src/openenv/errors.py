@@ -746,10 +746,14 @@ REFUSALS: dict[int, type[ConnectError]] = {401: AuthenticationError, 403: Permis
 
 
 def words(error: BaseException) -> str:
-    """The text of an error, or its class where it has none, such that UTF-8 can carry it (names
-    of files may hold other bytes).
+    """The text of an error, or its class where it has none or cannot tell it, such that UTF-8 can
+    carry it (names of files may hold other bytes).
     """
-    text = str(error) or type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # of whoever wrote its `__str__`
+        text = ""
+    text = text or type(error).__name__
     return text.encode(errors="backslashreplace").decode()
 
 

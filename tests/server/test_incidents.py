@@ -105,6 +105,16 @@ def test_an_incident_in_a_worker_process_has_one_id_here_and_there(
     assert "leaky.py" in log and "***" in log and SECRET not in log
 
 
+@pytest.mark.parametrize("workers", [None, 1])
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_exception_that_cannot_be_put_into_words_is_answered_all_the_same(
+    serve: Serve, workers: int | None, debug: bool
+) -> None:
+    error = fails(serve(create_app(Leaky, workers=workers, debug=debug)), "mute")
+    assert error.type == "Mute" and error.incident is not None
+    assert error.message.startswith("Mute") and SECRET not in str(error.data)
+
+
 def test_what_would_end_a_process_is_named_by_its_own_class(serve: Serve) -> None:
     error = fails(serve(create_app(Leaky)), "exit")
     assert (error.type, error.message.split(";")[0]) == ("SystemExit", "SystemExit in step")
