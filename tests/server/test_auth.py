@@ -464,6 +464,7 @@ def test_a_file_that_others_may_read_or_change_is_refused(
         f'[[keys]]\nkey = "{ORCHESTRATOR}"\nrole = "agent"',
         f'[[keys]]\nkey = "{ORCHESTRATOR}"\nmax_sessions = 0',
         '[[keys]]\nkey = "planted"',
+        f'[[keys]]\nkey = "{ORCHESTRATOR}"\n' * 2,
         f'{{"key": "{ORCHESTRATOR}"',
         f'{{"key": "{ORCHESTRATOR}"}} "{ORCHESTRATOR}"',
         "\0\0",
@@ -479,6 +480,21 @@ def test_what_is_wrong_with_a_file_is_said_without_what_is_in_it(
     assert str(path) in str(error)
     assert "planted" not in str(error).replace(f".{ORCHESTRATOR}:", "")
     assert error.__context__ is None or error.__suppress_context__
+
+
+def test_which_of_the_keys_of_a_file_is_wrong_is_said(written: Callable[[str], Path]) -> None:
+    with pytest.raises(KeyFileError, match=r": 1: .*max_sessions is 0"):
+        read_key_file(written(f"{TOML}max_sessions = 0\n"))
+
+
+def test_a_key_of_the_variable_that_cannot_be_is_said_to_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENENV_API_KEY_FILE", raising=False)
+    monkeypatch.setenv("OPENENV_API_KEY", "planted with spaces")
+    with pytest.raises(KeyFileError, match="OPENENV_API_KEY") as caught:
+        app_of(keys=None)
+    assert "planted" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from openenv._keys import checked_key
 from openenv.errors import KeySessionsError, RateLimitError
 
 __all__ = ["Key", "Keyring", "KeyLimits", "Principal", "Role"]
@@ -80,8 +81,7 @@ class Key:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))
-        if not self.key or not self.key.isascii() or not self.key.isprintable() or " " in self.key:
-            raise ValueError("a key is printable ASCII without spaces, since a header carries it")
+        checked_key(self.key)
         if (self.role is Role.AGENT) != (self.session is not None):
             raise ValueError("the key of an agent, and no other, names the session that it is for")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from openenv._keys import key_for
+from openenv._keys import checked_key, key_for
 from openenv._lazy import lazy_module
 from openenv._tls import CERTIFICATE_HINT, client_context
 from openenv.client.transports.base import TransportClosed, refused
@@ -147,10 +147,15 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
 
 
 def key_headers(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
-    """The header that carries a key beside `headers`, of which a gateway may need one."""
+    """The header that carries a key beside `headers`, of which a gateway may need one.
+
+    Raises:
+        ValueError: No header can carry it.
+    """
     given = {name.lower() for name in headers}
     if key is None or {"authorization", "x-api-key"} <= given:
         return {}
+    checked_key(key)
     return {"X-API-Key": key} if "authorization" in given else {"Authorization": f"Bearer {key}"}
 
 
