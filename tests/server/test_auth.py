@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -32,6 +33,7 @@ from openenv.server import Key, KeyLimits, Role
 from openenv.server.auth import may_reach
 from openenv.server.keyfile import read_key_file
 from openenv.server.workers import managers_of
+from openenv.sessions.manager import Patience
 from openenv.sessions.principal import Keyring, Principal
 
 ORCHESTRATOR, OBSERVER, AGENT = "planted-orchestrator", "planted-observer", "planted-agents-key"
@@ -364,6 +366,37 @@ def test_sessions_are_counted_by_key(version: str, monkeypatch: pytest.MonkeyPat
         assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
         clients[0].close()
         clients[2].reset()  # the slot was given back
+
+
+def test_a_request_without_a_session_counts_as_one() -> None:
+    with serving(app_of(keys=limited(max_sessions=1))) as url:
+        step: Any = {"url": url + "/step", "headers": bearer(ORCHESTRATOR), "json": {"action": {}}}
+        assert [httpx.post(**step).status_code for _ in range(2)] == [200, 200]
+        with CounterEnv(url, api_key=ORCHESTRATOR) as env:
+            env.reset()
+            refused = httpx.post(**step)
+            assert (refused.status_code, refused.json()["code"]) == (429, "CAPACITY_REACHED")
+            assert httpx.get(url + "/state", headers=bearer(ORCHESTRATOR)).status_code == 429
+        assert httpx.post(**step).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_what_waits_for_a_slot_counts_as_a_session() -> None:
+    (manager,) = managers_of(create_app(Counter, max_concurrent_envs=1, keys=KEYS))
+    holder, guest = Principal("holder"), Principal("guest", limits=KeyLimits(max_sessions=2))
+    session = await manager.create(principal=holder)
+    patience = Patience(client=guest, timeout_s=5.0)
+    waiting = [asyncio.ensure_future(manager.create(principal=guest, patience=patience))]
+    waiting.append(asyncio.ensure_future(manager.create(principal=guest, patience=patience)))
+    await asyncio.sleep(0)
+    assert (manager.queue_length, guest.sessions) == (2, 2)
+    with pytest.raises(KeySessionsError):
+        await manager.create(principal=guest, patience=patience)
+    waiting[1].cancel()
+    await manager.close(session.id)
+    assert (await waiting[0]).id and guest.sessions == 1 and holder.sessions == 0
+    await manager.aclose()
+    assert guest.sessions == 0
 
 
 def test_a_bucket_fills_up_again_and_can_be_overdrawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ A server that has keys lets nobody in without one. It keeps their SHA-256 digest
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import math
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -94,7 +95,7 @@ class Principal:
         role: What it may do.
         session_id: Of an agent, its session.
         limits: How much it may ask for.
-        sessions: How many it has open.
+        sessions: How many it has open, or waiting for a slot.
     """
 
     __slots__ = ("_bytes", "_requests", "limits", "name", "role", "session_id", "sessions")
@@ -141,6 +142,15 @@ class Principal:
         """Count bytes that were sent: they have been paid for when the next request is allowed."""
         if self._bytes is not None:
             self._bytes.level -= size
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a session that waits for a slot among those that it has open."""
+        self.sessions += 1
+        try:
+            yield
+        finally:
+            self.sessions -= 1
 
     @property
     def is_full(self) -> bool:
