@@ -349,6 +349,19 @@ def test_a_batch_larger_than_the_limit_is_served_and_then_paid_for() -> None:
         assert len(caught.value.errors) == 32
 
 
+def test_to_open_a_session_is_to_ask_for_something() -> None:
+    """Otherwise a key could have environments made and thrown away as fast as the server can."""
+    with (
+        serving(app_of(keys=limited(requests_per_s=10))) as url,
+        VectorEnv(url, 32, client=CounterEnv, api_key=ORCHESTRATOR) as envs,
+    ):
+        envs.reset()
+        with pytest.raises(EnvironmentsFailed) as caught:
+            envs.step([Do()] * 32)
+        assert isinstance(error := caught.value.errors[0], RateLimited)
+        assert error.retry_after_s > 3  # a handshake, 32 sessions and 32 resets; 20 were free
+
+
 @pytest.mark.parametrize("version", ["0", "1"])
 def test_sessions_are_counted_by_key(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENENV_PROTOCOL", version)
