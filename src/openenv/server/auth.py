@@ -7,15 +7,20 @@ keys everybody may reach everything, and none of this is in the way.
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from openenv._peers import is_loopback
 from openenv.errors import NotAuthenticatedError, NotPermittedError, OpenEnvError
 from openenv.server.refusals import refuse
 from openenv.sessions.principal import Keyring, Principal, Role
 
-__all__ = ["PRINCIPAL", "KeyGuard", "may_reach", "principal_of"]
+__all__ = ["PRINCIPAL", "KeyGuard", "may_reach", "principal_of", "warn_if_open"]
+
+logger = logging.getLogger(__name__)
 
 PRINCIPAL = "openenv.principal"  # where a scope names who asks
 
@@ -37,6 +42,19 @@ def principal_of(scope: Any) -> Principal | None:
     """Who asks; None where the server has no keys, or the route is for everybody."""
     principal: Principal | None = scope.get(PRINCIPAL)
     return principal
+
+
+OPEN_TO_ALL = (
+    "this server listens on %s and has no keys: whoever reaches it may use its environments. Give "
+    "it keys (OPENENV_API_KEY_FILE, --api-key-file FILE), or have it listen on 127.0.0.1"
+)
+
+
+@functools.cache  # one process says it once, whoever it is that notices
+def warn_if_open(host: str) -> None:
+    """Warn that a server without keys listens on an address that others may reach."""
+    if not is_loopback(host):
+        logger.warning(OPEN_TO_ALL, host)
 
 
 class KeyGuard:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from openenv._peers import is_loopback
 from openenv.errors import NotPermittedError, OpenEnvError, WrongHostError
 from openenv.server.refusals import refuse
 from openenv.settings import allowed_hosts, allowed_origins
@@ -89,16 +90,7 @@ def _place(url: str) -> tuple[str, int | None]:
 
 
 def _is_loopback(server: tuple[str, int | None] | None) -> bool:
-    return server is not None and server[1] is not None and _address_is_loopback(server[0])
-
-
-@functools.lru_cache(maxsize=256)
-def _address_is_loopback(address: str) -> bool:
-    try:
-        ip = ipaddress.ip_address(address)
-        return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
-    except ValueError:  # no address, but what a test calls its server
-        return False
+    return server is not None and server[1] is not None and is_loopback(server[0])
 
 
 @functools.lru_cache(maxsize=256)

@@ -19,6 +19,7 @@ import typer
 
 from openenv import settings
 from openenv._logs import set_up_logs
+from openenv._peers import is_loopback
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
 from openenv.settings import use_api_key_file
 
@@ -321,7 +322,7 @@ def _announce(
     from rich.panel import Panel
     from rich.text import Text
 
-    from openenv.server.run import has_keys, is_loopback
+    from openenv.server.run import has_keys
 
     rows = [
         ("serving", target),
