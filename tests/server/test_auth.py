@@ -124,6 +124,21 @@ def test_a_handshake_is_let_in_with_a_key_only(way: str) -> None:
             assert_serves(client)
 
 
+def test_whom_it_turns_away_is_counted() -> None:
+    app = app_of(keys=limited(requests_per_s=2))
+    with serving(app) as url:
+        for headers in ({}, bearer("wrong"), *[bearer(ORCHESTRATOR)] * 6):
+            httpx.get(url + "/schema", headers=headers)
+        httpx.get(url + "/schema", headers={"Origin": "https://evil.example"})
+        httpx.get(url + "/schema", headers={"Host": "evil.example"})
+        with connected(url) as connection:
+            assert Raw(connection).handshake("/ws")[0] == 401
+    (manager,) = managers_of(app)
+    counted = {code: count for code, count in manager.tally.errors.items() if count}
+    assert counted.pop("RATE_LIMITED") >= 1
+    assert counted == {"NOT_AUTHENTICATED": 3, "NOT_PERMITTED": 1, "WRONG_HOST": 1}
+
+
 @pytest.mark.anyio
 async def test_where_no_response_can_be_sent_the_socket_is_closed_with_1008() -> None:
     sent: list[Any] = []

@@ -140,8 +140,8 @@ class HTTPEnvServer:
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
         if self.manager.keys is not None:
-            app.add_middleware(KeyGuard, keys=self.manager.keys)
-        app.add_middleware(OriginGuard)
+            app.add_middleware(KeyGuard, keys=self.manager.keys, manager=self.manager)
+        app.add_middleware(OriginGuard, manager=self.manager)
         app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)
         _close_at_shutdown(app, self.manager)

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from openenv._peers import is_loopback
 from openenv.errors import NotAuthenticatedError, NotPermittedError, OpenEnvError
 from openenv.server.refusals import refuse
+from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Keyring, Principal, Role
 
 __all__ = ["PRINCIPAL", "KeyGuard", "may_reach", "principal_of", "warn_if_open"]
@@ -63,11 +64,13 @@ class KeyGuard:
     Args:
         app: What it guards.
         keys: The keys that it accepts.
+        manager: Where it counts whom it turns away.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keyring) -> None:
+    def __init__(self, app: ASGIApp, keys: Keyring, manager: SessionManager) -> None:
         self._app = app
         self._keys = keys
+        self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -79,7 +82,7 @@ class KeyGuard:
             if limited is not None:
                 limited.allow(1, 0)
         except OpenEnvError as error:
-            await refuse(error, scope, receive, send)
+            await refuse(error, scope, receive, send, self._manager)
             return
         scope[PRINCIPAL] = principal
         if limited is not None and scope["type"] == "http":

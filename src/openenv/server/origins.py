@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from openenv._peers import is_loopback
 from openenv.errors import NotPermittedError, OpenEnvError, WrongHostError
 from openenv.server.refusals import refuse
+from openenv.sessions.manager import SessionManager
 from openenv.settings import allowed_hosts, allowed_origins
 
 __all__ = ["OriginGuard"]
@@ -31,10 +32,12 @@ class OriginGuard:
 
     Args:
         app: What it guards.
+        manager: Where it counts whom it turns away.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, manager: SessionManager) -> None:
         self._app = app
+        self._manager = manager
         self._origins = allowed_origins()
         self._hosts = allowed_hosts()
 
@@ -43,7 +46,7 @@ class OriginGuard:
             try:
                 self._check(scope)
             except OpenEnvError as error:
-                await refuse(error, scope, receive, send)
+                await refuse(error, scope, receive, send, self._manager)
                 return
         await self._app(scope, receive, send)
 
