@@ -25,16 +25,22 @@ def looked_up(service: str, lock: Path) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes"]
     command += ["--progress-spinner", "off", "--format", "json", "--timeout", "10"]
     command += ["--vulnerability-service", service, "--requirement", str(lock)]
-    done = subprocess.run(  # nosec B603  # no shell
-        command, capture_output=True, text=True, timeout=TIMEOUT_S
-    )
+    try:
+        done = subprocess.run(  # nosec B603  # no shell
+            command, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return _not_asked(service, f"no answer within {TIMEOUT_S:g} s")
     try:
         found: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except (ValueError, LookupError):
-        last = (done.stderr.strip().splitlines() or ["no words"])[-1]
-        print(f"audit: {service} cannot be asked: {last:.200}", file=sys.stderr)
-        return []
+        return _not_asked(service, (done.stderr.strip().splitlines() or ["no words"])[-1])
     return found
+
+
+def _not_asked(service: str, why: str) -> list[dict[str, Any]]:
+    print(f"audit: {service} cannot be asked: {why:.200}", file=sys.stderr)
+    return []
 
 
 def main() -> int:

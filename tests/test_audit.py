@@ -48,6 +48,14 @@ def test_what_is_not_known_is_not_passed_over(
     assert said in "".join(capsys.readouterr())
 
 
+def test_a_service_that_does_not_answer_is_said_to(
+    audit: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(audit, "TIMEOUT_S", 0.001)
+    assert audit.looked_up("pypi", audit.LOCK) == []
+    assert "no answer within 0.001 s" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_lock_that_cannot_be_read_is_not_audited(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--strict", "--lock", str(tmp_path / "nowhere")]

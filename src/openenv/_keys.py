@@ -1,4 +1,6 @@
-"""The keys of servers that this program has started: its clients find them by themselves."""
+"""What a key may be, and the keys of servers that this program has started: its clients find them
+by themselves.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,20 @@ from urllib.parse import urlsplit
 
 from openenv.settings import api_key
 
-__all__ = ["forget_key", "key_for", "note_key"]
+__all__ = ["checked_key", "forget_key", "key_for", "note_key"]
 
 _of_servers: dict[str, str | None] = {}
+
+
+def checked_key(key: str) -> str:
+    """The key, once it is seen that a header can carry it.
+
+    Raises:
+        ValueError: None can; the text does not quote it.
+    """
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError("a key is printable ASCII without spaces, since a header carries it")
+    return key
 
 
 def note_key(base_url: str, key: str | None) -> None:

@@ -1,18 +1,32 @@
-"""Noticing a peer that is gone without a word: a host without power, packets that are dropped.
+"""Who is at the other end: whether it may be another machine, and noticing one that is gone without
+a word, such as a host without power.
 
-The operating systems at both ends see to it, whatever the programs do meanwhile: a policy that
+To that the operating systems at both ends see, whatever the programs do meanwhile: a policy that
 thinks for minutes answers no WebSocket ping, but its system answers for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 from typing import Any
 
-__all__ = ["ends", "notice_dead_peer"]
+__all__ = ["ends", "is_loopback", "notice_dead_peer"]
 
 PROBES = 3
+
+
+@functools.lru_cache(maxsize=256)
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens on `host`."""
+    from ipaddress import ip_address  # clients ask for it only now and then
+
+    try:
+        ip = ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
 
 
 def ends(client: Any, server: Any) -> list[str] | None:

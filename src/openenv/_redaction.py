@@ -2,8 +2,8 @@
 
 A secret is the value of an environment variable whose name looks like one (see
 `openenv.settings.secrets`), or what was registered as one. Where it stands in a text, ``***``
-stands afterwards. So do credentials of HTTP, and secrets in the query of a URL, whatever their
-value. What was cut in two, or encoded in any other way than Python's or a URL's, is not found.
+stands afterwards. So do credentials of HTTP, and secrets in a URL: in its query, and before its
+host. What was cut in two, or encoded in any other way than Python's or a URL's, is not found.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CREDENTIALS = re.compile(r"\b(Bearer|Basic) +[\w.~+/=-]{8,}", re.IGNORECASE)
 _QUERY = re.compile(
     r"([?&][^=&\s]*(?:key|token|secret|passw|credential)[^=&\s]*=)[^&\s\"']+", re.IGNORECASE
 )
-_USER_INFO = re.compile(r"(\w://[^\s:/@]*:)[^\s/@]+@")
+_USER_INFO = re.compile(r"(\w://[^\s:/@]*:|\bhttps?://(?=[^\s:/@]{8}))[^\s:/@][^\s/@]*@")
 
 
 def register_secret(value: str) -> None:

@@ -27,7 +27,7 @@
      |    +-- NotPermittedError               the key's role, or a page's origin, is not let in
      |    +-- WrongHostError                  asked for by a name that is not the server's
      |    +-- RateLimitError                  a key asks for more than it may; .retry_after_s
-     |    +-- KeyFileError                    (ValueError) a file of keys that is not to be used
+     |    +-- KeyFileError                    (ValueError) keys that are not to be used
      +-- raised by a client
      |    +-- ConnectError                    (ConnectionError) no server answers there
      |    |    +-- AuthenticationError        the server wants a key, or another one
@@ -463,7 +463,9 @@ class RateLimitError(OpenEnvError):
 
 
 class KeyFileError(OpenEnvError, ValueError):
-    """A file of keys cannot be read, is malformed, or is open to others; the text says which."""
+    """A file of keys cannot be read, is malformed, or is open to others; or OPENENV_API_KEY holds
+    no key. The text says which.
+    """
 
 
 # ------------------------------------------------------------------ raised by a client
@@ -746,10 +748,14 @@ REFUSALS: dict[int, type[ConnectError]] = {401: AuthenticationError, 403: Permis
 
 
 def words(error: BaseException) -> str:
-    """The text of an error, or its class where it has none, such that UTF-8 can carry it (names
-    of files may hold other bytes).
+    """The text of an error, or its class where it has none or cannot tell it, such that UTF-8 can
+    carry it (names of files may hold other bytes).
     """
-    text = str(error) or type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # of whoever wrote its `__str__`
+        text = ""
+    text = text or type(error).__name__
     return text.encode(errors="backslashreplace").decode()
 
 

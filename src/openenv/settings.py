@@ -232,8 +232,8 @@ _SECRET_NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGN
 
 
 def secrets() -> set[str]:
-    """The values of all variables whose names look like those of secrets."""
-    return secrets_of(os.environ)
+    """The values of all variables whose names look like those of secrets, hidden ones too."""
+    return secrets_of(_hidden) | secrets_of(os.environ)
 
 
 def secrets_of(variables: Mapping[str, str]) -> set[str]:

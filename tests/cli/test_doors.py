@@ -144,6 +144,28 @@ def test_a_server_that_the_network_reaches_without_keys_says_so(
         assert ("NONE: whoever reaches this address" in server.words()) is warns
 
 
+@pytest.mark.parametrize("way", ["uvicorn", "--reload", "openenv.server.run"])
+def test_so_it_does_however_it_was_started(way: str, tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(PLAIN)
+    if way == "--reload":
+        command: tuple[str, ...] = (*COMMAND, "serve", "plain.py:app", way)
+    else:
+        command = (sys.executable, "-m", way, "plain:app")
+    log, options = tmp_path / "log", ("--host=0.0.0.0", "--port=0")
+    with openenv_running(cwd=tmp_path, log=log, command=(*command, *options)) as server:
+        wait_until(lambda: "Application startup complete" in server.words(), 20)
+        assert server.words().count("whoever reaches it may use its environments") == 1
+
+
+PLAIN = f"""
+import sys
+sys.path.append({str(TESTS)!r})
+from support.probe import ProbeEnvironment
+from openenv import create_app
+app = create_app(ProbeEnvironment)
+"""
+
+
 @pytest.mark.parametrize("way", ["openenv serve", "openenv.server.run", "the script"])
 def test_it_speaks_tls(way: str, made: Certificates, tmp_path: Path) -> None:
     tls = (f"--ssl-certfile={made.certificate}", f"--ssl-keyfile={made.private_key}")

@@ -175,3 +175,14 @@ def test_a_quantile_lies_where_the_buckets_say() -> None:
     assert quantile({0.1: 0, 0.2: 0, infinity: 7}, 0.5) == 0.2
     assert quantile({0.1: 0, infinity: 0}, 0.5) is None
     assert quantile({}, 0.5) is None
+
+
+@pytest.mark.parametrize("content", ['[[keys]]\nkey = "planted-0123456789"\n', ""])
+def test_a_file_that_holds_anything_but_a_key_is_not_sent_nor_shown(
+    content: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(content)
+    done = run_openenv("top", "127.0.0.1:1", "--once", f"--api-key-file={path}", cwd=tmp_path)
+    assert done.returncode != 0 and "does not hold a key" in done.stderr
+    assert "planted" not in done.stderr + done.stdout

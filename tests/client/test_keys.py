@@ -129,6 +129,16 @@ def test_a_role_that_may_not_is_said(url: str) -> None:
         CounterEnv.local(app_of(keys=KEYS), api_key=OBSERVER).reset()
 
 
+@pytest.mark.parametrize("bad", [f"{KEY}\n", "planted\r\nX-More: 1", "schlüssel-planted"])
+def test_a_key_that_no_header_carries_is_not_sent(bad: str) -> None:
+    def serve(peer: Peer) -> None:
+        raise AssertionError("it was sent")
+
+    with raw_server(serve) as port, pytest.raises(ConnectError, match="printable") as caught:
+        CounterEnv(f"http://127.0.0.1:{port}", api_key=bad).reset()
+    assert "planted" not in str(caught.value)
+
+
 # ------------------------------------------------------------------ how it is sent, and to whom
 
 

@@ -15,6 +15,7 @@ from support.probe import Ask, ProbeEnv
 
 from echo_env import EchoAction, EchoEnv
 from openenv import AuthenticationError, VectorEnv
+from openenv._redaction import redact
 from openenv.providers import ProcessProvider
 from openenv.providers.process import ServerProcess
 
@@ -112,6 +113,7 @@ def test_the_file_of_a_server_that_never_reads_it_is_gone_with_it() -> None:
     server = ServerProcess(["sleep", "60"], api_key=PLANTED)
     file = server.directory / "key"
     assert PLANTED in file.read_text() and PLANTED not in shown_of(server.pid)
+    assert redact(f"x {PLANTED}") == "x ***"
     server.stop()
     assert not file.exists() and PLANTED not in server.logs()
 

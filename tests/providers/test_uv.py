@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import traceback
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,15 @@ def test_a_clone_that_fails_says_what_git_said(tmp_path: Path, ref: str) -> None
         provider.start()
     assert provider.pid is None
     provider.stop()
+
+
+@pytest.mark.usefixtures("uv")
+@pytest.mark.parametrize("user", ["me:planted-password", "planted-token-of-a-hub"])
+def test_what_lets_into_a_repository_is_not_shown_where_it_cannot_be_cloned(user: str) -> None:
+    provider = UVProvider(project_path=f"git+https://{user}@127.0.0.1:1/a/b")
+    with pytest.raises(ProviderError, match="could not be cloned") as caught:
+        provider.start()
+    assert "planted" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_without_git_it_says_so(path: Path, project: Path) -> None:

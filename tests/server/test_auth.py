@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -32,6 +33,7 @@ from openenv.server import Key, KeyLimits, Role
 from openenv.server.auth import may_reach
 from openenv.server.keyfile import read_key_file
 from openenv.server.workers import managers_of
+from openenv.sessions.manager import Patience
 from openenv.sessions.principal import Keyring, Principal
 
 ORCHESTRATOR, OBSERVER, AGENT = "planted-orchestrator", "planted-observer", "planted-agents-key"
@@ -120,6 +122,21 @@ def test_a_handshake_is_let_in_with_a_key_only(way: str) -> None:
             client = Raw(connection)
             assert client.handshake("/ws", X_API_Key=ORCHESTRATOR)[0] == 101
             assert_serves(client)
+
+
+def test_whom_it_turns_away_is_counted() -> None:
+    app = app_of(keys=limited(requests_per_s=2))
+    with serving(app) as url:
+        for headers in ({}, bearer("wrong"), *[bearer(ORCHESTRATOR)] * 6):
+            httpx.get(url + "/schema", headers=headers)
+        httpx.get(url + "/schema", headers={"Origin": "https://evil.example"})
+        httpx.get(url + "/schema", headers={"Host": "evil.example"})
+        with connected(url) as connection:
+            assert Raw(connection).handshake("/ws")[0] == 401
+    (manager,) = managers_of(app)
+    counted = {code: count for code, count in manager.tally.errors.items() if count}
+    assert counted.pop("RATE_LIMITED") >= 1
+    assert counted == {"NOT_AUTHENTICATED": 3, "NOT_PERMITTED": 1, "WRONG_HOST": 1}
 
 
 @pytest.mark.anyio
@@ -347,6 +364,19 @@ def test_a_batch_larger_than_the_limit_is_served_and_then_paid_for() -> None:
         assert len(caught.value.errors) == 32
 
 
+def test_to_open_a_session_is_to_ask_for_something() -> None:
+    """Otherwise a key could have environments made and thrown away as fast as the server can."""
+    with (
+        serving(app_of(keys=limited(requests_per_s=10))) as url,
+        VectorEnv(url, 32, client=CounterEnv, api_key=ORCHESTRATOR) as envs,
+    ):
+        envs.reset()
+        with pytest.raises(EnvironmentsFailed) as caught:
+            envs.step([Do()] * 32)
+        assert isinstance(error := caught.value.errors[0], RateLimited)
+        assert error.retry_after_s > 3  # a handshake, 32 sessions and 32 resets; 20 were free
+
+
 @pytest.mark.parametrize("version", ["0", "1"])
 def test_sessions_are_counted_by_key(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENENV_PROTOCOL", version)
@@ -364,6 +394,37 @@ def test_sessions_are_counted_by_key(version: str, monkeypatch: pytest.MonkeyPat
         assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
         clients[0].close()
         clients[2].reset()  # the slot was given back
+
+
+def test_a_request_without_a_session_counts_as_one() -> None:
+    with serving(app_of(keys=limited(max_sessions=1))) as url:
+        step: Any = {"url": url + "/step", "headers": bearer(ORCHESTRATOR), "json": {"action": {}}}
+        assert [httpx.post(**step).status_code for _ in range(2)] == [200, 200]
+        with CounterEnv(url, api_key=ORCHESTRATOR) as env:
+            env.reset()
+            refused = httpx.post(**step)
+            assert (refused.status_code, refused.json()["code"]) == (429, "CAPACITY_REACHED")
+            assert httpx.get(url + "/state", headers=bearer(ORCHESTRATOR)).status_code == 429
+        assert httpx.post(**step).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_what_waits_for_a_slot_counts_as_a_session() -> None:
+    (manager,) = managers_of(create_app(Counter, max_concurrent_envs=1, keys=KEYS))
+    holder, guest = Principal("holder"), Principal("guest", limits=KeyLimits(max_sessions=2))
+    session = await manager.create(principal=holder)
+    patience = Patience(client=guest, timeout_s=5.0)
+    waiting = [asyncio.ensure_future(manager.create(principal=guest, patience=patience))]
+    waiting.append(asyncio.ensure_future(manager.create(principal=guest, patience=patience)))
+    await asyncio.sleep(0)
+    assert (manager.queue_length, guest.sessions) == (2, 2)
+    with pytest.raises(KeySessionsError):
+        await manager.create(principal=guest, patience=patience)
+    waiting[1].cancel()
+    await manager.close(session.id)
+    assert (await waiting[0]).id and guest.sessions == 1 and holder.sessions == 0
+    await manager.aclose()
+    assert guest.sessions == 0
 
 
 def test_a_bucket_fills_up_again_and_can_be_overdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,6 +525,7 @@ def test_a_file_that_others_may_read_or_change_is_refused(
         f'[[keys]]\nkey = "{ORCHESTRATOR}"\nrole = "agent"',
         f'[[keys]]\nkey = "{ORCHESTRATOR}"\nmax_sessions = 0',
         '[[keys]]\nkey = "planted"',
+        f'[[keys]]\nkey = "{ORCHESTRATOR}"\n' * 2,
         f'{{"key": "{ORCHESTRATOR}"',
         f'{{"key": "{ORCHESTRATOR}"}} "{ORCHESTRATOR}"',
         "\0\0",
@@ -479,6 +541,21 @@ def test_what_is_wrong_with_a_file_is_said_without_what_is_in_it(
     assert str(path) in str(error)
     assert "planted" not in str(error).replace(f".{ORCHESTRATOR}:", "")
     assert error.__context__ is None or error.__suppress_context__
+
+
+def test_which_of_the_keys_of_a_file_is_wrong_is_said(written: Callable[[str], Path]) -> None:
+    with pytest.raises(KeyFileError, match=r": 1: .*max_sessions is 0"):
+        read_key_file(written(f"{TOML}max_sessions = 0\n"))
+
+
+def test_a_key_of_the_variable_that_cannot_be_is_said_to_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENENV_API_KEY_FILE", raising=False)
+    monkeypatch.setenv("OPENENV_API_KEY", "planted with spaces")
+    with pytest.raises(KeyFileError, match="OPENENV_API_KEY") as caught:
+        app_of(keys=None)
+    assert "planted" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -20,7 +20,14 @@ from support.leaky import (
     Try,
 )
 
-from openenv import Environment, ExecutionFailed, GenericEnvClient, ProcessProvider, create_app
+from openenv import (
+    Environment,
+    ExecutionFailed,
+    GenericEnvClient,
+    ProcessProvider,
+    create_app,
+    settings,
+)
 from openenv._redaction import redact, redacted, register_secret
 from openenv.errors import (
     ConnectError,
@@ -103,6 +110,16 @@ def test_an_incident_in_a_worker_process_has_one_id_here_and_there(
     log = capfd.readouterr().err  # which the worker shares
     assert log.count(f"incident {error.incident}: {name} in step of session ") == 1
     assert "leaky.py" in log and "***" in log and SECRET not in log
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_exception_that_cannot_be_put_into_words_is_answered_all_the_same(
+    serve: Serve, workers: int | None, debug: bool
+) -> None:
+    error = fails(serve(create_app(Leaky, workers=workers, debug=debug)), "mute")
+    assert error.type == "Mute" and error.incident is not None
+    assert error.message.startswith("Mute") and SECRET not in str(error.data)
 
 
 def test_what_would_end_a_process_is_named_by_its_own_class(serve: Serve) -> None:
@@ -254,6 +271,19 @@ def test_what_looks_like_a_secret_is_hidden(monkeypatch: pytest.MonkeyPatch) -> 
     assert redact("GET /x?api_key=12&b=3") == "GET /x?api_key=***&b=3"
     assert redact("https://me:hunter2@host/") == "https://me:***@host/"
     assert redact("https://host:80/a@b") == "https://host:80/a@b"
+    assert redact("git+https://ghp_0123456789@host/a") == "git+https://***@host/a"
+    for harmless in ("ssh://git@host/", "https://somebody.example/@a", "http://me@host/"):
+        assert redact(harmless) == harmless
+
+
+def test_the_key_that_a_server_has_taken_out_of_its_variables_is_hidden_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settings, "_hidden", {})
+    monkeypatch.setenv("OPENENV_API_KEY", "planted-of-the-operator")
+    settings.hide_keys()
+    assert "OPENENV_API_KEY" not in os.environ
+    assert redact("x planted-of-the-operator y") == "x *** y"
 
 
 def test_a_registered_secret_is_hidden_wherever_it_stands() -> None:

@@ -15,6 +15,8 @@ from support.raw import connected
 from support.servers import NotAdopted, serving
 from support.ws import Raw
 
+from openenv._peers import is_loopback
+
 EVIL = "https://evil.example"
 
 
@@ -199,3 +201,24 @@ def test_programs_that_are_no_browsers_notice_nothing(url: str) -> None:
     with connected(url) as connection:  # HTTP/1.0 names no host
         connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
         assert Raw(connection).answer()[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("10.0.0.1", False),
+        ("localhost.evil.example", False),
+        ("127.evil.example", False),
+    ],
+)
+def test_what_only_this_machine_reaches(host: str, is_own: bool) -> None:
+    assert is_loopback(host) is is_own

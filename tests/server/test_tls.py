@@ -53,6 +53,15 @@ def test_an_episode_is_played(
         assert httpx.get(secure(url) + "/health", verify=context).status_code == 200
 
 
+def test_the_cookie_of_an_episode_over_https_goes_nowhere_else(of_loopback: Certificates) -> None:
+    context = ssl.create_default_context(cafile=of_loopback.authority)
+    with serving(app_of(), **of_loopback.of_server) as url:
+        cookie = httpx.post(secure(url) + "/reset", verify=context).headers["set-cookie"]
+        assert "Secure" in cookie and "HttpOnly" in cookie and "SameSite=strict" in cookie
+    with serving(app_of()) as url:
+        assert "Secure" not in httpx.post(url + "/reset").headers["set-cookie"]
+
+
 def test_the_authority_may_be_named_by_a_variable(
     of_loopback: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,13 @@ class Odd(Exception):
         super().__init__(f"{first} {second}")
 
 
+class Mute(Exception):
+    """Cannot say what it is about."""
+
+    def __str__(self) -> str:
+        raise RuntimeError(os.environ["PLANTED_API_KEY"])
+
+
 def _fail(what: str) -> Any:
     secret = os.environ["PLANTED_API_KEY"]
     try:
@@ -90,6 +97,8 @@ def _do(what: str) -> Observation:
             _fail("a step")
         case "odd":
             raise Odd(os.environ["PLANTED_API_KEY"], 2)
+        case "mute":
+            raise Mute
         case "exit":
             raise SystemExit(os.environ["PLANTED_API_KEY"])
         case "refuse":

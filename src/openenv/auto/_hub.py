@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from importlib.metadata import Distribution
 from urllib.parse import urlsplit
 
+from openenv._peers import is_loopback as is_loopback_host
 from openenv._tls import client_context
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
@@ -98,7 +99,7 @@ def answers(
 def is_loopback(base_url: str) -> bool:
     """The address is one of this machine's own."""
     host = urlsplit(_http(base_url)).hostname or ""
-    return host in ("localhost", "0.0.0.0", "::1", "::") or host.startswith("127.")
+    return host in ("0.0.0.0", "::") or is_loopback_host(host)
 
 
 def _http(base_url: str) -> str:

@@ -34,7 +34,7 @@ from typing import Any
 from openenv._children import Child, absolute_path, absolute_target, fork
 from openenv._forkserver import Request
 from openenv._keys import forget_key, note_key
-from openenv._redaction import redact, register_secrets_of
+from openenv._redaction import redact, register_secret, register_secrets_of
 from openenv._tls import client_context
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.base import FRESH_KEY, FreshKey, RuntimeProvider
@@ -120,6 +120,7 @@ class ServerProcess:
         api_key: str | None = None,
     ) -> None:
         register_secrets_of(env_vars or {})
+        register_secret(api_key or "")
         self.directory = directory or Path(tempfile.mkdtemp(prefix="openenv-"))
         self._log_path = self.directory / "server.log"
         self._kept_log: str | None = None

@@ -127,7 +127,7 @@ class UVProvider(HostProvider):
                 self._git(directory, command)
         except (OSError, subprocess.SubprocessError) as error:
             words = getattr(error, "stderr", None) or error
-            raise ProviderError(redact(f"{source} could not be cloned: {words}")) from error
+            raise ProviderError(redact(f"{source} could not be cloned: {words}")) from None
 
     def _git(self, directory: Path, command: list[str]) -> None:
         directory.mkdir(exist_ok=True)

@@ -38,31 +38,8 @@ Factory = Callable[[], Any]
 class HTTPEnvServer:
     """Serves one environment on routes of a FastAPI application.
 
-    Args:
-        env: The environment class, or a callable that makes an instance for each session.
-        action_cls: The action model, or a union of several; read off the class if left out.
-        observation_cls: The observation model; read off the class if left out.
-        max_concurrent_envs: Sessions at once; by default 64 if the class declares
-            ``SUPPORTS_CONCURRENT_SESSIONS = True``, else 1.
-        concurrency_config: The same and more; excludes `max_concurrent_envs`.
-        env_name: The environment's name; by default that of the class or function.
-        state_cls: The state model.
-        reset_observation_cls: The observation model of `reset`, where it differs.
-        workers: Worker processes that hold the environments; by default this process does.
-            `env` and the models then have to be importable there, so not of ``__main__``.
-        limits: Times, lengths and sizes; by default those that the settings say.
-        record: Record every session in this directory, or as the options say; by default as
-            OPENENV_RECORD says.
-        debug: Send clients the text of every exception, not only its class and an incident id;
-            by default OPENENV_DEBUG, else off.
-        keys: The keys that it accepts; by default those of OPENENV_API_KEY and
-            OPENENV_API_KEY_FILE. Without any it lets everybody in.
-
-    Raises:
-        TypeError: `env` is not callable, or no other process can import it.
-        ValueError: Both `max_concurrent_envs` and `concurrency_config` were given.
-        KeyFileError: The file of keys is not to be used.
-        ConcurrencyConfigurationError: More sessions than the class allows.
+    The arguments are those of `create_app`, less the mode and those of the web page; so is what
+    it raises.
     """
 
     def __init__(
@@ -163,8 +140,8 @@ class HTTPEnvServer:
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
         if self.manager.keys is not None:
-            app.add_middleware(KeyGuard, keys=self.manager.keys)
-        app.add_middleware(OriginGuard)
+            app.add_middleware(KeyGuard, keys=self.manager.keys, manager=self.manager)
+        app.add_middleware(OriginGuard, manager=self.manager)
         app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)
         _close_at_shutdown(app, self.manager)
@@ -204,8 +181,7 @@ def create_fastapi_app(
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
-    The arguments are those of `HTTPEnvServer`; `mode` defaults to OPENENV_MODE, else
-    simulation.
+    The arguments are those of `create_app`, less those of the web page.
     """
     chosen = server_mode(mode)
     server = HTTPEnvServer(

@@ -7,15 +7,21 @@ keys everybody may reach everything, and none of this is in the way.
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from openenv._peers import is_loopback
 from openenv.errors import NotAuthenticatedError, NotPermittedError, OpenEnvError
 from openenv.server.refusals import refuse
+from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Keyring, Principal, Role
 
-__all__ = ["PRINCIPAL", "KeyGuard", "may_reach", "principal_of"]
+__all__ = ["PRINCIPAL", "KeyGuard", "may_reach", "principal_of", "warn_if_open"]
+
+logger = logging.getLogger(__name__)
 
 PRINCIPAL = "openenv.principal"  # where a scope names who asks
 
@@ -39,17 +45,32 @@ def principal_of(scope: Any) -> Principal | None:
     return principal
 
 
+OPEN_TO_ALL = (
+    "this server listens on %s and has no keys: whoever reaches it may use its environments. Give "
+    "it keys (OPENENV_API_KEY_FILE, --api-key-file FILE), or have it listen on 127.0.0.1"
+)
+
+
+@functools.cache  # one process says it once, whoever it is that notices
+def warn_if_open(host: str) -> None:
+    """Warn that a server without keys listens on an address that others may reach."""
+    if not is_loopback(host):
+        logger.warning(OPEN_TO_ALL, host)
+
+
 class KeyGuard:
     """ASGI middleware that lets in who has a key, to where the key's role may go.
 
     Args:
         app: What it guards.
         keys: The keys that it accepts.
+        manager: Where it counts whom it turns away.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keyring) -> None:
+    def __init__(self, app: ASGIApp, keys: Keyring, manager: SessionManager) -> None:
         self._app = app
         self._keys = keys
+        self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -61,7 +82,7 @@ class KeyGuard:
             if limited is not None:
                 limited.allow(1, 0)
         except OpenEnvError as error:
-            await refuse(error, scope, receive, send)
+            await refuse(error, scope, receive, send, self._manager)
             return
         scope[PRINCIPAL] = principal
         if limited is not None and scope["type"] == "http":

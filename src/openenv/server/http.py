@@ -224,7 +224,7 @@ async def _new_session(
     except SessionCapacityError as error:
         if is_named or isinstance(error, KeySessionsError):
             raise
-        async with manager.throwaway() as session:
+        async with manager.throwaway(principal) as session:
             yield session
         return
     try:
@@ -237,12 +237,12 @@ async def _new_session(
 @contextlib.asynccontextmanager
 async def _session(manager: SessionManager, request: Request) -> AsyncIterator[Session]:
     session_id, by_header = _session_id(request)
+    principal = principal_of(request.scope)
     if session_id is None:
-        async with manager.throwaway() as session:
+        async with manager.throwaway(principal) as session:
             yield session
     else:
         # A cookie may be sent back by a program that knows nothing of sessions, nor ends one.
-        principal = principal_of(request.scope)
         yield manager.get(session_id, confirm=by_header, principal=principal)
 
 
@@ -278,6 +278,7 @@ def _named(response: Response, session: Session, request: Request) -> Response:
             path=_cookie_path(request),
             httponly=True,
             samesite="strict",
+            secure=request.url.scheme == "https",
         )
     return response
 

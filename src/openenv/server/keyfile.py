@@ -23,7 +23,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from typing_extensions import Self
 
 from openenv import settings
 from openenv.errors import KeyFileError
@@ -45,6 +53,11 @@ class _Entry(BaseModel):
     requests_per_s: float | None = None
     bytes_per_s: float | None = None
 
+    @model_validator(mode="after")
+    def _can_be_a_key(self) -> Self:
+        self.to_key()
+        return self
+
     def to_key(self) -> Key:
         limits = KeyLimits(self.max_sessions, self.requests_per_s, self.bytes_per_s)
         return Key(self.key, self.role, self.name, self.session, limits)
@@ -58,8 +71,8 @@ def keyring_of(keys: Iterable[Key] | None) -> Keyring | None:
     OPENENV_API_KEY_FILE. None where there are none: the server then lets everybody in.
 
     Raises:
-        KeyFileError: The file is not to be used.
-        ValueError: A key cannot be sent, or is there twice.
+        KeyFileError: The file, or the variable, is not to be used.
+        ValueError: One of those given is there twice.
     """
     found = list(_configured() if keys is None else keys)
     return Keyring(found) if found else None
@@ -69,7 +82,10 @@ def _configured() -> Iterable[Key]:
     key, path = settings.api_key(), settings.api_key_file()
     listed = [] if path is None else read_key_file(path)
     if key is not None and key not in [one.key for one in listed]:
-        yield Key(key, name="OPENENV_API_KEY")
+        try:
+            yield Key(key, name="OPENENV_API_KEY")
+        except ValueError as error:
+            raise KeyFileError(f"OPENENV_API_KEY holds no key: {error}") from None
     yield from listed
 
 
@@ -93,6 +109,7 @@ def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
     try:
         entries = _ENTRIES.validate_python(_parsed(content.decode()))
         keys = [entry.to_key() for entry in entries]
+        Keyring(keys)  # none is there twice
     except ValidationError as error:
         first = error.errors(include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])

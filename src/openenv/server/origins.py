@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from openenv._peers import is_loopback
 from openenv.errors import NotPermittedError, OpenEnvError, WrongHostError
 from openenv.server.refusals import refuse
+from openenv.sessions.manager import SessionManager
 from openenv.settings import allowed_hosts, allowed_origins
 
 __all__ = ["OriginGuard"]
@@ -30,10 +32,12 @@ class OriginGuard:
 
     Args:
         app: What it guards.
+        manager: Where it counts whom it turns away.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, manager: SessionManager) -> None:
         self._app = app
+        self._manager = manager
         self._origins = allowed_origins()
         self._hosts = allowed_hosts()
 
@@ -42,7 +46,7 @@ class OriginGuard:
             try:
                 self._check(scope)
             except OpenEnvError as error:
-                await refuse(error, scope, receive, send)
+                await refuse(error, scope, receive, send, self._manager)
                 return
         await self._app(scope, receive, send)
 
@@ -89,16 +93,7 @@ def _place(url: str) -> tuple[str, int | None]:
 
 
 def _is_loopback(server: tuple[str, int | None] | None) -> bool:
-    return server is not None and server[1] is not None and _address_is_loopback(server[0])
-
-
-@functools.lru_cache(maxsize=256)
-def _address_is_loopback(address: str) -> bool:
-    try:
-        ip = ipaddress.ip_address(address)
-        return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
-    except ValueError:  # no address, but what a test calls its server
-        return False
+    return server is not None and server[1] is not None and is_loopback(server[0])
 
 
 @functools.lru_cache(maxsize=256)

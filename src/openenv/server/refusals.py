@@ -53,12 +53,15 @@ def _headers(error: Exception, status: int) -> dict[str, str] | None:
     return {"Retry-After": "1"} if status in (429, 503) else None
 
 
-async def refuse(error: OpenEnvError, scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse(
+    error: OpenEnvError, scope: Scope, receive: Receive, send: Send, manager: SessionManager
+) -> None:
     """Answer a request, or refuse a WebSocket's handshake: by an HTTP response where the web
-    server can send one there, otherwise by closing with 1008.
+    server can send one there, otherwise by closing with 1008. It counts as an error of `manager`.
     """
     if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
-        await error_response(error)(scope, receive, send)
+        await error_response(error, manager)(scope, receive, send)
         return
+    manager.tally.failed(error)
     reason = words(error).encode()[:MAX_REASON_BYTES].decode(errors="ignore")
     await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import contextlib
 import copy
-import ipaddress
 import logging
 import os
 import socket
@@ -30,6 +29,7 @@ from openenv._logs import JSONFormatter, set_up_logs
 from openenv._redaction import redact
 from openenv.environment import Environment
 from openenv.errors import KeyFileError
+from openenv.server.auth import warn_if_open
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
 from openenv.server.workers import managers_of, serve_from_workers
@@ -48,7 +48,6 @@ __all__ = [
     "bind",
     "check_guarded",
     "has_keys",
-    "is_loopback",
     "main",
     "serve",
     "serve_from_command_line",
@@ -110,7 +109,8 @@ def serve(
         SystemExit: The server did not start; its log says why.
         TargetError: There are keys, and the application would let everybody in all the same.
     """
-    options = _options() | {"host": host, "port": port}
+    address = host if bound is None else bound.getsockname()[0]
+    options = _options() | {"host": address, "port": port}
     set_up_logs()
     if ssl_certfile is not None:
         options |= {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
@@ -121,8 +121,8 @@ def serve(
         uvicorn.run("openenv.server.run:target_app", **options)
         return
     check_guarded(app)
-    if not is_loopback(host if bound is None else bound.getsockname()[0]) and not has_keys(app):
-        logger.warning(OPEN_TO_ALL, host)
+    if not has_keys(app):
+        warn_if_open(options["host"])
     hide_keys()
     _raise_open_files(app)
     calm_garbage_collector()
@@ -131,12 +131,6 @@ def serve(
     server.run(sockets=None if bound is None else [bound])
     if not server.started:
         raise SystemExit(1)
-
-
-OPEN_TO_ALL = (
-    "this server listens on %s and has no keys: whoever reaches it may use its environments. Give "
-    "it keys (OPENENV_API_KEY_FILE, --api-key-file FILE), or have it listen on 127.0.0.1"
-)
 
 
 def has_keys(app: Any) -> bool:
@@ -160,14 +154,6 @@ def check_guarded(app: Any) -> None:
             "would ask for them; take OPENENV_API_KEY and OPENENV_API_KEY_FILE away, or start its "
             "provider with api_key=None"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens on `host`."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _options() -> dict[str, Any]:
@@ -303,7 +289,9 @@ def show_errors(app: Any) -> None:
 def target_app() -> Any:
     """Load the application of the process that `reload` starts."""
     set_up_logs()
-    return load_target(os.environ[TARGET_VARIABLE])
+    app = load_target(os.environ[TARGET_VARIABLE])
+    check_guarded(app)
+    return app
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from openenv._peers import ends
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
-from openenv.server.auth import principal_of
+from openenv.server.auth import principal_of, warn_if_open
 from openenv.sessions.backlog import Backlog
 from openenv.sessions.conversation import Channel, Conversation
 from openenv.sessions.limits import Limits
@@ -232,6 +232,8 @@ class AdoptsUvicorn:
                 use_at(config)
                 self._agree(config)
                 self._manager.knows_its_web_server = True
+                if self._manager.keys is None and config.uds is None and config.fd is None:
+                    warn_if_open(config.host)
                 if threading.current_thread() is threading.main_thread():  # it serves, no more
                     hide_keys()
         await self._app(scope, receive, send)

@@ -369,7 +369,8 @@ class SessionManager:
         if not throwaway and not self.closing:
             if principal is not None and principal.is_full:
                 await self._make_room_of(principal)
-            await self._take_slot(patience)
+            with contextlib.nullcontext() if principal is None else principal.waiting():
+                await self._take_slot(patience)
             if self.closing:
                 self._give_back_slot()
         if self.closing:
@@ -381,7 +382,7 @@ class SessionManager:
         try:
             if record or (recordings and recordings.options.every_session and not throwaway):
                 self.record(session)
-            if principal is not None and not throwaway:
+            if principal is not None:
                 self._own(session, principal)
         except OpenEnvError:
             self._active -= not throwaway
@@ -534,9 +535,9 @@ class SessionManager:
                 changed.set_result(None)
 
     @contextlib.asynccontextmanager
-    async def throwaway(self) -> AsyncIterator[Session]:
-        """Open a session for one request; it takes no slot."""
-        session = await self.create(throwaway=True)
+    async def throwaway(self, principal: Principal | None = None) -> AsyncIterator[Session]:
+        """Open a session for one request; it takes no slot, but is one of the principal's."""
+        session = await self.create(throwaway=True, principal=principal)
         try:
             yield session
         finally:

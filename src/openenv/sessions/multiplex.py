@@ -55,8 +55,8 @@ UNANSWERED = 64
 UNANSWERED_A_SESSION = 2
 ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
 ANSWER_TO = {"state": "state", "restore": "state", "snapshot": "snapshot"}
-# What no limit of a key refuses, so that client and server agree on which sessions there are.
-FREE_OF_CHARGE = frozenset({"open", "close", "ack"})
+# What no limit of a key refuses: it only gives back.
+FREE_OF_CHARGE = frozenset({"close", "ack"})
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
 UNACKNOWLEDGED_BYTES = 2**20  # kept for a client that has never acknowledged anything
 UNTOLD_FRAMES = 32  # after so many the client is told how many of its frames have come

@@ -5,15 +5,17 @@ A server that has keys lets nobody in without one. It keeps their SHA-256 digest
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import math
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from openenv._keys import checked_key
 from openenv.errors import KeySessionsError, RateLimitError
 
 __all__ = ["Key", "Keyring", "KeyLimits", "Principal", "Role"]
@@ -80,8 +82,7 @@ class Key:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(self.role))
-        if not self.key or not self.key.isascii() or not self.key.isprintable() or " " in self.key:
-            raise ValueError("a key is printable ASCII without spaces, since a header carries it")
+        checked_key(self.key)
         if (self.role is Role.AGENT) != (self.session is not None):
             raise ValueError("the key of an agent, and no other, names the session that it is for")
 
@@ -94,7 +95,7 @@ class Principal:
         role: What it may do.
         session_id: Of an agent, its session.
         limits: How much it may ask for.
-        sessions: How many it has open.
+        sessions: How many it has open, or waiting for a slot.
     """
 
     __slots__ = ("_bytes", "_requests", "limits", "name", "role", "session_id", "sessions")
@@ -141,6 +142,15 @@ class Principal:
         """Count bytes that were sent: they have been paid for when the next request is allowed."""
         if self._bytes is not None:
             self._bytes.level -= size
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a session that waits for a slot among those that it has open."""
+        self.sessions += 1
+        try:
+            yield
+        finally:
+            self.sessions -= 1
 
     @property
     def is_full(self) -> bool:

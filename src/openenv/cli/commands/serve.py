@@ -20,6 +20,7 @@ import typer
 
 from openenv import settings
 from openenv._logs import set_up_logs
+from openenv._peers import is_loopback
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
 from openenv.settings import use_api_key_file
 
@@ -41,80 +42,101 @@ class LogFormat(str, Enum):
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
+# ------------------------------------------------------------------ its options
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="A directory with an openenv.yaml, the name of an installed environment "
+        "package, a Python file, or module:attribute.",
+        metavar="TARGET",
+    ),
+]
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[
+    int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0 takes a free one.")
+]
+Reload = Annotated[bool, typer.Option("--reload", help="Restart when files change.")]
+WorkerCount = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Worker processes that hold the environments, so that one which crashes harms "
+        "no other and N do N cores' work. By default the server holds them itself.",
+        show_default=False,
+    ),
+]
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIRECTORY",
+        help="Record every session there, for `openenv replay`. By default OPENENV_RECORD.",
+        show_default=False,
+    ),
+]
+RecordOnRequest = Annotated[
+    bool,
+    typer.Option(
+        "--record-on-request", help="Record only those sessions whose clients ask for it."
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        help="Send clients the text of every exception, not only its class and an incident "
+        "id. --reload implies it.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option(
+        help="How the log is written: for people, or as JSON, an object a line.",
+        show_default="OPENENV_LOG_FORMAT, else text",
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of the keys that are accepted (TOML or JSON lines), for you alone to read.",
+        show_default=False,
+    ),
+]
+Certificate = Annotated[
+    str | None,
+    typer.Option(help="Certificate (PEM): the server speaks TLS.", show_default=False),
+]
+PrivateKey = Annotated[
+    str | None,
+    typer.Option(help="The certificate's private key (PEM).", show_default=False),
+]
+PasswordFile = Annotated[
+    str | None,
+    typer.Option(help="File with the private key's password.", show_default=False),
+]
+AsJSON = Annotated[
+    bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
+]
+
+
+# ------------------------------------------------------------------ the command
+
+
 def serve(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A directory with an openenv.yaml, the name of an installed environment "
-            "package, a Python file, or module:attribute.",
-            metavar="TARGET",
-        ),
-    ] = ".",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0 takes a free one.")
-    ] = 8000,
-    reload: Annotated[bool, typer.Option("--reload", help="Restart when files change.")] = False,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Worker processes that hold the environments, so that one which crashes harms "
-            "no other and N do N cores' work. By default the server holds them itself.",
-            show_default=False,
-        ),
-    ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Record every session there, for `openenv replay`. By default OPENENV_RECORD.",
-            show_default=False,
-        ),
-    ] = None,
-    record_on_request: Annotated[
-        bool,
-        typer.Option(
-            "--record-on-request", help="Record only those sessions whose clients ask for it."
-        ),
-    ] = False,
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug",
-            help="Send clients the text of every exception, not only its class and an incident "
-            "id. --reload implies it.",
-        ),
-    ] = False,
-    log_format: Annotated[
-        LogFormat | None,
-        typer.Option(
-            help="How the log is written: for people, or as JSON, an object a line.",
-            show_default="OPENENV_LOG_FORMAT, else text",
-        ),
-    ] = None,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of the keys that are accepted (TOML or JSON lines), for you alone to read.",
-            show_default=False,
-        ),
-    ] = None,
-    ssl_certfile: Annotated[
-        str | None,
-        typer.Option(help="Certificate (PEM): the server speaks TLS.", show_default=False),
-    ] = None,
-    ssl_keyfile: Annotated[
-        str | None,
-        typer.Option(help="The certificate's private key (PEM).", show_default=False),
-    ] = None,
-    ssl_keyfile_password_file: Annotated[
-        str | None,
-        typer.Option(help="File with the private key's password.", show_default=False),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the URL as JSON once the port is taken.")
-    ] = False,
+    target: Target = ".",
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    reload: Reload = False,
+    workers: WorkerCount = None,
+    record: Record = None,
+    record_on_request: RecordOnRequest = False,
+    debug: Debug = False,
+    log_format: LogFormatOption = None,
+    api_key_file: KeyFile = None,
+    ssl_certfile: Certificate = None,
+    ssl_keyfile: PrivateKey = None,
+    ssl_keyfile_password_file: PasswordFile = None,
+    as_json: AsJSON = False,
 ) -> None:
     """Serve an environment over WebSocket and HTTP."""
     if reload and workers is not None:
@@ -337,7 +359,7 @@ def _announce(
     from rich.panel import Panel
     from rich.text import Text
 
-    from openenv.server.run import has_keys, is_loopback
+    from openenv.server.run import has_keys
 
     rows = [
         ("serving", target),

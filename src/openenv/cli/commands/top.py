@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openenv._keys import checked_key
 from openenv.cli._console import CommandError, emit, stderr
 from openenv.cli._readings import Change, Reading, Unreadable, changed, read
 from openenv.settings import api_key
@@ -52,12 +53,16 @@ def top(
 
 
 def _key(file: Path | None) -> str | None:
-    if file is None:
-        return api_key()
     try:
-        return file.read_text(encoding="utf-8").strip()
+        key = api_key() if file is None else file.read_text(encoding="utf-8").strip()
+        return None if key is None else checked_key(key)
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        where = "OPENENV_API_KEY" if file is None else file
+        raise CommandError(
+            f"{where} does not hold a key: {error}", hint="it is to hold one key and nothing else"
+        ) from error
 
 
 def _with_scheme(url: str) -> str:

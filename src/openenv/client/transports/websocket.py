@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from openenv._keys import key_for
+from openenv._keys import checked_key, key_for
 from openenv._lazy import lazy_module
+from openenv._peers import is_loopback
 from openenv._tls import CERTIFICATE_HINT, client_context
 from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
@@ -30,7 +31,6 @@ else:
 __all__ = ["WebSocketOptions", "WebSocketTransport", "key_headers", "websocket_url"]
 
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-_LOOPBACK = ("localhost", "127.", "::1")
 _SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 
 READ_BUFFER_BYTES = 16 * 1024  # at first; it grows with the frames
@@ -147,10 +147,15 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
 
 
 def key_headers(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
-    """The header that carries a key beside `headers`, of which a gateway may need one."""
+    """The header that carries a key beside `headers`, of which a gateway may need one.
+
+    Raises:
+        ValueError: No header can carry it.
+    """
     given = {name.lower() for name in headers}
     if key is None or {"authorization", "x-api-key"} <= given:
         return {}
+    checked_key(key)
     return {"X-API-Key": key} if "authorization" in given else {"Authorization": f"Bearer {key}"}
 
 
@@ -227,7 +232,7 @@ def _proxy(url: str) -> str | None:
 
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if host.startswith(_LOOPBACK) or proxy_bypass(f"{host}:{parts.port or 0}"):
+    if is_loopback(host) or proxy_bypass(f"{host}:{parts.port or 0}"):
         return None
     known = getproxies()
     secure, plain = ("wss", "socks", "https"), ("ws", "socks", "https", "http")
