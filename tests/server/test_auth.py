@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -375,6 +376,22 @@ def test_to_open_a_session_is_to_ask_for_something() -> None:
             envs.step([Do()] * 32)
         assert isinstance(error := caught.value.errors[0], RateLimited)
         assert error.retry_after_s > 3  # a handshake, 32 sessions and 32 resets; 20 were free
+
+
+def test_a_session_that_was_not_opened_in_time_is_opened_later() -> None:
+    with (
+        serving(app_of(keys=limited(requests_per_s=20))) as url,
+        CounterEnv(url, api_key=ORCHESTRATOR) as busy,
+        CounterEnv(url, api_key=ORCHESTRATOR) as refused,
+    ):
+        busy.reset(), refused.connect()
+        with pytest.raises(RateLimited):
+            while True:
+                busy.step(Do())
+        with pytest.raises(RateLimited) as caught:
+            refused.reset()
+        time.sleep(caught.value.retry_after_s + 0.3)
+        assert refused.reset().observation.text == "ready"
 
 
 @pytest.mark.parametrize("version", ["0", "1"])

@@ -380,8 +380,11 @@ class _Trunk:
                     note(session, reply)
                 else:
                     self._answer(session, reply)
-            elif _is_fatal(reply):
-                self._answer(session, reply)
+            elif type(reply) is ErrorReply:
+                if number == 0:  # it was not opened, and may be asked for again
+                    self._multiplexer.forget(session)
+                if reply.is_fatal:
+                    self._answer(session, reply)
 
     def _heed(self, session: int | None, notice: Notice) -> None:
         assert self._multiplexer is not None

@@ -685,11 +685,13 @@ class ClientConnection1:
     def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
         """Read the answers in a frame and say whose they are; None where nobody asked."""
         answers: list[tuple[int | None, Reply]] = []
-        for _, number, reply in self.multiplexer.receive(frame):
-            if not isinstance(reply, Notice):
-                answers.append((number or None, reply))
-            else:
+        for session, number, reply in self.multiplexer.receive(frame):
+            if isinstance(reply, Notice):
                 self._heed(reply)
+                continue
+            if number == 0 and session is not None:  # it was not opened, and may be asked for again
+                self.multiplexer.forget(session)
+            answers.append((number or None, reply))
         return answers
 
     def _heed(self, notice: Notice) -> None:
