@@ -3,7 +3,9 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-PYTEST := $(PYTHON) -m pytest -n auto --dist loadfile
+# One more than there are processors: tests wait a good deal.
+RUNNERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadfile
 
 .PHONY: demo test test-core test-compat check audit format bench docs mirrors lock clean
 

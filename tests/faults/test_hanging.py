@@ -17,6 +17,7 @@ from support.stuck import Pid, Stuck, StuckInAsyncClose, StuckInClose, StuckInFa
 from openenv import EnvClient, Limits, ResponseTimeout, create_app
 
 Serve = Callable[[Any], str]
+pytestmark = pytest.mark.slow  # for none of them can be hurried
 LIMITS = Limits(resume_grace_s=0.3, close_s=0.3)
 
 
