@@ -117,7 +117,7 @@ class Host:
             NotSupported: The environment has no snapshots.
             Exception: Whatever the environment raised.
         """
-        if type(encode) is Recording:
+        if isinstance(encode, Recording):
             encode = encode.of(command)
         plan, environment = self.plan, self._environment
         assert plan is not None
