@@ -101,7 +101,8 @@ def _version_1(name: str, check: str) -> Frames:
     reset, _ = request("reset", {})
     step, place = request("step", {"message": "hello, world"})
     asked = ("--subprotocol", "openenv.v1.msgpack", "--binary", "--greeting", "1")
-    counted = ("--sequence-offset", str(place))
+    # What a server has received it says in between.
+    counted = ("--sequence-offset", str(place), "--aside", "received")
     opening = (msgpack.encode({"type": "open"}),)
     # An error never names a field of the observation.
     return Frames(name, reset, step, check, check, opening, (*asked, *counted))

@@ -139,7 +139,7 @@ static void base64(const uint8_t *data, size_t size, char *text) {
 /* ------------------------------------------------------------------ what was asked for */
 
 static struct {
-    const char *host, *path, *subprotocol, *check, *check_reset, *ready_file;
+    const char *host, *path, *subprotocol, *check, *check_reset, *aside, *ready_file;
     int port, sessions, in_flight, greetings;
     struct bytes open[MOST_OPEN_FRAMES], reset, step;
     int opens;
@@ -169,6 +169,7 @@ static const char usage[] =
     "  --sequence-offset N            a big-endian uint32 there in the step frame counts up\n"
     "  --check TEXT                   what the answer to every step has to contain\n"
     "  --check-reset TEXT             what the answer to every reset has to contain\n"
+    "  --aside TEXT                   what contains it, and not that, answers nothing\n"
     "  --warmup S                     step for this long before measuring (0.5)\n"
     "  --warmup-steps N               and until every session has had as many answers (1)\n"
     "  --duration S                   then measure for this long (2), and on until all sessions\n"
@@ -204,7 +205,7 @@ static void add_process(const char *text) {
 
 static void parse(int count, char **words) {
     enum { HOST = 256, PORT, PATH, SESSIONS, IN_FLIGHT, SUBPROTOCOL, GREETING, OPEN, OPEN_QUIET, RESET,
-           STEP, IS_BINARY, SEQUENCE, CHECK, CHECK_RESET, DURATION, WARM_UP, WARM_UP_STEPS,
+           STEP, IS_BINARY, SEQUENCE, CHECK, CHECK_RESET, ASIDE, DURATION, WARM_UP, WARM_UP_STEPS,
            OVERTIME, STEPS, TIMEOUT, CPU_OF, HOLD, READY_FILE, FILES, SPIN, HELP };
     static const struct option options[] = {
         {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"path", 1, 0, PATH},
@@ -212,7 +213,8 @@ static void parse(int count, char **words) {
         {"subprotocol", 1, 0, SUBPROTOCOL}, {"greeting", 1, 0, GREETING}, {"open", 1, 0, OPEN},
         {"open-quiet", 0, 0, OPEN_QUIET}, {"reset", 1, 0, RESET}, {"step", 1, 0, STEP},
         {"binary", 0, 0, IS_BINARY}, {"sequence-offset", 1, 0, SEQUENCE}, {"check", 1, 0, CHECK},
-        {"check-reset", 1, 0, CHECK_RESET}, {"duration", 1, 0, DURATION}, {"warmup", 1, 0, WARM_UP},
+        {"check-reset", 1, 0, CHECK_RESET}, {"aside", 1, 0, ASIDE},
+        {"duration", 1, 0, DURATION}, {"warmup", 1, 0, WARM_UP},
         {"warmup-steps", 1, 0, WARM_UP_STEPS}, {"overtime", 1, 0, OVERTIME},
         {"steps", 1, 0, STEPS}, {"timeout", 1, 0, TIMEOUT}, {"cpu-of", 1, 0, CPU_OF},
         {"hold", 1, 0, HOLD}, {"ready-file", 1, 0, READY_FILE}, {"files", 1, 0, FILES},
@@ -234,6 +236,7 @@ static void parse(int count, char **words) {
         case SEQUENCE: asked.sequence_at = atol(optarg); break;
         case CHECK: asked.check = *optarg ? optarg : NULL; break;
         case CHECK_RESET: asked.check_reset = optarg; break;
+        case ASIDE: asked.aside = optarg; break;
         case DURATION: asked.duration = duration_of(optarg); break;
         case WARM_UP: asked.warm_up = duration_of(optarg); break;
         case WARM_UP_STEPS: asked.warm_up_steps = (uint32_t)atol(optarg); break;
@@ -552,7 +555,14 @@ static void answered_reset(struct session *session, const uint8_t *head, size_t 
     fail(session, &errors.wrong, "wrong answer to the reset");
 }
 
+/* What a server says of itself in between, such as what it has received. */
+static bool is_aside(const struct session *session, const uint8_t *head, size_t size) {
+    const char *check = session->phase == STEPPING ? asked.check : asked.check_reset;
+    return asked.aside && !contains(head, size, check) && contains(head, size, asked.aside);
+}
+
 static void on_message(struct session *session, const uint8_t *head, size_t size) {
+    if (session->phase >= RESETTING && is_aside(session, head, size)) return;
     switch (session->phase) {
         case GREETED:
             if (!--session->greetings_left) prepare(session);
