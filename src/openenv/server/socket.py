@@ -93,7 +93,7 @@ class SocketChannel(WSListener):
         keepalive: Keepalive,
         limits: Limits,
     ) -> None:
-        self._converse = converse
+        self._converse: Converse | None = converse
         self._connections = connections
         self._keepalive = keepalive
         self._limits = limits
@@ -121,7 +121,9 @@ class SocketChannel(WSListener):
         self._transport = transport
         self._connections.add(self)
         self._keepalive.channels.add(self)
+        assert self._converse is not None
         self.conversation = self._converse(self)
+        self._converse = None  # it would keep what it was made of
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self.is_alive = True

@@ -174,8 +174,8 @@ class _Endpoint:
         extensions = scope.get("extensions") or {}
         debug = self._manager.debug or IN_PROCESS_EXTENSION in extensions
 
-        principal = principal_of(scope)
-
+        # What `converse` holds lives for long: the scope is no part of it.
+        principal, both = principal_of(scope), ends(scope.get("client"), scope.get("server"))
         take_over = extensions.get(SOCKET_EXTENSION)
         is_known = take_over is not None or IN_PROCESS_EXTENSION in extensions
         is_known = is_known or self._manager.knows_its_web_server
@@ -185,7 +185,6 @@ class _Endpoint:
             if subprotocol is None:
                 return Conversation(self._manager, channel, session_id, principal, debug=debug)
             codec = codec_named(subprotocol, debug)
-            both = ends(scope.get("client"), scope.get("server"))
             return MultiplexedConversation(
                 self._manager, channel, codec, both, principal, largest=largest
             )
