@@ -39,6 +39,7 @@ LAYERS = {
     "openenv._loops": "contract",
     "openenv._methods": "contract",
     "openenv._peers": "contract",
+    "openenv._timeouts": "contract",
     "openenv._tls": "contract",
     "openenv.mcp": "mcp",
     "openenv.mcp.types": "mcp types",

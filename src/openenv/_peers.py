@@ -58,8 +58,14 @@ def notice_dead_peer(transport: Any, within_s: float) -> None:
         "TCP_KEEPCNT": PROBES,
         "TCP_USER_TIMEOUT": round(within_s * 1000),  # RFC 5482
     }
+    kind = (connection.family, connection.type, connection.proto)
     with contextlib.suppress(OSError):  # it has closed already
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, within_s > 0)
-        for name, value in options.items():
-            if within_s > 0 and hasattr(socket, name):  # not every system has all of them
-                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        # uvloop's own object would make one of these for every option.
+        same = socket.socket(*kind, fileno=connection.fileno())
+        try:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, within_s > 0)
+            for name, value in options.items():
+                if within_s > 0 and hasattr(socket, name):  # not every system has all of them
+                    same.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        finally:
+            same.detach()

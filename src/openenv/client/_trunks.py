@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from openenv._lazy import lazy_module
+from openenv._timeouts import within
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
@@ -424,7 +425,7 @@ class _Trunk:
             await self._listening
         try:
             with contextlib.suppress(TransportClosed, asyncio.TimeoutError):
-                await asyncio.wait_for(self._transport.close(), CLOSE_LIMIT_S)
+                await within(CLOSE_LIMIT_S, self._transport.close())
         finally:
             self._transport.abort()
 

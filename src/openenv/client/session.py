@@ -28,15 +28,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._lazy import lazy_module
+from openenv._timeouts import within
 from openenv._traces import traced, tracer
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
@@ -426,7 +426,7 @@ class ClientSession:
             except TransportClosed as error:
                 if transport is not self._transport or not may_resume(connection, error):
                     raise
-                transport = await _within(limit, self._go_on(error))
+                transport = await within(limit, self._go_on(error))
             else:
                 queued = connection.queued
                 answers = connection.receive(frame)
@@ -584,7 +584,7 @@ class ClientSession:
         if self._transport is None:
             self._check_not_closed(began)
             if self._broken_at is not None:
-                return await _within(
+                return await within(
                     self._timeout_s, self._go_on(TransportClosed("it broke a while ago"))
                 )
             transport = self._open_transport()
@@ -662,7 +662,7 @@ class ClientSession:
         assert isinstance(connection, ClientConnection1)
         self._drop(CLOSED)
         with contextlib.suppress(CannotResume, asyncio.TimeoutError, TransportClosed):
-            transport = await _within(
+            transport = await within(
                 CLOSE_BROKEN_LIMIT_S,
                 resume(self._open_transport, connection.multiplexer, 0.0, self._terms.why_gone),
             )
@@ -688,7 +688,7 @@ async def _part(
 
     try:
         with contextlib.suppress(TransportClosed, asyncio.TimeoutError):
-            await _within(CLOSE_LIMIT_S, goodbye())
+            await within(CLOSE_LIMIT_S, goodbye())
     finally:
         transport.abort()
 
@@ -723,10 +723,3 @@ def _close_in_background(transport: Transport) -> None:
 async def _close_quietly(transport: Transport) -> None:
     with contextlib.suppress(OSError):
         await _part(transport)
-
-
-async def _within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    if sys.version_info >= (3, 11):
-        async with asyncio.timeout(seconds):
-            return await work
-    return await asyncio.wait_for(work, seconds)

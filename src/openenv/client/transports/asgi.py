@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 from urllib.parse import urlsplit
 
+from openenv._timeouts import within
 from openenv.client.transports.base import TransportClosed, WithinProcess, refused
 from openenv.errors import ConnectError
 from openenv.protocol.http import IN_PROCESS_EXTENSION
@@ -99,7 +100,7 @@ class ASGITransport(WithinProcess):
         self._to_app.put_nowait({"type": "websocket.receive", **content})
 
     async def receive(self, timeout_s: float | None = None) -> str | bytearray:
-        message = await asyncio.wait_for(self._from_app.get(), timeout_s)
+        message = await within(timeout_s, self._from_app.get())
         if message["type"] == "websocket.close":
             self._from_app.put_nowait(message)
             code = message.get("code", 1000)

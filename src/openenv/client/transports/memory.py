@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
+from openenv._timeouts import within
 from openenv.client.transports.base import TransportClosed, WithinProcess
 from openenv.protocol.v1 import codec_named, is_binary
 from openenv.sessions.conversation import Conversation
@@ -71,7 +72,7 @@ class MemoryTransport(WithinProcess):
         self._conversation.receive(frame if self._is_binary else frame.decode())
 
     async def receive(self, timeout_s: float | None = None) -> bytearray:
-        frame = await asyncio.wait_for(self._frames.get(), timeout_s)
+        frame = await within(timeout_s, self._frames.get())
         if frame is None:
             self._frames.put_nowait(None)
             raise TransportClosed("the session is closed", 1000)

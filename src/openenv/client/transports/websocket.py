@@ -12,6 +12,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from openenv._keys import checked_key, key_for
 from openenv._lazy import lazy_module
 from openenv._peers import is_loopback
+from openenv._timeouts import within
 from openenv._tls import CERTIFICATE_HINT, client_context
 from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
@@ -99,8 +100,7 @@ class WebSocketTransport:
         options = self._options
         limit = options.connect_timeout_s
         try:
-            # Not `asyncio.timeout`: before 3.11 there is none.
-            self._link = link = await asyncio.wait_for(_connected(self._url, options), limit)
+            self._link = link = await within(limit, _connected(self._url, options))
             # Every frame goes this way; two layers less are a tenth of what a step takes.
             self.send, self.receive = link.send, link.receive  # type: ignore[method-assign]
         except _connection_errors() as error:
