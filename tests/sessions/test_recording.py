@@ -407,11 +407,14 @@ async def test_a_directory_that_cannot_be_made_fails_no_session(
     assert "cannot be written" in caplog.text
 
 
-async def test_a_slow_disk_stalls_nobody(
-    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_WAITING_BYTES", 2000)
     monkeypatch.setattr(recording, "PACE_S", 0.3)  # in which nothing is written
+
+
+@pytest.mark.usefixtures("slow_disk")
+async def test_a_slow_disk_stalls_nobody(record: Record, tmp_path: Path) -> None:
     manager = record()
     session = await manager.create()
     await play(session, steps=50)
@@ -426,11 +429,8 @@ async def test_a_slow_disk_stalls_nobody(
     assert len(whole.events) + whole.lost + len(rest.events) == 52
 
 
-async def test_what_is_missing_at_the_end_is_said_too(
-    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "MAX_WAITING_BYTES", 2000)
-    monkeypatch.setattr(recording, "PACE_S", 0.3)  # in which nothing is written
+@pytest.mark.usefixtures("slow_disk")
+async def test_what_is_missing_at_the_end_is_said_too(record: Record, tmp_path: Path) -> None:
     manager = record()
     session = await manager.create()
     await play(session, steps=50)
