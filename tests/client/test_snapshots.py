@@ -350,7 +350,7 @@ async def test_a_replay_that_goes_another_way_is_noticed(
         [Entry(b"junk")],
         [Entry(b"")],
         [Entry(frame_of(Request("reset"))), Entry(frame_of(Request("state")))],
-        [Entry(frame_of(Request("reset"))), Entry(frame_of(Request("unheard of")))],
+        [Entry(frame_of(Request("reset"))), Entry(frame_of(Request("mcp")))],
         [Entry(codec_named("openenv.v1.msgpack").encode_requests([Request("reset")] * 2))],
     ],
 )

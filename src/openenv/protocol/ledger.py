@@ -18,22 +18,18 @@ class Ledger:
     """The frames of one side.
 
     Attributes:
+        acknowledged: Frames that the other side has, as far as it has said.
         received: Frames that have come from the other side.
         kept_bytes: Memory of the frames that the other side may not have, roughly.
     """
 
-    __slots__ = ("_acknowledged", "_kept", "kept_bytes", "received")
+    __slots__ = ("_kept", "acknowledged", "kept_bytes", "received")
 
     def __init__(self) -> None:
         self.received = 0
+        self.acknowledged = 0
         self.kept_bytes = 0
-        self._acknowledged = 0
         self._kept: list[bytes] = []  # mostly of one: a deque takes 600 bytes
-
-    @property
-    def acknowledged(self) -> int:
-        """Frames that the other side has, as far as it has said."""
-        return self._acknowledged
 
     def keep(self, frame: bytes) -> None:
         """Note a frame that is sent now."""
@@ -46,25 +42,23 @@ class Ledger:
         Raises:
             ProtocolError: It cannot have.
         """
-        fresh = count - self._acknowledged
-        if fresh <= 0:
-            return
-        kept = self._kept
-        if fresh > len(kept):
-            raise ProtocolError(
-                f"{count} frames are said to have come, of {self._acknowledged + len(kept)} sent"
-            )
-        self._acknowledged = count
+        kept, fresh = self._kept, count - self.acknowledged
         if fresh == len(kept):  # as nearly always
+            self.acknowledged = count
             self.kept_bytes = 0
             kept.clear()
-            return
-        self.kept_bytes -= sum(map(len, kept[:fresh])) + fresh * OVERHEAD_BYTES
-        del kept[:fresh]
+        elif fresh > len(kept):
+            raise ProtocolError(
+                f"{count} frames are said to have come, of {self.acknowledged + len(kept)} sent"
+            )
+        elif fresh > 0:
+            self.acknowledged = count
+            self.kept_bytes -= sum(map(len, kept[:fresh])) + fresh * OVERHEAD_BYTES
+            del kept[:fresh]
 
     def forget(self) -> None:
         """Keep nothing of what was sent: the other side will never ask for it."""
-        self._acknowledged += len(self._kept)
+        self.acknowledged += len(self._kept)
         self._kept.clear()
         self.kept_bytes = 0
 
@@ -74,7 +68,7 @@ class Ledger:
         Raises:
             ProtocolError: Frames are asked for that it has said to have.
         """
-        if count < self._acknowledged:
+        if count < self.acknowledged:
             raise ProtocolError(f"frames after {count} are asked for again; they are gone")
         self.acknowledge(count)
         return list(self._kept)

@@ -22,7 +22,7 @@ sessions do not wait for each other.
 
     client                                      server
                                                 {type: hello, data: {version, connection,
-                                                 resume_token, grace_s, server, client,
+                                                 resume_token, grace_s, server, ends,
                                                  max_sessions, max_message_bytes, ...}}
     {type: open, session: 3,                    {type: queued, session: 3,
      data: {queue_timeout_s,                     data: {position, length}}
@@ -66,7 +66,7 @@ base64. A server that records sessions on request does so where the data of ``op
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -83,6 +83,7 @@ __all__ = [
     "ObservationReply",
     "Reply",
     "Request",
+    "RequestType",
     "SnapshotReply",
     "StateReply",
     "Transition",
@@ -92,6 +93,11 @@ __all__ = [
 TRUNCATED = "truncated"
 INFO = "info"
 IGNORED_ARGUMENTS = "ignored_arguments"
+
+
+RequestType = Literal[
+    "open", "reset", "step", "state", "snapshot", "restore", "close", "mcp", "ack", "resume"
+]
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -109,7 +115,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         trace: The client's span, as W3C's ``traceparent``; version 0 carries none.
     """
 
-    type: str
+    type: RequestType
     data: dict[Any, Any] = {}  # MessagePack has keys of any type; the action's model refuses them
     arguments: dict[str, Any] = {}
     id: int = 0

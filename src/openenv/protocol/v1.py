@@ -9,7 +9,7 @@ import base64
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -40,6 +40,7 @@ from openenv.protocol.messages import (
     ObservationReply,
     Reply,
     Request,
+    RequestType,
     SnapshotReply,
     StateReply,
     Transition,
@@ -65,9 +66,7 @@ ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
 UNENCODABLE = (TypeError, ValueError, RecursionError, PydanticSerializationError)
 UNDECODABLE = (ValueError, TypeError, RecursionError, ImportError, msgspec.MsgspecError)
 
-REQUEST_TYPES = frozenset(
-    {"open", "reset", "step", "state", "snapshot", "restore", "close", "mcp", "ack", "resume"}
-)
+REQUEST_TYPES = get_args(RequestType)
 
 # An answer of this size is acknowledged at once, not with the next request, so that the server need
 # not keep it while the policy thinks.
@@ -222,25 +221,28 @@ class Codec:
         try:
             found = self._requests.decode(frame)
         except msgspec.ValidationError as error:
+            for message in self._messages(frame):
+                kind = message.get("type")
+                if isinstance(kind, str) and kind not in REQUEST_TYPES:
+                    raise UnknownMessageTypeError(f"Unknown message type: {kind}") from None
             raise _invalid(str(error)) from None
         except UNDECODABLE as error:
             raise InvalidJSONError(f"Invalid frame: {error}") from None
-        requests: list[Request] = found if type(found) is list else [found]
-        for request in requests:
-            if request.type not in REQUEST_TYPES:
-                raise UnknownMessageTypeError(f"Unknown message type: {request.type}")
-        return requests
+        return found if type(found) is list else [found]
+
+    def _messages(self, frame: str | bytes) -> list[dict[Any, Any]]:
+        """The messages of a frame, however malformed."""
+        try:
+            found = self._anything.decode(frame)
+        except UNDECODABLE:
+            return []
+        return [m for m in (found if type(found) is list else [found]) if type(m) is dict]
 
     def addresses(self, frame: str | bytes) -> list[tuple[int | None, int | None]]:
         """The sessions and numbers in a frame that `decode_requests` refused, as far as they can be
         read, so that the refusal reaches whoever waits.
         """
-        try:
-            found = self._anything.decode(frame)
-        except UNDECODABLE:
-            return [(None, None)]
-        messages = [m for m in (found if type(found) is list else [found]) if type(m) is dict]
-        known = [(m.get("session", 0), m.get("id", 0)) for m in messages]
+        known = [(m.get("session", 0), m.get("id", 0)) for m in self._messages(frame)]
         return [a for a in known if all(type(n) is int for n in a)] or [(None, None)]
 
     def encode_data(self, reply: Transition | StateReply | SnapshotReply | MCPReply | Any) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -287,16 +288,17 @@ class Conversation:
             self._fail(None, error)
             return
         assert self._session is not None
-        if request.type == "close":
-            self._is_over = True
-            self._manager.keep(asyncio.ensure_future(self._part()))
-        elif request.type == "mcp":
-            self._answer_json_rpc(request)
-        else:
+        command_of = COMMANDS.get(request.type)
+        if command_of is not None:
             command = command_of(request)
             work = _Asked(self._session, command, connection.encode, conversation=self)
             self._work = work
             self._session.serve(work)
+        elif request.type == "mcp":
+            self._answer_json_rpc(request)
+        else:
+            self._is_over = True
+            self._manager.keep(asyncio.ensure_future(self._part()))
 
     def _answer_json_rpc(self, request: Request) -> None:
         assert self._session is not None
@@ -384,17 +386,14 @@ async def close_or_leave(manager: SessionManager, session: Session) -> None:
     await asyncio.wait({closing}, timeout=LINGER_S)
 
 
-def command_of(request: Request) -> Command:
-    """The command that a request asks for."""
-    if request.type == "step":
-        return Step(request.data, request.arguments)
-    if request.type == "reset":
-        return Reset(request.data)
-    if request.type == "snapshot":
-        return TakeSnapshot()
-    if request.type == "restore":
-        return Restore(request.data)
-    return GetState()
+# What requests ask for: the command of each, by its type.
+COMMANDS: dict[str, Callable[[Request], Command]] = {
+    "step": lambda request: Step(request.data, request.arguments),
+    "reset": lambda request: Reset(request.data),
+    "state": lambda request: GetState(),
+    "snapshot": lambda request: TakeSnapshot(),
+    "restore": lambda request: Restore(request.data),
+}
 
 
 def answer_json_rpc(session: Session, data: dict[str, object]) -> JsonRpcResponse:

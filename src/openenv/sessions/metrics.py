@@ -44,7 +44,10 @@ class Histogram:
             self._count()
 
     def _count(self) -> None:
-        new = self._new
+        self.count_all(self._new)
+
+    def count_all(self, new: list[float]) -> None:
+        """Count durations, and empty the list of them."""
         new.sort()
         self._sum_s += sum(new)
         counted = 0
@@ -81,16 +84,33 @@ class Latency:
         inside: On its lane: decoding the action, the environment itself, encoding the reply.
     """
 
-    __slots__ = ("inside", "whole")
+    __slots__ = ("_inside", "_new", "_whole")
 
     def __init__(self) -> None:
-        self.whole = Histogram()
-        self.inside = Histogram()
+        self._whole = Histogram()
+        self._inside = Histogram()
+        self._new: list[float] = []  # two of each call: every step comes by here
 
-    def count(self) -> None:
-        """Count the durations that are kept."""
-        self.whole._count()
-        self.inside._count()
+    def observe(self, whole_s: float, inside_s: float) -> None:
+        """Count a call."""
+        self._new += (whole_s, inside_s)
+        if len(self._new) >= 2 * BATCH:
+            self._count()
+
+    def _count(self) -> None:
+        new, self._new = self._new, []
+        self._whole.count_all(new[::2])
+        self._inside.count_all(new[1::2])
+
+    @property
+    def whole(self) -> Histogram:
+        self._count()
+        return self._whole
+
+    @property
+    def inside(self) -> Histogram:
+        self._count()
+        return self._inside
 
 
 class Tally:
@@ -104,7 +124,6 @@ class Tally:
             ``abandoned`` (the client left before there was one), ``crashed``, and ``request`` for
             those that served a single HTTP request.
         latencies: How long calls took, by the class of the command.
-        steps: How long steps took; the same as in `latencies`.
         errors: Errors that were answered, by their code.
         bytes_in: What clients have sent in WebSocket messages; of text, its characters.
         bytes_out: What was sent to them.
@@ -133,31 +152,17 @@ class Tally:
         "resumes",
         "slow_readers_cut",
         "step_timeouts",
-        "steps",
     )
 
     def __init__(self) -> None:
         self.opened = 0
         self.closed: Counter[str] = Counter()
-        self.steps = Latency()
-        rest: dict[type, Latency] = {Reset: Latency(), GetState: Latency()}
-        self.latencies = {Step: self.steps, **rest}
+        self.latencies: dict[type, Latency] = {cls: Latency() for cls in (Step, Reset, GetState)}
         self.errors: Counter[str] = Counter()
         self.bytes_in = self.bytes_out = self.frames_in = self.frames_out = 0
         self.resumes = self.refused_resumes = self.queue_timeouts = 0
         self.queue_wait = Histogram()
         self.step_timeouts = self.slow_readers_cut = 0
-
-    def observe(self, command: object, whole_s: float, inside_s: float) -> None:
-        """Count a call: what it took from arrival to answer, and on its lane."""
-        latency = self.steps if type(command) is Step else self.latencies.get(type(command))
-        if latency is not None:
-            # Not by `Histogram.observe`, twice: every step comes by here.
-            new = latency.inside._new
-            new.append(inside_s)
-            latency.whole._new.append(whole_s)
-            if len(new) >= BATCH:
-                latency.count()
 
     def failed(self, error: BaseException) -> None:
         """Count an error that is answered."""

@@ -15,6 +15,7 @@ import secrets
 from collections import deque
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from openenv._traces import begin_serving, end_serving
 from openenv.errors import (
@@ -32,6 +33,7 @@ from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.v1 import LARGE_BYTES, Codec
 from openenv.sessions.backlog import Backlog
 from openenv.sessions.conversation import (
+    COMMANDS,
     NORMAL_CLOSURE,
     PROTOCOL_ERROR,
     SERVICE_RESTART,
@@ -39,7 +41,6 @@ from openenv.sessions.conversation import (
     answer_json_rpc,
     charged,
     close_or_leave,
-    command_of,
 )
 from openenv.sessions.manager import SHUTTING_DOWN, Patience, SessionManager
 from openenv.sessions.principal import Principal
@@ -54,11 +55,17 @@ logger = logging.getLogger(__name__)
 UNANSWERED = 64
 UNANSWERED_A_SESSION = 2
 ANSWERS_A_FRAME = 64  # so that the client reads the first while the next are made
-ANSWER_TO = {"state": "state", "restore": "state", "snapshot": "snapshot"}
+ANSWER_TO = {
+    "step": "observation",
+    "reset": "observation",
+    "state": "state",
+    "restore": "state",
+    "snapshot": "snapshot",
+}
 # What no limit of a key refuses: it only gives back.
 FREE_OF_CHARGE = frozenset({"close", "ack"})
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
-UNACKNOWLEDGED_BYTES = 2**20  # kept for a client that has never acknowledged anything
+UNACKNOWLEDGED_BYTES = 2**16  # kept for a client that has never acknowledged anything
 UNTOLD_FRAMES = 32  # after so many the client is told how many of its frames have come
 HEAD_BYTES = 128  # at most, of what stands before the data of an answer
 CAPABILITIES = ["resume", "queue", "deadlines"]
@@ -121,6 +128,32 @@ class _Nowhere:
 _NOWHERE: Any = _Nowhere()
 
 
+class _Outbox:
+    """Conversations that have something to send at the end of a tick of the event loop: one
+    callback for them all, since one for each would cost as much as the sending.
+    """
+
+    def __init__(self) -> None:
+        self._conversations: list[MultiplexedConversation] = []
+
+    def add(self, conversation: MultiplexedConversation) -> None:
+        """Have a conversation flushed at the end of the tick."""
+        if not self._conversations:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._conversations.append(conversation)
+
+    def _flush(self) -> None:
+        conversations, self._conversations = self._conversations, []
+        for conversation in conversations:
+            try:
+                conversation.flush()
+            except Exception:  # noqa: PERF203 - one client's trouble is not the others'
+                logger.exception("frames could not be sent")
+
+
+_outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Outbox] = WeakKeyDictionary()
+
+
 class MultiplexedConversation:
     """Serves one client until it leaves; then all its sessions are closed.
 
@@ -165,6 +198,7 @@ class MultiplexedConversation:
         self._codec = codec
         self.encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
+        self._outbox = _outboxes.setdefault(self._loop, _Outbox())
         self._ledger = Ledger()
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
         self._held: deque[Request] | None = None
@@ -200,36 +234,43 @@ class MultiplexedConversation:
         """Take the client's next frame."""
         if self._is_over:
             return
-        self._tally.frames_in += 1
-        self._tally.bytes_in += len(frame)
+        size, tally, ledger = len(frame), self._tally, self._ledger
+        tally.frames_in += 1
+        tally.bytes_in += size
         try:
             requests = self._codec.decode_requests(frame)
         except OpenEnvError as error:
-            self._count(len(frame))
+            requests = []
             for session, number in self._codec.addresses(frame):
-                self._tally.failed(error)
+                tally.failed(error)
                 self._send(self._codec.error(session, number, error))
-            return
-        if requests and requests[0].type == "resume":
+        count = len(requests)
+        if not ledger.received and count and requests[0].type == "resume":
             self._hand_over(requests[0])
             return
-        self._count(len(frame))
-        if requests and requests[0].ack and not self._acknowledge(requests[0].ack):
-            return
+        ledger.received = received = ledger.received + 1
+        if not received % UNTOLD_FRAMES or size >= LARGE_BYTES:
+            self._tell("ack", {"received": received})
+        if count and requests[0].ack:
+            try:
+                ledger.acknowledge(requests[0].ack)
+            except ProtocolError as error:
+                self._break_off(str(error))
+                return
+            self._is_acknowledging = True
         if self._limited is not None:
-            requests = self._allowed(requests, len(frame), self._limited)
-        if self._held or len(requests) > self._room():
+            requests = self._allowed(requests, size, self._limited)
+        is_much = self._unanswered + count > UNANSWERED and count > self._room()
+        if is_much or self._held or self._channel.is_clogged:
             self._hold(requests)
             return
         for request in requests:
             self._take(request)
 
     def _room(self) -> int:
-        """How many requests may be taken now: a client that asks and does not read would otherwise
-        fill the server's memory.
+        """How many requests may be taken now, if the client reads: one that only asks would
+        otherwise fill the server's memory.
         """
-        if self._channel.is_clogged:
-            return 0
         return UNANSWERED + UNANSWERED_A_SESSION * len(self._seats) - self._unanswered
 
     def _hold(self, requests: list[Request]) -> None:
@@ -250,19 +291,12 @@ class MultiplexedConversation:
             self._loop.call_soon(self._take_held)
 
     def _take_held(self) -> None:
-        while self._held and self._room() > 0:
+        while self._held and self._room() > 0 and not self._channel.is_clogged:
             self._take(self._held.popleft())
         self._is_going_on = False
         if self._is_paused and not self._held:
             self._is_paused = False
             self._channel.resume()
-
-    def _count(self, size: int) -> None:
-        """Count a frame that has come; tell the client now and then, and of a large one at once."""
-        ledger = self._ledger
-        ledger.received = received = ledger.received + 1
-        if not received % UNTOLD_FRAMES or size >= LARGE_BYTES:
-            self._tell("ack", {"received": received})
 
     def _allowed(self, requests: list[Request], size: int, principal: Principal) -> list[Request]:
         """What the principal's limits allow."""
@@ -277,8 +311,17 @@ class MultiplexedConversation:
 
     def _take(self, request: Request) -> None:
         seat = self._seats.get(request.session)
+        if seat is None or seat.session is None or self._is_draining:
+            self._take_otherwise(request, seat)
+        else:
+            self._serve(request, seat, seat.session)
+
+    def _take_otherwise(self, request: Request, seat: _Seat | None) -> None:
+        """Take a request to a session that is not there, or not yet, or not for long."""
         if request.type == "ack":
             pass
+        elif request.type == "resume":
+            self._hand_over(request)
         elif self._is_draining:
             self.fail(request, SessionClosedError("", SHUTTING_DOWN))
         elif request.type == "open":
@@ -289,8 +332,6 @@ class MultiplexedConversation:
             name = str(request.session)
             why = f"this connection has no session {name}; open it first"
             self.fail(request, SessionNotFoundError(name, why))
-        elif seat.session is not None:
-            self._serve(request, seat, seat.session)
         elif request.type == "close" and seat.is_queued:
             self._leave_queue(request, seat)
         else:
@@ -299,19 +340,10 @@ class MultiplexedConversation:
             seat.early.append(request)
             self._unanswered += 1
 
-    def _acknowledge(self, count: int) -> bool:
-        try:
-            self._ledger.acknowledge(count)
-        except ProtocolError as error:
-            self._break_off(str(error))
-            return False
-        self._is_acknowledging = True
-        return True
-
     def _break_off(self, why: str) -> None:
         """End it: the client has broken the protocol."""
         self._send(self._codec.error(None, None, _breach(why)))
-        self._flush()
+        self.flush()
         self._channel.close(PROTOCOL_ERROR)
         self.end()
 
@@ -377,6 +409,20 @@ class MultiplexedConversation:
             self._serve(one, seat, session)
 
     def _serve(self, request: Request, seat: _Seat, session: Session) -> None:
+        command_of = COMMANDS.get(request.type)
+        if command_of is None:
+            self._serve_otherwise(request, seat, session)
+            return
+        self._unanswered += 1
+        command, encode = command_of(request), self.encode_data
+        work = _Asked(session, command, encode, conversation=self, request=request)
+        if request.trace:
+            name, about = f"openenv.{request.type}", session.attributes()
+            work.span, work.trace = begin_serving(name, request.trace, about)
+        session.serve(work)
+
+    def _serve_otherwise(self, request: Request, seat: _Seat, session: Session) -> None:
+        """Serve what the environment is not asked."""
         if request.type == "close":
             del self._seats[request.session]
             closing = self._loop.create_task(self._close(request, seat, session))
@@ -385,19 +431,10 @@ class MultiplexedConversation:
         elif request.type == "mcp":
             reply = MCPReply(answer_json_rpc(session, request.data))
             self._answer("mcp", request, self._codec.encode_data(reply))
-        else:
-            self._unanswered += 1
-            work = _Asked(
-                session,
-                command_of(request),
-                self.encode_data,
-                conversation=self,
-                request=request,
-            )
-            if request.trace:
-                name, about = f"openenv.{request.type}", session.attributes()
-                work.span, work.trace = begin_serving(name, request.trace, about)
-            session.serve(work)
+        elif request.type == "open":
+            self._open(request, seat)
+        elif request.type == "resume":
+            self._hand_over(request)
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
         await close_or_leave(self._manager, session)
@@ -405,20 +442,23 @@ class MultiplexedConversation:
 
     def answer(self, request: Request, data: Any, error: BaseException | None) -> None:
         """Send what a request came to."""
+        if self._is_over:
+            return
         self._unanswered -= 1
         if error is not None:
             self.fail(request, error)
         elif len(data) > self._largest:
             self.fail(request, self._too_large(request, len(data)))
         else:
-            self._answer(ANSWER_TO.get(request.type, "observation"), request, data)
+            kind = ANSWER_TO[request.type]
+            self._send(self._codec.answer(kind, request.session, request.id, data))
         if self._is_draining:
             self._go_if_done()
         elif self._held:
             self.go_on()
 
     def _too_large(self, request: Request, size: int) -> TooLargeError:
-        what = ANSWER_TO.get(request.type, "observation")
+        what = ANSWER_TO[request.type]
         cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server and max_message_size_mb of the client"
         return TooLargeError(what, size, self._largest, cure)
 
@@ -438,19 +478,22 @@ class MultiplexedConversation:
     def _send(self, message: bytes) -> None:
         if self._is_over:
             return
-        if not self._unsent:
-            self._loop.call_soon(self._flush)
-        self._unsent.append(message)
-        if len(self._unsent) >= ANSWERS_A_FRAME or len(message) > FRAME_BYTES:
-            self._flush()
+        unsent = self._unsent
+        unsent.append(message)
+        if len(unsent) == 1:
+            self._outbox.add(self)
+        elif len(unsent) >= ANSWERS_A_FRAME or len(message) > FRAME_BYTES:
+            self.flush()
 
-    def _flush(self) -> None:
-        if self._is_over or not self._unsent:
+    def flush(self) -> None:
+        """Send what there is to send."""
+        messages = self._unsent
+        if self._is_over or not messages:
             return
-        messages, self._unsent = self._unsent, []
         if len(messages) == 1:
-            self._send_frame(messages[0])
+            self._send_frame(messages.pop())
             return
+        self._unsent = []
         size, first = 0, 0
         for index, message in enumerate(messages):
             if size and size + len(message) > FRAME_BYTES:
@@ -460,9 +503,9 @@ class MultiplexedConversation:
         self._send_frame(self._codec.join(messages[first:]))
 
     def _send_frame(self, frame: bytes) -> None:
-        self._tally.frames_out += 1
-        self._tally.bytes_out += len(frame)
-        ledger = self._ledger
+        tally, ledger = self._tally, self._ledger
+        tally.frames_out += 1
+        tally.bytes_out += len(frame)
         ledger.keep(frame)
         self._channel.send(frame)
         if ledger.kept_bytes > UNACKNOWLEDGED_BYTES:
@@ -582,7 +625,7 @@ class MultiplexedConversation:
         """Say goodbye."""
         if not self._is_over:
             self._tell("gone", {"reason": SHUTTING_DOWN})
-            self._flush()
+            self.flush()
             self._channel.close(SERVICE_RESTART)
             self.end()
 

@@ -256,7 +256,7 @@ class Session:
         is_throwaway: It serves one request and takes no slot.
         owner: Takes over an environment whose call does not come back. Without one, the session
             waits for it.
-        tally: Where its calls are counted.
+        tally: Where its calls are counted; by default nobody looks.
 
     Attributes:
         recorder: Writes down what happens from now on; None where nobody does.
@@ -269,6 +269,7 @@ class Session:
         "_host",
         "_lane",
         "_lanes",
+        "_latencies",
         "_opening",
         "_overdue",
         "_owner",
@@ -310,7 +311,8 @@ class Session:
         self.close_error: BaseException | None = None
         self.recorder: SessionRecorder | None = None
         self.closed_by = "request" if is_throwaway else "client"
-        self._tally = tally
+        self._tally = tally or Tally()
+        self._latencies = self._tally.latencies
         self._lanes = lanes or Lanes(spec)
         self._owns_lanes = lanes is None
         self._lane: Lane | None = None
@@ -511,8 +513,8 @@ class Session:
     def serve(self, work: Work) -> None:
         """Do `work`, as `handle` does a command, and have it `answered`."""
         work.arrived_at = _now()
-        phase = self.phase
-        if type(work.command) is Step and work.command.arguments:
+        phase, command = self.phase, work.command
+        if type(command) is Step and command.arguments:
             try:
                 self._set_deadline(work)
             except (InvalidMessageError, StepTimeout) as error:
@@ -530,13 +532,14 @@ class Session:
             work.answered(None, SessionClosedError(self.id))
 
     def _start(self, work: Work) -> None:
-        assert self._host is not None and self._lane is not None
+        host, lane = self._host, self._lane
+        assert host is not None and lane is not None
         self._running = work
         if self.recorder is not None:
             self.recorder.begin(work)
-        if self._host.is_async:
-            work.is_light = self._host.is_light(work.command)
-        self._lane.submit(work)
+        if host.is_async:
+            work.is_light = host.is_light(work.command)
+        lane.submit(work)
 
     def _made(self, work: Work) -> None:
         """Go on with work that was made; called on the event loop."""
@@ -590,8 +593,7 @@ class Session:
         """The time of `work` is over: tell its caller, and the environment."""
         assert work.deadline is not None
         timeout_s = work.deadline.timeout_s
-        if self._tally is not None:
-            self._tally.step_timeouts += 1
+        self._tally.step_timeouts += 1
         if self._waiting and work in self._waiting:
             self._waiting.remove(work)
             work.answered(None, _not_begun(timeout_s))
@@ -654,8 +656,8 @@ class Session:
         return True
 
     def _finish(self, work: Work) -> None:
-        error, command = work.error, work.command
-        now = _now()
+        self.last_activity = now = _now()
+        error, kind = work.error, type(work.command)
         if work.deadline is not None:
             error = work.error = self._in_time(work, error)
         if error is not None:
@@ -663,15 +665,14 @@ class Session:
         if self.recorder is not None:
             self.recorder.finish(work)
         if error is None or not isinstance(error, InvalidActionError | InvalidArgumentError):
-            if type(command) is Step:
+            if kind is Step:
                 self.step_count += 1
-            elif type(command) is Reset:
+            elif kind is Reset:
                 self.step_count = 0
-        if (tally := self._tally) is not None:
-            tally.observe(command, now - work.arrived_at, work.seconds)
+        if kind in self._latencies:
+            self._latencies[kind].observe(now - work.arrived_at, work.seconds)
         self._running = None
-        self.last_activity = now
-        if self.phase is not _OPEN and not isinstance(command, Close):
+        if self.phase is not _OPEN and kind is not Close:
             self._end()
         elif self._waiting:
             self._next()
