@@ -28,9 +28,9 @@ from openenv.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
-from openenv.protocol.ledger import Ledger
+from openenv.protocol.ledger import OVERHEAD_BYTES, Ledger
 from openenv.protocol.messages import MCPReply, Request
-from openenv.protocol.v1 import LARGE_BYTES, Codec
+from openenv.protocol.v1 import Codec
 from openenv.sessions.backlog import Backlog
 from openenv.sessions.conversation import (
     COMMANDS,
@@ -66,7 +66,8 @@ ANSWER_TO = {
 FREE_OF_CHARGE = frozenset({"close", "ack"})
 FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
 UNACKNOWLEDGED_BYTES = 2**16  # kept for a client that has never acknowledged anything
-UNTOLD_FRAMES = 32  # after so many the client is told how many of its frames have come
+# The client keeps what it has sent until it is told that it has come: after so many bytes.
+UNTOLD_BYTES = 2**16
 HEAD_BYTES = 128  # at most, of what stands before the data of an answer
 CAPABILITIES = ["resume", "queue", "deadlines"]
 
@@ -205,7 +206,7 @@ class MultiplexedConversation:
         self._seats: dict[int, _Seat] = {}
         self._closings: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes] = []
-        self._unanswered = 0
+        self._unanswered = self._untold_bytes = 0
         self._is_paused = self._is_going_on = False
         self._is_over = self._is_draining = self._is_acknowledging = False
         self._expiry: asyncio.TimerHandle | None = None
@@ -248,9 +249,11 @@ class MultiplexedConversation:
         if not ledger.received and count and requests[0].type == "resume":
             self._hand_over(requests[0])
             return
-        ledger.received = received = ledger.received + 1
-        if not received % UNTOLD_FRAMES or size >= LARGE_BYTES:
-            self._tell("ack", {"received": received})
+        ledger.received += 1
+        self._untold_bytes += size + OVERHEAD_BYTES
+        if self._untold_bytes > UNTOLD_BYTES:
+            self._untold_bytes = 0
+            self._tell("ack", {"received": ledger.received})
         if count and requests[0].ack:
             try:
                 ledger.acknowledge(requests[0].ack)
