@@ -16,6 +16,8 @@ from support.environments import CounterEnv, Do, Log
 from support.processes import wait_until
 from support.servers import serving
 from support.stuck import Alone, Pid, Stuck, StuckAsync
+from websockets.sync.client import connect as websocket
+from websockets.typing import Subprotocol
 
 from openenv import SessionBusy, SessionLost, StepTimeout, create_app
 from openenv.protocol.http import SESSION_HEADER
@@ -188,3 +190,22 @@ def test_neighbours_are_not_held_up(log: Log) -> None:
         Stuck.let_go.set()
         for env in stuck:
             env.close()
+
+
+@pytest.mark.parametrize("says_close", [False, True])
+def test_a_step_of_a_client_that_has_left_is_no_error(
+    log: Log, caplog: pytest.LogCaptureFixture, *, says_close: bool
+) -> None:
+    app = create_app(StuckAsync)
+    (manager,) = app.state.openenv_managers
+    with serving(app) as url:
+        address = url.replace("http", "ws", 1) + "/ws"
+        with websocket(address, subprotocols=[Subprotocol("openenv.v1.json")]) as client:
+            client.send('[{"type": "open"}, {"type": "step", "data": {"what": "hang"}, "id": 1}]')
+            wait_until(lambda: log.count("step") == 1)
+            if says_close:
+                client.send('{"type": "close", "id": 2}')
+        wait_until(lambda: log.count("close") == 1, 3)
+    assert log.count("cancelled") == 1
+    assert not manager.tally.errors
+    assert "incident" not in caplog.text

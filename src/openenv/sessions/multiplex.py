@@ -204,7 +204,7 @@ class MultiplexedConversation:
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
         self._held: deque[Request] | None = None
         self._seats: dict[int, _Seat] = {}
-        self._closings: set[asyncio.Task[None]] = set()
+        self._closings: dict[asyncio.Task[None], Session] = {}
         self._unsent: list[bytes] = []
         self._unanswered = self._untold_bytes = 0
         self._is_paused = self._is_going_on = False
@@ -429,8 +429,8 @@ class MultiplexedConversation:
         if request.type == "close":
             del self._seats[request.session]
             closing = self._loop.create_task(self._close(request, seat, session))
-            self._closings.add(closing)
-            closing.add_done_callback(self._closings.discard)
+            self._closings[closing] = session
+            closing.add_done_callback(self._closings.pop)
         elif request.type == "mcp":
             reply = MCPReply(answer_json_rpc(session, request.data))
             self._answer("mcp", request, self._codec.encode_data(reply))
@@ -645,10 +645,12 @@ class MultiplexedConversation:
             self._expiry.cancel()
         seats, self._seats = list(self._seats.values()), {}
         leaving = set(self._closings)
-        for seat in seats:
-            for work in seat.session.works() if seat.session is not None else ():
+        left = [seat.session for seat in seats if seat.session is not None]
+        for session in (*left, *self._closings.values()):
+            for work in session.works():
                 if isinstance(work, _Asked) and work.conversation is self:
                     work.cancel()
+        for seat in seats:
             if seat.opening is not None:
                 seat.opening.cancel()
             elif seat.session is not None:
