@@ -13,7 +13,6 @@ from openenv._keys import checked_key, key_for
 from openenv._lazy import lazy_module
 from openenv._peers import is_loopback
 from openenv._timeouts import within
-from openenv._tls import CERTIFICATE_HINT, client_context
 from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
 
@@ -23,11 +22,14 @@ if TYPE_CHECKING:
     import ssl
 
     import picows
+
+    from openenv import _tls
 else:
     asyncio = lazy_module("asyncio")
     logging = lazy_module("logging")
     picows = lazy_module("picows")
     ssl = lazy_module("ssl")
+    _tls = lazy_module("openenv._tls")
 
 __all__ = ["WebSocketOptions", "WebSocketTransport", "key_headers", "websocket_url"]
 
@@ -194,7 +196,7 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
         _make_link(options),
         url,
         websocket_handshake_timeout=None,  # the caller's limit is for all of it
-        ssl_context=client_context(options.ca_file) if url.startswith("wss:") else None,
+        ssl_context=_tls.client_context(options.ca_file) if url.startswith("wss:") else None,
         logger_name=_picows_logger(),
         max_frame_size=options.max_message_bytes or NO_LIMIT,
         extra_headers=headers,
@@ -285,4 +287,4 @@ HOSTNAME_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and that of address
 def _cure(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in HOSTNAME_MISMATCH:
         return "connect by a name that the certificate is for, or have one made for this name"
-    return CERTIFICATE_HINT
+    return _tls.CERTIFICATE_HINT
