@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.peer import EXTRAS, PEER
@@ -111,6 +111,11 @@ def _version_1(name: str, check: str) -> Frames:
 MSGPACK = _version_1("msgpack", "echoed")
 MSGPACK_SCREEN = _version_1("msgpack-screen", "pixels")
 
+KEY = "only-for-measuring"
+MSGPACK_KEY = replace(
+    MSGPACK, name="msgpack-key", flags=(*MSGPACK.flags, "--header", f"Authorization: Bearer {KEY}")
+)
+
 JSON_SCREEN = Frames("json-screen", RESET, STEP, '"pixels":[', '"pixels":[')
 RAW_SCREEN = Frames("raw-screen", RESET, STEP, "", "")
 
@@ -163,6 +168,10 @@ ECHOES = (
     Contender("public async", PUBLIC, JSON, "async", sessions=SESSIONS, in_quick=False),
     Contender("ours async", OURS, JSON, "async", sessions=SESSIONS, in_quick=False),
     Contender("ours v1", OURS, MSGPACK),
+    Contender(
+        *("ours v1 with a key", OURS, MSGPACK_KEY, "sync", (1, 256)),
+        environment={"OPENENV_API_KEY": KEY},
+    ),
     Contender("ours any thread", OURS, JSON, "any thread", sessions=(1, 256), in_quick=False),
     Contender("ours never blocks", OURS, JSON, "never blocks", sessions=(1, 256, 4096)),
     Contender(

@@ -139,7 +139,7 @@ static void base64(const uint8_t *data, size_t size, char *text) {
 /* ------------------------------------------------------------------ what was asked for */
 
 static struct {
-    const char *host, *path, *subprotocol, *check, *check_reset, *aside, *ready_file;
+    const char *host, *path, *subprotocol, *header, *check, *check_reset, *aside, *ready_file;
     int port, sessions, in_flight, greetings;
     struct bytes open[MOST_OPEN_FRAMES], reset, step;
     int opens;
@@ -160,6 +160,7 @@ static const char usage[] =
     "  --sessions N                   connections (1)\n"
     "  --in-flight N                  openings, and resets, under way at a time (256)\n"
     "  --subprotocol NAME             ask for it, and fail without it\n"
+    "  --header TEXT                  a line of each handshake, such as a key's\n"
     "  --greeting N                   frames that the server sends first, unasked (0)\n"
     "  --open FILE                    a frame to send first; may be repeated\n"
     "  --open-quiet                   these frames are not answered\n"
@@ -204,13 +205,14 @@ static void add_process(const char *text) {
 }
 
 static void parse(int count, char **words) {
-    enum { HOST = 256, PORT, PATH, SESSIONS, IN_FLIGHT, SUBPROTOCOL, GREETING, OPEN, OPEN_QUIET, RESET,
-           STEP, IS_BINARY, SEQUENCE, CHECK, CHECK_RESET, ASIDE, DURATION, WARM_UP, WARM_UP_STEPS,
+    enum { HOST = 256, PORT, PATH, SESSIONS, IN_FLIGHT, SUBPROTOCOL, HEADER, GREETING, OPEN, OPEN_QUIET,
+           RESET, STEP, IS_BINARY, SEQUENCE, CHECK, CHECK_RESET, ASIDE, DURATION, WARM_UP, WARM_UP_STEPS,
            OVERTIME, STEPS, TIMEOUT, CPU_OF, HOLD, READY_FILE, FILES, SPIN, HELP };
     static const struct option options[] = {
         {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"path", 1, 0, PATH},
         {"sessions", 1, 0, SESSIONS}, {"in-flight", 1, 0, IN_FLIGHT},
-        {"subprotocol", 1, 0, SUBPROTOCOL}, {"greeting", 1, 0, GREETING}, {"open", 1, 0, OPEN},
+        {"subprotocol", 1, 0, SUBPROTOCOL}, {"header", 1, 0, HEADER},
+        {"greeting", 1, 0, GREETING}, {"open", 1, 0, OPEN},
         {"open-quiet", 0, 0, OPEN_QUIET}, {"reset", 1, 0, RESET}, {"step", 1, 0, STEP},
         {"binary", 0, 0, IS_BINARY}, {"sequence-offset", 1, 0, SEQUENCE}, {"check", 1, 0, CHECK},
         {"check-reset", 1, 0, CHECK_RESET}, {"aside", 1, 0, ASIDE},
@@ -227,6 +229,7 @@ static void parse(int count, char **words) {
         case SESSIONS: asked.sessions = atoi(optarg); break;
         case IN_FLIGHT: asked.in_flight = atoi(optarg); break;
         case SUBPROTOCOL: asked.subprotocol = optarg; break;
+        case HEADER: asked.header = optarg; break;
         case GREETING: asked.greetings = atoi(optarg); break;
         case OPEN: add_open_frame(optarg); break;
         case OPEN_QUIET: asked.opens_are_answered = false; break;
@@ -683,12 +686,14 @@ static void make_handshake(void) {
     snprintf(both, sizeof both, "%s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key);
     sha1(both, digest);
     base64(digest, sizeof digest, expected_accept);
-    snprintf(handshake, sizeof handshake,
+    int length = snprintf(handshake, sizeof handshake,
              "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-             "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n%s%s%s\r\n",
+             "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n%s%s%s%s%s\r\n",
              asked.path, asked.host, asked.port, key,
              asked.subprotocol ? "Sec-WebSocket-Protocol: " : "",
-             asked.subprotocol ? asked.subprotocol : "", asked.subprotocol ? "\r\n" : "");
+             asked.subprotocol ? asked.subprotocol : "", asked.subprotocol ? "\r\n" : "",
+             asked.header ? asked.header : "", asked.header ? "\r\n" : "");
+    if (length >= (int)sizeof handshake) die("the handshake is too long");
 }
 
 /* The value of `name` in an HTTP answer that ends with a 0. */

@@ -8,11 +8,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from support.environments import Counter, CounterEnv, Do
 from support.processes import wait_until
 from support.relay import Relay
 from support.servers import NotAdopted, serving
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from openenv import ResponseTimeout, SessionLost, create_app
 from openenv.client.vector import VectorEnv
@@ -168,9 +171,6 @@ def test_a_server_that_was_started_again_is_told_from_the_one_before() -> None:
 
 
 def test_nobody_resumes_what_is_not_theirs(relay: Relay) -> None:
-    import msgspec
-    from websockets.sync.client import connect
-
     with CounterEnv(base_url=relay.url) as env:
         env.reset()
         hello = env._session._connection.multiplexer.hello  # type: ignore[union-attr]
@@ -183,6 +183,22 @@ def test_nobody_resumes_what_is_not_theirs(relay: Relay) -> None:
                 answer = msgspec.json.decode(socket.recv())
                 assert answer["data"]["code"] == "SESSION_ERROR"
         assert env.step(Do()).observation.text == "step 1", "its owner is not disturbed"
+
+
+def test_a_resume_that_comes_later_ends_the_conversation_and_leaves_nothing() -> None:
+    app = create_app(Counter)
+    (manager,) = app.state.openenv_managers
+    with serving(app) as url:
+        name: Any = "openenv.v1.json"
+        with connect(f"ws{url[4:]}/ws", subprotocols=[name], proxy=None) as socket:
+            socket.recv()
+            socket.send('[{"type": "open"}, {"type": "resume"}, {"type": "open", "session": 1}]')
+            assert '"error"' in str(socket.recv())
+            with pytest.raises(ConnectionClosed):
+                while True:
+                    socket.recv()
+        wait_until(lambda: not manager.sessions())
+        assert manager.tally.opened <= 1 and manager.active_sessions == 0
 
 
 def test_a_call_while_the_connection_is_away_has_its_own_limit() -> None:

@@ -22,7 +22,7 @@ from websockets.typing import Subprotocol
 from openenv import ConcurrencyConfig, Environment, create_app
 from openenv.errors import CapacityError, ServerError, SessionFailed
 from openenv.protocol.http import SESSION_HEADER
-from openenv.sessions.metrics import BATCH, BOUNDS_S, Histogram
+from openenv.sessions.metrics import BATCH, BOUNDS_S, Histogram, Latency
 
 Serve = Callable[[Any], str]
 Samples = dict[str, float]
@@ -195,7 +195,7 @@ def test_what_others_count_is_shown() -> None:
     tally.resumes, tally.refused_resumes = 1, 2
     tally.queue_timeouts, tally.step_timeouts = 5, 6
     tally.slow_readers_cut = 7
-    tally.queue_wait.observe(0.2)
+    tally.queue_wait.observe([0.2])
     found = _sampled(app)
     assert found["openenv_resumes_total"] == 1
     assert found["openenv_resumes_refused_total"] == 2
@@ -213,11 +213,27 @@ def _sampled(app: FastAPI) -> Samples:
         return scraped(url)
 
 
+DURATIONS = [bound * factor for bound in BOUNDS_S for factor in (0.99, 1.0)] * 20 + [1000.0]
+
+
+def _holds_all(histogram: Histogram) -> bool:
+    is_all = histogram.count == len(DURATIONS)
+    is_all = is_all and histogram.counts == [40] * len(BOUNDS_S) + [1]
+    return is_all and histogram.sum_s == pytest.approx(sum(DURATIONS))
+
+
 def test_a_histogram_counts_what_it_was_given() -> None:
-    histogram = Histogram()
-    durations = [bound * factor for bound in BOUNDS_S for factor in (0.99, 1.0)] * 20 + [1000.0]
-    for duration in durations:
-        histogram.observe(duration)
-    assert histogram.count == len(durations) > BATCH
-    assert histogram.counts == [40] * len(BOUNDS_S) + [1]
-    assert histogram.sum_s == pytest.approx(sum(durations))
+    at_once, one_by_one = Histogram(), Histogram()
+    at_once.observe(DURATIONS[::-1])
+    for duration in DURATIONS:
+        one_by_one.observe([duration])
+    assert _holds_all(at_once) and _holds_all(one_by_one)
+
+
+def test_calls_are_counted_in_batches_and_when_somebody_looks() -> None:
+    latency = Latency()
+    assert len(DURATIONS) > BATCH
+    for duration in DURATIONS:
+        latency.observe(duration, 0.0)
+    assert _holds_all(latency.whole)
+    assert latency.inside.counts[0] == len(DURATIONS)

@@ -436,7 +436,7 @@ class SessionManager:
             raise
         finally:
             self._queue.leave(place)
-            self.tally.queue_wait.observe(time.monotonic() - began)
+            self.tally.queue_wait.observe([time.monotonic() - began])
         if not place.granted.done():
             self.tally.queue_timeouts += 1
             raise self._is_full(f", and none came free in {timeout_s:g} s")

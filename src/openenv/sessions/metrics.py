@@ -27,48 +27,27 @@ BATCH = 128  # durations that are counted together
 class Histogram:
     """How many durations lie between which bounds.
 
-    Durations are kept for a moment and counted together: in order they cost a third.
+    Attributes:
+        counts: How many there are up to each of `BOUNDS_S`, but not to the one before; and beyond.
+        sum_s: All of them together, in seconds.
     """
 
-    __slots__ = ("_counts", "_new", "_sum_s")
+    __slots__ = ("counts", "sum_s")
 
     def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS_S) + 1)
-        self._sum_s = 0.0
-        self._new: list[float] = []
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_s = 0.0
 
-    def observe(self, seconds: float) -> None:
-        """Count a duration."""
-        self._new.append(seconds)
-        if len(self._new) >= BATCH:
-            self._count()
-
-    def _count(self) -> None:
-        self.count_all(self._new)
-
-    def count_all(self, new: list[float]) -> None:
-        """Count durations, and empty the list of them."""
-        new.sort()
-        self._sum_s += sum(new)
+    def observe(self, durations: list[float]) -> None:
+        """Count durations; in order, as this brings them, they cost a third of one by one."""
+        durations.sort()
+        self.sum_s += sum(durations)
         counted = 0
         for index, bound in enumerate(BOUNDS_S):
-            end = bisect_right(new, bound, counted)
-            self._counts[index] += end - counted
+            end = bisect_right(durations, bound, counted)
+            self.counts[index] += end - counted
             counted = end
-        self._counts[-1] += len(new) - counted
-        new.clear()
-
-    @property
-    def counts(self) -> list[int]:
-        """How many there are up to each of `BOUNDS_S`, but not to the one before; and beyond."""
-        self._count()
-        return self._counts
-
-    @property
-    def sum_s(self) -> float:
-        """All of them together, in seconds."""
-        self._count()
-        return self._sum_s
+        self.counts[-1] += len(durations) - counted
 
     @property
     def count(self) -> int:
@@ -77,7 +56,7 @@ class Histogram:
 
 
 class Latency:
-    """How long the calls of one method took.
+    """How long the calls of one method took. They are kept for a moment and counted together.
 
     Attributes:
         whole: From the arrival of a request to its answer.
@@ -99,8 +78,8 @@ class Latency:
 
     def _count(self) -> None:
         new, self._new = self._new, []
-        self._whole.count_all(new[::2])
-        self._inside.count_all(new[1::2])
+        self._whole.observe(new[::2])
+        self._inside.observe(new[1::2])
 
     @property
     def whole(self) -> Histogram:

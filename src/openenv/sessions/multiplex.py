@@ -131,7 +131,7 @@ _NOWHERE: Any = _Nowhere()
 
 class _Outbox:
     """Conversations that have something to send at the end of a tick of the event loop: one
-    callback for them all, since one for each would cost as much as the sending.
+    callback goes round them all.
     """
 
     def __init__(self) -> None:
@@ -263,6 +263,7 @@ class MultiplexedConversation:
             self._is_acknowledging = True
         if self._limited is not None:
             requests = self._allowed(requests, size, self._limited)
+            count = len(requests)
         is_much = self._unanswered + count > UNANSWERED and count > self._room()
         if is_much or self._held or self._channel.is_clogged:
             self._hold(requests)
@@ -321,7 +322,7 @@ class MultiplexedConversation:
 
     def _take_otherwise(self, request: Request, seat: _Seat | None) -> None:
         """Take a request to a session that is not there, or not yet, or not for long."""
-        if request.type == "ack":
+        if request.type == "ack" or self._is_over:  # by a request of the same frame
             pass
         elif request.type == "resume":
             self._hand_over(request)

@@ -269,7 +269,6 @@ class Session:
         "_host",
         "_lane",
         "_lanes",
-        "_latencies",
         "_opening",
         "_overdue",
         "_owner",
@@ -312,7 +311,6 @@ class Session:
         self.recorder: SessionRecorder | None = None
         self.closed_by = "request" if is_throwaway else "client"
         self._tally = tally or Tally()
-        self._latencies = self._tally.latencies
         self._lanes = lanes or Lanes(spec)
         self._owns_lanes = lanes is None
         self._lane: Lane | None = None
@@ -669,8 +667,9 @@ class Session:
                 self.step_count += 1
             elif kind is Reset:
                 self.step_count = 0
-        if kind in self._latencies:
-            self._latencies[kind].observe(now - work.arrived_at, work.seconds)
+        latencies = self._tally.latencies
+        if kind in latencies:
+            latencies[kind].observe(now - work.arrived_at, work.seconds)
         self._running = None
         if self.phase is not _OPEN and kind is not Close:
             self._end()
