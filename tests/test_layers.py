@@ -43,6 +43,14 @@ LAYERS = {
     "openenv._tls": "contract",
     "openenv.mcp": "mcp",
     "openenv.mcp.types": "mcp types",
+    "openenv.mcp.results": "mcp types",
+    "openenv.mcp.functions": "mcp types",
+    "openenv.mcp.environment": "mcp tools",
+    "openenv.mcp.servers": "mcp tools",
+    "openenv.mcp.connections": "mcp tools",
+    "openenv.mcp.bridge": "mcp bridge",
+    "openenv.mcp.seats": "mcp bridge",
+    "openenv.mcp.speech2": "mcp bridge",
     "openenv.protocol": "protocol",
     "openenv.rewards": "rewards",
     "openenv.tasks": "tasks",
@@ -71,6 +79,7 @@ ARROWS = {
     "root": {"contract"},
     "contract": set(),
     "mcp types": CONTRACT,
+    "mcp tools": CONTRACT | {"mcp types"},
     "protocol": CONTRACT | {"mcp types"},
     "rewards": CONTRACT,
     "tasks": CONTRACT,
@@ -78,13 +87,14 @@ ARROWS = {
     "provider contract": CONTRACT,
     "providers": SESSIONS | {"provider contract"},
     "client": SESSIONS | {"provider contract"},
-    "server": SESSIONS,
+    "mcp bridge": SESSIONS | {"mcp tools"},
+    "server": SESSIONS | {"mcp bridge"},
     "auto": INNER,
     "recording": INNER,
     "testing": INNER,
     "web": INNER,
-    "mcp": INNER,
-    "cli": INNER | {"auto", "mcp", "recording", "root", "testing", "web"},
+    "mcp": INNER | {"mcp bridge", "mcp tools"},
+    "cli": INNER | {"auto", "mcp", "mcp bridge", "recording", "root", "testing", "web"},
     "mirrors": INNER | {"auto"},
 }
 
@@ -94,8 +104,12 @@ LAZILY = {"openenv.client.launch": {"providers"}}
 # Packages that are not ours, and who needs them. What is not listed is not imported at all.
 EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
 HOMES = {
+    "anyio": {"openenv.mcp.connections"},
     "fastapi": {"openenv.server"},
+    "fastmcp": {"openenv.mcp.servers"},
     "matplotlib": {"openenv.cli.blackjack"},
+    "mcp": {"openenv.mcp.connections", "openenv.mcp.speech2"},
+    "mcp_types": {"openenv.mcp.speech2"},
     "openspiel_env": {"openenv.cli"},
     "msgspec": {"openenv.protocol", "openenv.sessions"},
     "numpy": {"openenv.arrays", "openenv.client", "openenv.recording"},
@@ -104,7 +118,7 @@ HOMES = {
     "picows": {"openenv._fragments", "openenv.server.socket", "openenv.client.transports"},
     "python_socks": {"openenv.client.transports.websocket"},
     "rich": {"openenv.cli"},
-    "starlette": {"openenv.server"},
+    "starlette": {"openenv.mcp.bridge", "openenv.server"},
     "typer": {"openenv.cli"},
     "uvloop": {"openenv._loops"},
     "uvicorn": {"openenv.server.run", "openenv.server.socket"},
@@ -113,6 +127,8 @@ HOMES = {
 }
 # Of these, what is imported on first use only, wherever it is needed.
 LAZY_PACKAGES = {
+    "anyio",
+    "fastmcp",
     "matplotlib",
     "numpy",
     "openspiel_env",

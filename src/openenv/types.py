@@ -41,6 +41,7 @@ __all__ = [
     "StepResult",
     "declares_truncated",
     "is_observation",
+    "private_fields",
     "public_view",
 ]
 
@@ -140,15 +141,20 @@ class Private:
     """
 
 
-def public_view(model: BaseModel) -> dict[str, Any]:
+def public_view(model: BaseModel, without: Iterable[str] = ()) -> dict[str, Any]:
     """Write a model as JSON would have it, without its private fields, and without those of the
     models and dataclasses in it.
+
+    Args:
+        model: The model.
+        without: Fields of it to leave out too.
 
     Raises:
         TypeError: There are private fields in a model that writes itself (`model_serializer`), or
             in a set, so that nobody can tell where they end up.
     """
-    return model.model_dump(mode="json", exclude=_private_in(model))
+    hidden = {**(_private_in(model) or {}), **dict.fromkeys(without, True)}
+    return model.model_dump(mode="json", exclude=hidden or None)
 
 
 def _private_in(value: Any) -> Any:
@@ -180,6 +186,11 @@ def _fields_of(value: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(value, BaseModel):
         return value  # its fields, and what it holds beyond them
     return [(field.name, getattr(value, field.name)) for field in dataclass_fields(value)]
+
+
+def private_fields(cls: type) -> frozenset[str]:
+    """The names of the private fields of a model or a dataclass."""
+    return _private_fields(cls)[0]
 
 
 @once_per_class

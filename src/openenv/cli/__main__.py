@@ -12,6 +12,7 @@ import openenv
 from openenv.cli._console import INTERRUPTED, MISUSED, CommandError, report
 from openenv.cli.commands.demo import demo
 from openenv.cli.commands.init import init
+from openenv.cli.commands.mcp import mcp
 from openenv.cli.commands.replay import replay
 from openenv.cli.commands.serve import serve
 from openenv.cli.commands.top import top
@@ -50,6 +51,7 @@ def _root(
 
 app.command()(init)
 app.command()(serve)
+app.command()(mcp)
 app.command()(replay)
 app.command()(demo)
 app.command()(top)

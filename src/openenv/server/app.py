@@ -14,6 +14,7 @@ from openenv.server.auth import KeyGuard
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
 from openenv.server.keyfile import keyring_of
+from openenv.server.mcp import MCPEndpoint, mcp_routes
 from openenv.server.metrics import metrics_route
 from openenv.server.origins import OriginGuard
 from openenv.server.recording import Record, recording_options
@@ -75,8 +76,9 @@ class HTTPEnvServer:
             self.spec, concurrency_config, limits, debug=settings.debug(debug)
         )
         self.manager.keys = keyring_of(keys)
+        self._workers = workers
         if workers is not None:
-            self.manager.run_on(Workers(self.spec, workers, spec_source(self.spec)))
+            spec_source(self.spec)  # which raises where no other process can import it
         options = recording_options(record)
         if options is not None:
             self.manager.record_to(Recordings(options, self.spec))
@@ -133,9 +135,15 @@ class HTTPEnvServer:
         Raises:
             ValueError: `mode` is neither simulation nor production.
         """
+        self.spec.mode = parse_mode(mode)
+        if self._workers is not None:
+            workers = Workers(self.spec, self._workers, spec_source(self.spec))
+            self.manager.run_on(workers)
         app.router.routes.append(websocket_route(self.manager))
+        routes, endpoint = mcp_routes(self.manager)
+        app.router.routes.extend(routes)
         # Not `include_router`, which since FastAPI 0.165 hides the routes from `app.routes`.
-        if parse_mode(mode) is ServerMode.SIMULATION:
+        if self.spec.mode is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
@@ -144,10 +152,10 @@ class HTTPEnvServer:
         app.add_middleware(OriginGuard, manager=self.manager)
         app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)
-        _close_at_shutdown(app, self.manager)
+        _close_at_shutdown(app, self.manager, endpoint)
 
 
-def _close_at_shutdown(app: FastAPI, manager: SessionManager) -> None:
+def _close_at_shutdown(app: FastAPI, manager: SessionManager, endpoint: MCPEndpoint) -> None:
     inner = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
@@ -157,6 +165,7 @@ def _close_at_shutdown(app: FastAPI, manager: SessionManager) -> None:
             try:
                 yield state
             finally:
+                await endpoint.aclose()
                 await manager.aclose()
 
     app.router.lifespan_context = lifespan

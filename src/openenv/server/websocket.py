@@ -23,13 +23,21 @@ from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import principal_of, warn_if_open
 from openenv.sessions.backlog import Backlog
-from openenv.sessions.conversation import Channel, Conversation
+from openenv.sessions.conversation import Channel, Conversation, JsonRpcConversation
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.multiplex import MultiplexedConversation
 from openenv.settings import hide_keys
 
-__all__ = ["SOCKET_EXTENSION", "AdoptsUvicorn", "AnyConversation", "Converse", "websocket_route"]
+__all__ = [
+    "SOCKET_EXTENSION",
+    "AdoptsUvicorn",
+    "AnyConversation",
+    "Converse",
+    "json_rpc_route",
+    "query_of",
+    "websocket_route",
+]
 
 # Under this name a server offers its socket, in the extensions of the ASGI scope.
 SOCKET_EXTENSION = "openenv.socket"
@@ -162,26 +170,39 @@ async def _serve(
 
 
 class _Endpoint:
-    """An ASGI application of one WebSocket path."""
+    """An ASGI application of one WebSocket path.
 
-    def __init__(self, manager: SessionManager) -> None:
+    Args:
+        manager: Where sessions come from.
+        speaks_json_rpc: Frames are JSON-RPC; otherwise they are of the version that is agreed.
+    """
+
+    def __init__(self, manager: SessionManager, *, speaks_json_rpc: bool = False) -> None:
         self._manager = manager
+        self._speaks_json_rpc = speaks_json_rpc
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session_id = _query(scope, "session_id")
+        session_id = query_of(scope, "session_id")
+        is_old = self._speaks_json_rpc or session_id is not None
         # Whoever attaches to a session of an id speaks version 0, which has one a connection.
-        subprotocol = _chosen(scope["subprotocols"]) if session_id is None else None
+        subprotocol = None if is_old else _chosen(scope["subprotocols"])
         extensions = scope.get("extensions") or {}
         debug = self._manager.debug or IN_PROCESS_EXTENSION in extensions
 
         # What `converse` holds lives for long: the scope is no part of it.
         principal, both = principal_of(scope), ends(scope.get("client"), scope.get("server"))
+        if principal is not None and principal.session_id is not None:
+            session_id = principal.session_id
         take_over = extensions.get(SOCKET_EXTENSION)
         is_known = take_over is not None or IN_PROCESS_EXTENSION in extensions
         is_known = is_known or self._manager.knows_its_web_server
         largest = None if is_known else UVICORNS_MAX_BYTES
 
         def converse(channel: Channel) -> AnyConversation:
+            if self._speaks_json_rpc:
+                return JsonRpcConversation(
+                    self._manager, channel, session_id, principal, debug=debug
+                )
             if subprotocol is None:
                 return Conversation(self._manager, channel, session_id, principal, debug=debug)
             codec = codec_named(subprotocol, debug)
@@ -201,7 +222,8 @@ def _chosen(offered: list[str]) -> str | None:
     return next((name for name in offered if name in SUBPROTOCOLS), None)
 
 
-def _query(scope: Scope, name: str) -> str | None:
+def query_of(scope: Scope, name: str) -> str | None:
+    """The last value of a parameter in the query of a URL."""
     values = parse_qs(scope["query_string"].decode("latin-1")).get(name)
     return values[-1] if values else None
 
@@ -210,6 +232,12 @@ def websocket_route(manager: SessionManager) -> WebSocketRoute:
     """Build the route of `/ws`."""
     endpoint: Any = _Endpoint(manager)
     return WebSocketRoute("/ws", endpoint)
+
+
+def json_rpc_route(manager: SessionManager) -> WebSocketRoute:
+    """Build the route of WebSocket `/mcp`."""
+    endpoint: Any = _Endpoint(manager, speaks_json_rpc=True)
+    return WebSocketRoute("/mcp", endpoint)
 
 
 class AdoptsUvicorn:

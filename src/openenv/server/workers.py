@@ -74,6 +74,7 @@ def spec_source(spec: EnvironmentSpec) -> Source:
         spec.state_cls,
         spec.reset_observation_cls,
         spec.name,
+        spec.mode,
     )
     try:
         pickled = pickle.dumps(source)

@@ -14,6 +14,7 @@ __all__ = [
     "Command",
     "Encode",
     "GetState",
+    "Look",
     "Open",
     "Reset",
     "Restore",
@@ -61,10 +62,18 @@ class Restore:
 
 @dataclass(slots=True)
 class Call:
-    """Call any other public method of the environment, such as `get_metadata`."""
+    """Call any other public method of the environment, such as `get_metadata`, within so many
+    seconds; None is as long as it takes.
+    """
 
     method: str
     arguments: tuple[Any, ...] = ()
+    timeout_s: float | None = None
+
+
+@dataclass(slots=True)
+class Look:
+    """Tell what the last reset or step has shown; None before the first."""
 
 
 @dataclass(slots=True)
@@ -72,5 +81,5 @@ class Close:
     """Close the environment."""
 
 
-Command = Reset | Step | GetState | TakeSnapshot | Restore | Call | Close
+Command = Reset | Step | GetState | TakeSnapshot | Restore | Call | Look | Close
 Encode = Callable[[Any], Any]

@@ -11,23 +11,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from openenv._incidents import log_incident
-from openenv.errors import OpenEnvError, ProtocolError, SessionCreationError, TooLargeError
-from openenv.mcp.types import JsonRpcErrorCode, JsonRpcRequest, JsonRpcResponse
-from openenv.protocol.codecs import JSONCodec, error_list
+from openenv.errors import (
+    NotSupported,
+    OpenEnvError,
+    ProtocolError,
+    SessionCreationError,
+    TooLargeError,
+)
+from openenv.mcp.types import JsonRpcResponse
+from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.connection import ServerConnection
 from openenv.protocol.messages import MCPReply, Request
-from openenv.sessions.commands import Command, GetState, Reset, Restore, Step, TakeSnapshot
+from openenv.sessions.commands import Command, Encode, GetState, Reset, Restore, Step, TakeSnapshot
+from openenv.sessions.dialect import (
+    Asked,
+    asked,
+    encode_json_rpc,
+    failed,
+    parse,
+    read_json_rpc,
+)
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
 from openenv.sessions.session import Session, Work
+from openenv.settings import ServerMode
 
-__all__ = ["Channel", "Conversation"]
+__all__ = ["Channel", "Conversation", "JsonRpcConversation"]
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +111,7 @@ class Conversation:
 
     __slots__ = (
         "_channel",
+        "_commands",
         "_connection",
         "_frames",
         "_is_draining",
@@ -131,6 +145,7 @@ class Conversation:
         self._principal = principal
         self._limited = None if principal is None else principal.if_limited()
         self._channel = charged(channel, self._limited)
+        self._commands = commands_in(manager.spec.mode)
         self._session_id = session_id
         self._connection = ServerConnection(JSONCodec(debug=debug))
         self._session: Session | None = None
@@ -150,7 +165,7 @@ class Conversation:
             return
         except OpenEnvError as error:
             self._tally.failed(error)
-            self._send(self._connection.refuse(error))
+            self._send(self._refusal(error))
             self._finish(NORMAL_CLOSURE)
             return
         except Exception as error:
@@ -163,6 +178,9 @@ class Conversation:
         session.attachments += 1
         self._connection.accept()
         self._serve_waiting()
+
+    def _refusal(self, error: OpenEnvError) -> bytes:
+        return self._connection.refuse(error)
 
     async def _joined(self) -> Session:
         if self._session_id is None:
@@ -238,7 +256,7 @@ class Conversation:
         if self._session_id is None:
             await close_or_leave(self._manager, session)
         else:
-            session.attachments -= 1
+            self._manager.leave(session)
         self._end()
 
     def _end(self) -> None:
@@ -288,7 +306,7 @@ class Conversation:
             self._fail(None, error)
             return
         assert self._session is not None
-        command_of = COMMANDS.get(request.type)
+        command_of = self._commands.get(request.type)
         if command_of is not None:
             command = command_of(request)
             work = _Asked(self._session, command, connection.encode, conversation=self)
@@ -296,18 +314,38 @@ class Conversation:
             self._session.serve(work)
         elif request.type == "mcp":
             self._answer_json_rpc(request)
+        elif request.type in COMMANDS:
+            self._fail(request, closed_in_production(request.type))
         else:
             self._is_over = True
             self._manager.keep(asyncio.ensure_future(self._part()))
 
     def _answer_json_rpc(self, request: Request) -> None:
+        self._serve_json_rpc(request.data, self._connection.encode)
+
+    def _serve_json_rpc(self, data: Any, encode: Encode) -> None:
         assert self._session is not None
-        try:
-            frame = self._connection.encode(MCPReply(answer_json_rpc(self._session, request.data)))
-        except Exception as error:
-            self._fail(request, error)
-        else:
-            self._send(frame)
+        session = self._session
+        asked = json_rpc(session, data)
+        if isinstance(asked, JsonRpcResponse):
+            self._send(encode(MCPReply(asked)))
+            return
+        work = _AskedByJsonRpc(
+            session,
+            asked.command,
+            asked.encoded(encode),
+            conversation=self,
+            asked=asked,
+            write=encode,
+        )
+        self._work = work
+        session.serve(work)
+
+    def fail_json_rpc(self, asked: Asked, encode: Encode, error: BaseException) -> None:
+        """Send why the request by JSON-RPC that is under way failed."""
+        self._tally.failed(error)
+        response = failed(error, asked.answer.id, debug=self._manager.debug)
+        self.answer(encode(MCPReply(response)), None)
 
     def answer(self, frame: Any, error: BaseException | None) -> None:
         """Send what the request that is under way has come to."""
@@ -355,6 +393,48 @@ class _Asked(Work, kw_only=True):
         raise AssertionError("version 0 carries no deadlines")
 
 
+class _AskedByJsonRpc(_Asked, kw_only=True):
+    """A request by JSON-RPC, whose errors are responses too."""
+
+    asked: Asked
+    write: Encode
+
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self.conversation.fail_json_rpc(self.asked, self.write, error)
+        else:
+            self.conversation.answer(result, None)
+
+
+class JsonRpcConversation(Conversation):
+    """A conversation whose frames are JSON-RPC, without a frame of ours around them."""
+
+    __slots__ = ()
+
+    def _refusal(self, error: OpenEnvError) -> bytes:
+        return encode_json_rpc(failed(error, debug=self._manager.debug))
+
+    async def _joined(self) -> Session:
+        if self._session_id is None:
+            return await super()._joined()
+        # An agent comes to a session that somebody else drives.
+        return self._manager.get(self._session_id, principal=self._principal)
+
+    def _serve(self, frame: str | bytes) -> None:
+        try:
+            if self._limited is not None:
+                self._limited.allow(1, len(frame))
+        except OpenEnvError as error:
+            self._tally.failed(error)
+            self._send(encode_json_rpc(failed(error)))
+            return
+        data = read_json_rpc(frame)
+        if isinstance(data, JsonRpcResponse):
+            self._send(encode_json_rpc(data))
+        else:
+            self._serve_json_rpc(data, encode_json_rpc)
+
+
 class ChargedChannel:
     """A channel whose client, a principal that has limits, pays for what it is sent."""
 
@@ -379,6 +459,26 @@ def charged(channel: Channel, limited: Principal | None) -> Channel:
     return channel if limited is None else ChargedChannel(channel, limited)
 
 
+def commands_in(mode: ServerMode) -> Mapping[str, Callable[[Request], Command]]:
+    """What requests may ask for: in production nobody controls the world, but by its tools."""
+    return COMMANDS if mode is ServerMode.SIMULATION else {}
+
+
+def closed_in_production(request_type: str) -> NotSupported:
+    """Why a request is refused that a server in simulation mode would serve."""
+    return NotSupported(
+        f"this server runs in production mode, where time flows and nobody can {request_type}; "
+        "what an agent can do there are the environment's tools, by MCP at /mcp",
+        feature=request_type,
+    )
+
+
+def json_rpc(session: Session, data: dict[str, Any]) -> Asked | JsonRpcResponse:
+    """What a frame with JSON-RPC asks of a session, or the response to it."""
+    request = parse(data)
+    return request if isinstance(request, JsonRpcResponse) else asked(session, request)
+
+
 async def close_or_leave(manager: SessionManager, session: Session) -> None:
     """Close the session of a client that has gone, or leave it to the manager after `LINGER_S`."""
     session.attachments -= 1
@@ -394,23 +494,3 @@ COMMANDS: dict[str, Callable[[Request], Command]] = {
     "snapshot": lambda request: TakeSnapshot(),
     "restore": lambda request: Restore(request.data),
 }
-
-
-def answer_json_rpc(session: Session, data: dict[str, object]) -> JsonRpcResponse:
-    """Answer a JSON-RPC request to a session's tools. No environment has tools of that kind yet:
-    they are actions, and go through `step`.
-    """
-
-    try:
-        request = JsonRpcRequest.model_validate(data)
-    except ValidationError as error:
-        return JsonRpcResponse.error_response(
-            JsonRpcErrorCode.INVALID_REQUEST, f"Invalid request: {error_list(error)}"
-        )
-    if request.method == "openenv/session/create":
-        return JsonRpcResponse.success({"session_id": session.id}, request.id)
-    if request.method in ("tools/list", "tools/call"):
-        code, message = JsonRpcErrorCode.INTERNAL_ERROR, "Environment does not support MCP"
-    else:
-        code, message = JsonRpcErrorCode.METHOD_NOT_FOUND, f"Method not found: {request.method}"
-    return JsonRpcResponse.error_response(code, message, request_id=request.id)

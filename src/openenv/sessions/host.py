@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from openenv._generics import once_per_class
 from openenv.errors import EnvironmentFactoryError, InvalidReturnError, NotSupported
-from openenv.protocol.messages import SnapshotReply, StateReply
+from openenv.protocol.messages import SnapshotReply, StateReply, Transition
 from openenv.protocol.v1 import snapshot_bytes
 from openenv.sessions.commands import (
     Call,
@@ -26,6 +26,7 @@ from openenv.sessions.commands import (
     Command,
     Encode,
     GetState,
+    Look,
     Reset,
     Restore,
     Step,
@@ -49,13 +50,14 @@ class Host:
     Context variables that the environment sets are its own, also where it shares its thread.
     """
 
-    __slots__ = ("_environment", "context", "is_async", "plan", "spec")
+    __slots__ = ("_environment", "_shown", "context", "is_async", "plan", "spec")
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.plan: CallPlan | None = None
         self.is_async = False
         self._environment: Any = None
+        self._shown: Transition | None = None
         self.context = contextvars.copy_context()
 
     def construct(self) -> Coroutine[Any, Any, None] | None:
@@ -83,6 +85,8 @@ class Host:
         self.plan = self.spec.adopt(environment)
         self.is_async = self.plan.is_async
         self._environment = environment
+        if self.spec.has_tools:
+            environment.mcp_serve_in(self.spec.mode)
 
     def is_light(self, command: Command) -> bool:
         """Say whether `command` may run on the event loop: an asynchronous environment's
@@ -138,11 +142,13 @@ class Host:
             return self._serve_other(command, encode)
         if is_awaitable(type(value)):
             return self._transition_later(value, method.name, ignored, encode)
-        transition = normalise(value, method.name, ignored)
+        self._shown = transition = normalise(value, method.name, ignored)
         return transition if encode is None else encode(transition)
 
     def _serve_other(
-        self, command: GetState | TakeSnapshot | Restore | Call | Close, encode: Encode | None
+        self,
+        command: GetState | TakeSnapshot | Restore | Call | Look | Close,
+        encode: Encode | None,
     ) -> Any:
         value = self._other(command)
         if is_awaitable(type(value)):
@@ -157,9 +163,11 @@ class Host:
             _report(type(self._environment), method, ignored)
         return passed, ignored
 
-    def _other(self, command: GetState | TakeSnapshot | Restore | Call | Close) -> Any:
+    def _other(self, command: GetState | TakeSnapshot | Restore | Call | Look | Close) -> Any:
         if isinstance(command, GetState):
             return self._state()
+        if isinstance(command, Look):
+            return self._shown
         if isinstance(command, Close):
             return self._close()
         if isinstance(command, TakeSnapshot):
@@ -218,7 +226,7 @@ class Host:
         ignored: tuple[str, ...],
         encode: Encode | None,
     ) -> Any:
-        transition = normalise(await _contained(awaitable), method, ignored)
+        self._shown = transition = normalise(await _contained(awaitable), method, ignored)
         return transition if encode is None else encode(transition)
 
     def begin(

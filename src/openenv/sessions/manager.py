@@ -321,6 +321,14 @@ class SessionManager:
             self._provisional.pop(session_id, None)
         return session
 
+    def leave(self, session: Session) -> None:
+        """Note that a socket which had joined a session is gone. Idle, it may be closed to make
+        room for another, unless somebody asks for it: nobody may be left who would close it.
+        """
+        session.attachments -= 1
+        if not session.attachments and session.id in self._sessions:
+            self._provisional[session.id] = None
+
     def _is_of(self, session_id: str, principal: Principal) -> bool:
         return self._owners.get(session_id) is principal or principal.session_id == session_id
 
@@ -549,6 +557,10 @@ class SessionManager:
         if session is None:
             return
         await asyncio.shield(self._end(session))
+
+    def begin_to_close(self, session: Session) -> None:
+        """Close a session, without waiting for the call that runs in it."""
+        self._end(session)
 
     def _end(self, session: Session) -> asyncio.Task[None]:
         self._provisional.pop(session.id, None)

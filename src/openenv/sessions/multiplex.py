@@ -28,6 +28,7 @@ from openenv.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
+from openenv.mcp.types import JsonRpcResponse
 from openenv.protocol.ledger import OVERHEAD_BYTES, Ledger
 from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.v1 import Codec
@@ -38,10 +39,13 @@ from openenv.sessions.conversation import (
     PROTOCOL_ERROR,
     SERVICE_RESTART,
     Channel,
-    answer_json_rpc,
     charged,
     close_or_leave,
+    closed_in_production,
+    commands_in,
+    json_rpc,
 )
+from openenv.sessions.dialect import Asked, failed
 from openenv.sessions.manager import SHUTTING_DOWN, Patience, SessionManager
 from openenv.sessions.principal import Principal
 from openenv.sessions.session import Session, Work
@@ -61,6 +65,7 @@ ANSWER_TO = {
     "state": "state",
     "restore": "state",
     "snapshot": "snapshot",
+    "mcp": "mcp",
 }
 # What no limit of a key refuses: it only gives back.
 FREE_OF_CHARGE = frozenset({"close", "ack"})
@@ -102,6 +107,18 @@ class _Asked(Work, kw_only=True):
 
     def overdue(self, error: OpenEnvError) -> None:
         self.conversation.fail(self.request, error)  # its own answer follows
+
+
+class _AskedByJsonRpc(_Asked, kw_only=True):
+    """A request by JSON-RPC, whose errors are responses too."""
+
+    asked: Asked
+
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self.conversation.fail_json_rpc(self.request, self.asked, error)
+        else:
+            self.conversation.answer(self.request, result, None)
 
 
 class _Nowhere:
@@ -197,6 +214,7 @@ class MultiplexedConversation:
         self._bare_channel = channel
         self._channel = charged(channel, self._limited)
         self._codec = codec
+        self._commands = commands_in(manager.spec.mode)
         self.encode_data = codec.encode_data
         self._loop = asyncio.get_running_loop()
         self._outbox = _outboxes.setdefault(self._loop, _Outbox())
@@ -413,7 +431,7 @@ class MultiplexedConversation:
             self._serve(one, seat, session)
 
     def _serve(self, request: Request, seat: _Seat, session: Session) -> None:
-        command_of = COMMANDS.get(request.type)
+        command_of = self._commands.get(request.type)
         if command_of is None:
             self._serve_otherwise(request, seat, session)
             return
@@ -433,12 +451,32 @@ class MultiplexedConversation:
             self._closings[closing] = session
             closing.add_done_callback(self._closings.pop)
         elif request.type == "mcp":
-            reply = MCPReply(answer_json_rpc(session, request.data))
-            self._answer("mcp", request, self._codec.encode_data(reply))
+            self._serve_json_rpc(request, session)
         elif request.type == "open":
             self._open(request, seat)
         elif request.type == "resume":
             self._hand_over(request)
+        elif request.type in COMMANDS:
+            self.fail(request, closed_in_production(request.type))
+
+    def _serve_json_rpc(self, request: Request, session: Session) -> None:
+        asked = json_rpc(session, request.data)
+        if isinstance(asked, JsonRpcResponse):
+            self._answer("mcp", request, self.encode_data(MCPReply(asked)))
+            return
+        self._unanswered += 1
+        encode = asked.encoded(self.encode_data)
+        session.serve(
+            _AskedByJsonRpc(
+                session, asked.command, encode, conversation=self, request=request, asked=asked
+            )
+        )
+
+    def fail_json_rpc(self, request: Request, asked: Asked, error: BaseException) -> None:
+        """Send why a request by JSON-RPC failed."""
+        self._tally.failed(error)
+        response = failed(error, asked.answer.id, debug=self._manager.debug)
+        self.answer(request, self.encode_data(MCPReply(response)), None)
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
         await close_or_leave(self._manager, session)

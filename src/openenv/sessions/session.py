@@ -41,6 +41,7 @@ from openenv.sessions.commands import (
     Command,
     Encode,
     GetState,
+    Look,
     Open,
     Reset,
     Restore,
@@ -59,6 +60,7 @@ __all__ = [
     "Call",
     "Command",
     "GetState",
+    "Look",
     "Reset",
     "Restore",
     "Session",
@@ -512,9 +514,13 @@ class Session:
         """Do `work`, as `handle` does a command, and have it `answered`."""
         work.arrived_at = _now()
         phase, command = self.phase, work.command
-        if type(command) is Step and command.arguments:
+        if type(command) is Step:
+            timeout_s = command.arguments.get("timeout_s") if command.arguments else None
+        else:
+            timeout_s = command.timeout_s if type(command) is Call else None
+        if timeout_s is not None:
             try:
-                self._set_deadline(work)
+                self._set_deadline(work, timeout_s)
             except (InvalidMessageError, StepTimeout) as error:
                 work.answered(None, error)
                 return
@@ -573,10 +579,7 @@ class Session:
 
     # ------------------------------------------------------------------ deadlines
 
-    def _set_deadline(self, work: Work) -> None:
-        timeout_s = work.command.arguments.get("timeout_s")
-        if timeout_s is None:
-            return
+    def _set_deadline(self, work: Work, timeout_s: Any) -> None:
         if type(timeout_s) not in (int, float) or not 0 <= timeout_s < math.inf:
             why = "timeout_s is a number of seconds from 0"
             raise InvalidMessageError(

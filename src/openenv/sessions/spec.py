@@ -22,9 +22,10 @@ from openenv.errors import (
     InvalidArgumentError,
     InvalidReturnError,
 )
-from openenv.mcp.types import TOOL_ACTIONS, chosen_action
+from openenv.mcp.types import TOOL_ACTIONS, CallToolAction, chosen_action
 from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
+from openenv.settings import ServerMode
 from openenv.types import (
     Action,
     Observation,
@@ -34,7 +35,10 @@ from openenv.types import (
     is_observation,
 )
 
-__all__ = ["CallPlan", "EnvironmentSpec", "Method", "normalise"]
+__all__ = ["CALL_TOOL", "LIST_TOOLS", "CallPlan", "EnvironmentSpec", "Method", "normalise"]
+
+# What lists the tools of an environment that has some, and what calls one.
+LIST_TOOLS, CALL_TOOL = "mcp_list_tools", "mcp_call_tool"
 
 # Every caller passes these to every environment; where one is not taken that is no mistake.
 COURTESY_ARGUMENTS = frozenset({"seed", "episode_id", "timeout_s"})
@@ -196,6 +200,7 @@ class EnvironmentSpec:
         state_cls: The state model.
         reset_observation_cls: The observation model of `reset`, where it differs.
         name: The environment's name in routes and messages.
+        mode: The mode of the server, on which it may depend what an agent can do.
     """
 
     factory: Callable[[], Any]
@@ -204,6 +209,7 @@ class EnvironmentSpec:
     state_cls: type[BaseModel] = State
     reset_observation_cls: Any = None
     name: str = ""
+    mode: ServerMode = ServerMode.SIMULATION
     environment_class: type | None = field(default=None, init=False)
     _actions: TypeAdapter[Any] = field(init=False, repr=False)
     _validate_action: Callable[[Any], Any] = field(init=False, repr=False)
@@ -262,10 +268,12 @@ class EnvironmentSpec:
         self.environment_class = type(environment)
         return plan
 
-    def learn(self, class_name: str, supports_concurrency: bool) -> None:
+    def learn(self, class_name: str, supports_concurrency: bool, has_tools: bool) -> None:
         """Note what another process has learnt of the class that the factory makes there."""
         if self.environment_class is None:
-            declared = {"SUPPORTS_CONCURRENT_SESSIONS": supports_concurrency}
+            declared: dict[str, Any] = {"SUPPORTS_CONCURRENT_SESSIONS": supports_concurrency}
+            if has_tools:
+                declared[CALL_TOOL] = None
             self.environment_class = type(class_name, (), declared)
 
     @property
@@ -279,6 +287,16 @@ class EnvironmentSpec:
         if self.environment_class is None:
             return None
         return bool(getattr(self.environment_class, "SUPPORTS_CONCURRENT_SESSIONS", False))
+
+    @property
+    def has_tools(self) -> bool:
+        """It is an `MCPEnvironment`, or has the methods of one."""
+        return hasattr(self.environment_class, CALL_TOOL)
+
+    @property
+    def takes_tool_actions(self) -> bool:
+        """Its steps take `ListToolsAction` and `CallToolAction`."""
+        return self._chooses_action or CallToolAction in members(self.action_cls)
 
     @property
     def never_blocks(self) -> bool:

@@ -42,7 +42,7 @@ class HeldSession(Session):
 
     __slots__ = ()
 
-    def _set_deadline(self, work: Work) -> None:
+    def _set_deadline(self, work: Work, timeout_s: Any) -> None:
         """Nothing: the server cancels what is overdue."""
 
 
@@ -116,7 +116,11 @@ class Worker:
         if error is not None:
             del self._sessions[key]
         cls = self._spec.environment_class
-        told = None if cls is None else (cls.__name__, self._spec.supports_concurrency)
+        told = (
+            None
+            if cls is None
+            else (cls.__name__, self._spec.supports_concurrency, self._spec.has_tools)
+        )
         self._answer(key, told, error)
 
     def _serve(self, key: int, data: bytes) -> None:

@@ -27,7 +27,7 @@ from openenv.settings import use_api_key_file
 if TYPE_CHECKING:
     from openenv.sessions.recording import RecordingOptions
 
-__all__ = ["serve"]
+__all__ = ["load_application", "recording_of", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -148,11 +148,11 @@ def serve(
     if api_key_file is not None:
         use_api_key_file(str(api_key_file))
     sys.path.insert(0, str(Path.cwd()))
-    recording = _recording(record, record_on_request, reload)
+    recording = recording_of(record, record_on_request, reload)
     if log_format is not None:  # worker processes, and the one that --reload starts, read it there
         os.environ["OPENENV_LOG_FORMAT"] = log_format.value
     set_up_logs()
-    application = _load(target, workers, recording, debug)
+    application = load_application(target, workers, recording, debug)
     tls = _tls_options(ssl_certfile, ssl_keyfile, ssl_keyfile_password_file)
     bound = _listen(host, port)
     scheme = "https" if tls else "http"
@@ -171,7 +171,14 @@ def serve(
         run.serve(application, host=host, bound=bound, **tls)
 
 
-def _recording(directory: Path | None, on_request: bool, reload: bool) -> RecordingOptions | None:
+def recording_of(
+    directory: Path | None, on_request: bool = False, reload: bool = False
+) -> RecordingOptions | None:
+    """Where sessions are to be recorded; None where nowhere.
+
+    Raises:
+        CommandError: Nothing can be recorded there.
+    """
     from openenv.server.recording import recording_options
 
     if reload and (directory is not None or on_request):
@@ -229,7 +236,14 @@ def _sources(target: str) -> Path:
 # ------------------------------------------------------------------ what is served
 
 
-def _load(target: str, workers: int | None, recording: RecordingOptions | None, debug: bool) -> Any:
+def load_application(
+    target: str, workers: int | None, recording: RecordingOptions | None, debug: bool
+) -> Any:
+    """Import what a target names, ready to be served.
+
+    Raises:
+        CommandError: There is nothing of that name, or it cannot be served.
+    """
     from openenv.errors import KeyFileError
     from openenv.manifest import ManifestError
     from openenv.server.loading import TargetError, load_target
@@ -367,6 +381,7 @@ def _announce(
         ("docs", f"{url}/docs"),
         ("health", f"{url}/health"),
         ("session", f"ws{url.removeprefix('http')}/ws"),
+        ("mcp", f"{url}/mcp"),
     ]
     if workers is not None:
         rows.insert(1, ("workers", f"{workers} process{'es' if workers > 1 else ''}"))

@@ -1,0 +1,323 @@
+"""Environments as MCP servers: the official SDK speaks the protocol, seats act on sessions.
+
+Tools are the environment's; beside them there are two resources, ``openenv://observation`` (what
+the last step has shown) and ``openenv://readme``, and a prompt, ``task``. `reset`, `step`, `state`
+and `close` are no tools.
+
+The SDK is imported when the first client comes, on a thread: that takes half a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from openenv.errors import NotSupported
+from openenv.mcp.connections import sdk_version
+from openenv.mcp.results import text_in
+from openenv.mcp.seats import Reporter, Seat, digest_of, readme_of
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.principal import Principal
+
+__all__ = ["PLACE", "Bridge", "Place", "Speech"]
+
+logger = logging.getLogger(__name__)
+
+PLACE = "openenv.mcp.place"  # where a scope says who asks, and for which session
+MCP_SESSION = "mcp-session-id"
+OBSERVATION, README = "openenv://observation", "openenv://readme"
+TASK = "task"
+TIMEOUT = "openenv/timeout_s"  # in the `_meta` of a call
+TICK_S = 1.0  # between reports of how long a call has been running
+TASK_FIELDS = ("task", "instruction", "instructions", "prompt", "question", "goal")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Who asks, and for which session."""
+
+    principal: Principal | None = None
+    named: str | None = None
+
+
+class Speech(Protocol):
+    """One version of the SDK, speaking for a bridge."""
+
+    def http(self) -> contextlib.AbstractAsyncContextManager[Callable[..., Any]]:
+        """Serve HTTP, by the ASGI application that is given."""
+        ...
+
+    async def stdio(self) -> None:
+        """Serve standard input and output, until the former ends."""
+        ...
+
+
+class Bridge:
+    """The environments of a server, for clients of MCP.
+
+    Args:
+        manager: Where sessions come from.
+    """
+
+    def __init__(self, manager: SessionManager) -> None:
+        self.manager = manager
+        self._seats: dict[tuple[Principal | None, str | None, str | None], Seat] = {}
+        self._owner: asyncio.Task[None] | None = None
+        self._app: asyncio.Future[Callable[..., Any]] | None = None
+        self._over: asyncio.Event | None = None
+
+    # ------------------------------------------------------------------ transports
+
+    async def serve_http(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        principal: Principal | None,
+        named: str | None,
+    ) -> None:
+        """Serve a request to `/mcp`."""
+        app = await self._started()
+        scope[PLACE] = Place(principal, named)
+        mcp_session = _header(scope, MCP_SESSION.encode())
+        if mcp_session is not None and scope["method"] == "GET":
+            self.seat(Place(principal, named), mcp_session).hears = True
+        await app(scope, receive, send)
+        if mcp_session is not None and scope["method"] == "DELETE":
+            await self._end_of(mcp_session)
+
+    async def serve_stdio(self) -> None:
+        """Serve one agent over standard input and output."""
+        speech = await asyncio.to_thread(_speech_of, self)
+        try:
+            await speech.stdio()
+        finally:
+            await self.aclose()
+
+    async def _started(self) -> Callable[..., Any]:
+        loop = asyncio.get_running_loop()
+        if self._app is None or self._app.get_loop() is not loop:
+            self._app, self._over, self._seats = loop.create_future(), asyncio.Event(), {}
+            self._owner = asyncio.ensure_future(self._own(self._app, self._over))
+        return await asyncio.shield(self._app)
+
+    async def _own(self, started: asyncio.Future[Callable[..., Any]], over: asyncio.Event) -> None:
+        try:
+            speech = await asyncio.to_thread(_speech_of, self)
+            async with speech.http() as app:
+                started.set_result(app)
+                await over.wait()
+        except Exception as error:
+            if started.done():
+                raise
+            self._app = None
+            started.set_exception(error)
+
+    async def aclose(self) -> None:
+        """Leave all sessions, and end what is under way."""
+        owner, self._owner, self._app = self._owner, None, None
+        if owner is not None and owner.get_loop() is asyncio.get_running_loop():
+            assert self._over is not None
+            self._over.set()
+            with contextlib.suppress(Exception):
+                await asyncio.wait([owner], timeout=5.0)
+            owner.cancel()
+        seats, self._seats = list(self._seats.values()), {}
+        for seat in seats:
+            await seat.close()
+
+    # ------------------------------------------------------------------ seats
+
+    def seat(self, place: Place, mcp_session: str | None) -> Seat:
+        """The seat of whoever asks.
+
+        Args:
+            place: Who asks, and for which session.
+            mcp_session: Of a revision that has sessions, the id of it.
+        """
+        if mcp_session is None and place.named is not None:
+            return Seat(self.manager, place.principal, place.named)
+        key = (place.principal, place.named, mcp_session)
+        seat = self._seats.get(key)
+        if seat is None:
+            self._forget_the_idle()
+            seat = self._seats[key] = Seat(self.manager, place.principal, place.named)
+        return seat
+
+    def _forget_the_idle(self) -> None:
+        idle_s = self.manager.idle_timeout_s
+        if idle_s is None:
+            return
+        then = time.monotonic() - idle_s
+        gone = [k for k, seat in self._seats.items() if seat.is_vacant and seat.used_at < then]
+        for key in gone:
+            del self._seats[key]
+
+    async def _end_of(self, mcp_session: str) -> None:
+        ended = [key for key in self._seats if key[2] == mcp_session]
+        for key in ended:
+            await self._seats.pop(key).close()
+
+    # ------------------------------------------------------------------ what is said of it
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return self.manager.spec.name
+
+    @property
+    def instructions(self) -> str:
+        """What a client may tell its model of the server."""
+        cls = self.manager.spec.environment_class
+        text = inspect.getdoc(cls) if isinstance(cls, type) else None
+        return (
+            f"{text or self.name}\n\nThe resource {OBSERVATION} holds what the last step has "
+            f"shown, and the prompt {TASK!r} what is to be done."
+        )
+
+    # ------------------------------------------------------------------ what agents ask for
+
+    async def list_tools(self, seat: Seat) -> dict[str, Any]:
+        """Answer `tools/list`."""
+        tools = await seat.tools()
+        seat.listed = digest_of(tools)
+        return {"tools": tools}
+
+    async def call_tool(
+        self,
+        seat: Seat,
+        name: str,
+        arguments: dict[str, Any],
+        meta: dict[str, Any],
+        report: Callable[[float, float | None, str | None], Any] | None,
+    ) -> dict[str, Any]:
+        """Answer `tools/call`.
+
+        Args:
+            seat: Who asks.
+            name: The tool.
+            arguments: Its arguments.
+            meta: The `_meta` of the request.
+            report: Tells the client how far the call is; None where it does not want to know.
+
+        Raises:
+            LookupError: There is no such tool.
+            OpenEnvError: There is no session.
+        """
+        timeout_s = meta.get(TIMEOUT)
+        if report is None:
+            return await seat.call(name, arguments, timeout_s)
+        reporter = Reporter(report)
+        ticking = asyncio.ensure_future(_tick(reporter, report, timeout_s))
+        try:
+            return await seat.call(name, arguments, timeout_s, reporter)
+        finally:
+            ticking.cancel()
+
+    def list_resources(self) -> dict[str, Any]:
+        """Answer `resources/list`."""
+        found = [
+            {
+                "uri": OBSERVATION,
+                "name": "observation",
+                "title": "Observation",
+                "description": "What the last step or the beginning of the episode has shown.",
+                "mimeType": "application/json",
+            }
+        ]
+        if readme_of(self.manager.spec) is not None:
+            found.append(
+                {
+                    "uri": README,
+                    "name": "readme",
+                    "title": "README",
+                    "description": "What its authors say of the environment.",
+                    "mimeType": "text/markdown",
+                }
+            )
+        return {"resources": found}
+
+    async def read_resource(self, seat: Seat, uri: str) -> dict[str, Any]:
+        """Answer `resources/read`.
+
+        Raises:
+            LookupError: There is no such resource.
+        """
+        if uri == README and (text := readme_of(self.manager.spec)) is not None:
+            return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]}
+        if uri != OBSERVATION:
+            raise LookupError(f"Unknown resource: {uri!r}")
+        shown = await seat.look()
+        if shown is None:
+            return {"contents": [{"uri": uri, "mimeType": "application/json", "text": "null"}]}
+        contents = []
+        for block in shown["content"]:
+            if block["type"] == "text":
+                content = {"uri": uri, "mimeType": "application/json", "text": block["text"]}
+            else:
+                content = {"uri": uri, "mimeType": block["mimeType"], "blob": block["data"]}
+            contents.append(content)
+        return {"contents": contents}
+
+    def list_prompts(self) -> dict[str, Any]:
+        """Answer `prompts/list`."""
+        described = "What is to be done in this environment, and where it stands."
+        return {"prompts": [{"name": TASK, "title": "Task", "description": described}]}
+
+    async def get_prompt(self, seat: Seat, name: str) -> dict[str, Any]:
+        """Answer `prompts/get`.
+
+        Raises:
+            LookupError: There is no such prompt.
+        """
+        if name != TASK:
+            raise LookupError(f"Unknown prompt: {name!r}")
+        described, shown = await seat.described(), await seat.look()
+        parts = [str(described.get("description") or self.name)]
+        structured = (shown or {}).get("structuredContent") or {}
+        parts += [
+            str(structured[one]) for one in TASK_FIELDS if isinstance(structured.get(one), str)
+        ]
+        if shown is not None:
+            parts.append(f"This is what the environment shows:\n{text_in(shown)}")
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": "\n\n".join(parts)}]
+        blocks += [one for one in (shown or {}).get("content", ()) if one["type"] != "text"]
+        messages = [{"role": "user", "content": block} for block in blocks]
+        return {"description": "What is to be done.", "messages": messages}
+
+
+async def _tick(
+    reporter: Reporter, report: Callable[[float, float | None, str | None], Any], total: Any
+) -> None:
+    """Say how long a call has been running, until its tool says better."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(TICK_S)
+        if reporter.has_told:
+            return
+        seconds = round(time.monotonic() - began, 3)
+        await report(seconds, total, f"running for {seconds:.0f} s")
+
+
+def _speech_of(bridge: Bridge) -> Speech:
+    if sdk_version() >= 2:
+        from openenv.mcp.speech2 import Speech2
+
+        return Speech2(bridge)
+    raise NotSupported(
+        "by the Model Context Protocol this server speaks only with version 2 of its SDK: "
+        "pip install 'mcp>=2'",
+        feature="mcp",
+    )
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)

@@ -1,0 +1,403 @@
+"""`MCPEnvironment`: an environment whose actions are calls of tools.
+
+    class Calculator(MCPEnvironment):
+        @tool
+        def add(self, a: float, b: float) -> float:
+            \"\"\"Add two numbers.\"\"\"
+            return a + b
+
+Its tools are methods marked by `openenv.mcp.tool`, functions registered on an instance by
+``self.tool(...)``, and those of an MCP server that is passed to the constructor. Agents call them
+by MCP at ``/mcp``; trainers by `step` with a `CallToolAction`, or by `MCPToolClient`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, TypeVar
+
+from openenv._redaction import redact
+from openenv._timeouts import within
+from openenv.environment import Environment, Transform
+from openenv.errors import NotSupported, OpenEnvError, words
+from openenv.mcp.functions import (
+    FunctionTool,
+    InvalidToolArguments,
+    ToolMark,
+    UnknownTool,
+    check_name,
+    declared_tools,
+)
+from openenv.mcp.results import dump_of, failure, result_of, text_in
+from openenv.mcp.types import (
+    CallToolAction,
+    CallToolObservation,
+    ListToolsAction,
+    ListToolsObservation,
+    Tool,
+    ToolError,
+    ToolErrorType,
+)
+from openenv.settings import ServerMode, parse_mode
+from openenv.types import Action, Observation, State
+
+__all__ = ["MCPEnvironment"]
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+class MCPEnvironment(Environment[Any, Any, State]):
+    """An environment of tools. Write `reset` and `state` as of any other, and tools beside them.
+
+    A subclass may leave out both; an episode then is what its tools make of it, and `state` counts
+    the calls. Actions other than `ListToolsAction` and `CallToolAction` go to `_step_impl`.
+
+    Tools that are plain functions run on a thread, so they may block; one at a time, but not always
+    on the same one. Coroutines run on the event loop of the server. So do plain functions of a
+    class that declares ``NEVER_BLOCKS``.
+
+    The rubric, and then the transform, are applied to the observation of every call.
+
+    Args:
+        mcp_server: A server of FastMCP (2, 3 or 4) or of the official SDK whose tools these are.
+        transform: See `Environment`.
+        rubric: See `Environment`.
+
+    Class attributes:
+        TOOL_TIMEOUT_S: Seconds that a call may take, unless the caller says otherwise.
+
+    Raises:
+        ValueError: A tool is called reset, step, state or close.
+        TypeError: `mcp_server` is no MCP server.
+    """
+
+    TOOL_TIMEOUT_S: ClassVar[float] = 30.0
+
+    # What is there also where a subclass does not call this constructor.
+    mcp_server: Any = None
+    _mode: ServerMode = ServerMode.SIMULATION
+    _mcp_tools: Any = None
+    _own_tools: tuple[FunctionTool, ...] = ()
+    _home: asyncio.AbstractEventLoop | None = None  # of the server
+    _own_loop: asyncio.AbstractEventLoop | None = None  # where there is no server
+    _own_client: Any = None
+    _own_state: State | None = None
+
+    def __init__(
+        self,
+        mcp_server: Any = None,
+        transform: Transform[Any] | None = None,
+        rubric: Any | None = None,
+    ) -> None:
+        super().__init__(transform, rubric)
+        if mcp_server is not None:
+            from openenv.mcp.servers import tools_of_server
+
+            self.mcp_server = mcp_server
+            self._mcp_tools = tools_of_server(mcp_server)
+            for described in _run_apart(self._mcp_tools.at_once()):
+                check_name(described["name"])
+        declared_tools(type(self))  # which raises for one that cannot be
+
+    # ------------------------------------------------------------------ what an author writes
+
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+    ) -> Observation:
+        """Begin an episode, which by default is nothing but a count of calls."""
+        self._reset_rubric()
+        self._own_state = State(episode_id=episode_id)
+        return Observation(done=False)
+
+    @property
+    def state(self) -> State:
+        if self._own_state is None:
+            self._own_state = State()
+        return self._own_state
+
+    def _step_impl(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        """Carry out an action that is no call of a tool."""
+        known = "ListToolsAction and CallToolAction"
+        raise NotSupported(
+            f"{type(self).__name__} takes {known}, not {type(action).__name__}",
+            feature=type(action).__name__,
+        )
+
+    def tool(self, mode: str | None = None) -> Callable[[FunctionT], FunctionT]:
+        """Have a function be a tool of this instance: ``@self.tool(mode="production")``.
+
+        Args:
+            mode: ``simulation`` or ``production``, for a tool that only a server in that mode has.
+                The same name may stand for a function of each.
+
+        Raises:
+            ValueError: The mode is unknown, or no tool may have the function's name.
+        """
+        chosen = None if mode is None else parse_mode(mode)
+
+        def registered(function: FunctionT) -> FunctionT:
+            made = FunctionTool.of(function, ToolMark(mode=chosen))
+            others = (
+                one for one in self._own_tools if (one.name, one.mark.mode) != (made.name, chosen)
+            )
+            self._own_tools = (*others, made)
+            return function
+
+        return registered
+
+    # ------------------------------------------------------------------ tools
+
+    def _functions(self) -> dict[str, FunctionTool]:
+        """The functions that are tools, in the server's mode; later ones hide earlier ones."""
+        every = (*declared_tools(type(self)), *self._own_tools)
+        return {one.name: one for one in every if one.offered_in(self._mode)}
+
+    async def mcp_list_tools(self) -> list[dict[str, Any]]:
+        """The tools, as MCP's `tools/list` has them.
+
+        Raises:
+            ValueError: The server has a tool that is called reset, step, state or close.
+        """
+        self._home = asyncio.get_running_loop()
+        found = {name: one.description for name, one in self._functions().items()}
+        if self._mcp_tools is not None:
+            for described in await self._mcp_tools.tools():
+                check_name(described["name"])
+                found.setdefault(described["name"], described)
+        return list(found.values())
+
+    async def mcp_call_tool(
+        self, name: str, arguments: Mapping[str, Any], on_progress: Any = None
+    ) -> CallToolObservation:
+        """Call a tool, and score what came of it."""
+        self._home = asyncio.get_running_loop()
+        action = CallToolAction(tool_name=name, arguments=dict(arguments))
+        return await self._scored(action, await self._called(action, None, on_progress))
+
+    async def _called(
+        self, action: CallToolAction, timeout_s: float | None, on_progress: Any = None
+    ) -> CallToolObservation:
+        limit_s = self.TOOL_TIMEOUT_S if timeout_s is None else timeout_s
+        if type(self).state is MCPEnvironment.state:
+            self.state.step_count += 1
+        try:
+            call = self._result(action.tool_name, action.arguments, on_progress)
+            result = await within(limit_s, call)
+        except asyncio.TimeoutError:
+            why = f"{action.tool_name} took longer than {limit_s:g} s"
+            return _failed(action, ToolErrorType.TIMEOUT, why)
+        except UnknownTool as error:
+            return _failed(action, ToolErrorType.TOOL_NOT_FOUND, str(error))
+        except InvalidToolArguments as error:
+            return _failed(action, ToolErrorType.INVALID_ARGS, str(error))
+        except ConnectionError as error:
+            return _failed(action, ToolErrorType.TRANSPORT_ERROR, words(error))
+        except Exception as error:
+            return _failed(action, ToolErrorType.EXECUTION_ERROR, _told(error))
+        if result.get("isError"):
+            dump = dump_of(result)
+            is_plain = all(block.get("type") == "text" for block in result["content"])
+            failed = _failed(action, ToolErrorType.EXECUTION_ERROR, text_in(result))
+            return failed if is_plain else failed.model_copy(update={"result": dump})
+        return CallToolObservation(tool_name=action.tool_name, result=dump_of(result))
+
+    async def _result(
+        self, name: str, arguments: Mapping[str, Any], on_progress: Any
+    ) -> dict[str, Any]:
+        """Call a tool. A result in the wire's form."""
+        function = self._functions().get(name)
+        if function is not None:
+            return await function.call(self, arguments, inline=self.NEVER_BLOCKS)
+        if self._mcp_tools is None:
+            raise UnknownTool(f"Unknown tool: {name!r}")
+        check_name(name)
+        result: dict[str, Any] = await self._mcp_tools.call(name, arguments, on_progress)
+        return result
+
+    async def _scored(
+        self, action: Action, observation: CallToolObservation
+    ) -> CallToolObservation:
+        if self.rubric is not None:
+            observation.reward = await self._apply_rubric_async(action, observation)
+        transformed: CallToolObservation = self._apply_transform(observation)
+        return transformed
+
+    # ------------------------------------------------------------------ steps
+
+    async def step_async(
+        self, action: Action, timeout_s: float | None = None, **kwargs: Any
+    ) -> Any:
+        self._home = asyncio.get_running_loop()
+        if type(self).step is not MCPEnvironment.step:
+            # Its author has written `step`, and no `step_async`.
+            return await asyncio.to_thread(self.step, action, timeout_s=timeout_s, **kwargs)
+        return await self._stepped(action, timeout_s, kwargs)
+
+    def step(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        """Carry out an action from plain code; a server awaits `step_async`."""
+        return self._run(self._stepped(action, timeout_s, kwargs))
+
+    async def _stepped(
+        self, action: Action, timeout_s: float | None, arguments: dict[str, Any]
+    ) -> Any:
+        if isinstance(action, ListToolsAction):
+            return await self._listed()
+        if isinstance(action, CallToolAction):
+            return await self._scored(action, await self._called(action, timeout_s))
+        implementation: Any = self._step_impl
+        if self.NEVER_BLOCKS or inspect.iscoroutinefunction(implementation):
+            value = implementation(action, timeout_s=timeout_s, **arguments)
+        else:
+            value = await asyncio.to_thread(
+                implementation, action, timeout_s=timeout_s, **arguments
+            )
+        return await value if inspect.isawaitable(value) else value
+
+    async def _listed(self) -> ListToolsObservation:
+        tools = [
+            Tool(
+                name=one["name"],
+                description=one.get("description") or "",
+                input_schema=one.get("inputSchema") or {},
+            )
+            for one in await self.mcp_list_tools()
+        ]
+        return ListToolsObservation(tools=tools)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine from plain code: on the server's event loop, or always on the same."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if self._home is not None and self._home.is_running() and self._home is not here:
+            return asyncio.run_coroutine_threadsafe(work, self._home).result()
+        if self._own_loop is None:
+            self._own_loop = asyncio.new_event_loop()
+        loop = self._own_loop
+        if here is None:
+            return loop.run_until_complete(work)
+        # This thread runs another event loop, which one called from there cannot use.
+        return _on_a_thread(lambda: loop.run_until_complete(work))
+
+    # ------------------------------------------------------------------ code mode
+
+    @property
+    def supports_code_mode(self) -> bool:
+        """Whether `execute_code` can run code: only in a sandbox, which this version has not."""
+        return False
+
+    def get_callables(self) -> dict[str, Callable[..., Any]]:
+        """The tools as functions that take keyword arguments and give plain values."""
+        names = {one["name"] for one in self._run(self.mcp_list_tools())}
+        return {name: self._callable(name) for name in sorted(names)}
+
+    def _callable(self, name: str) -> Callable[..., Any]:
+        def call(**arguments: Any) -> Any:
+            action = CallToolAction(tool_name=name, arguments=arguments)
+            observation = self.step(action)
+            if observation.error is not None:
+                raise RuntimeError(observation.error.message)
+            dump = observation.result
+            return dump["data"] if dump["data"] is not None else text_in(dump)
+
+        call.__name__ = name
+        return call
+
+    def execute_code(self, code: str) -> Observation:
+        """Run code in which the tools are functions.
+
+        Raises:
+            NotSupported: There is no sandbox to run it in, and it is run nowhere else.
+        """
+        raise NotSupported(
+            "code mode runs what a model wrote, so it needs a sandbox; this version has none yet, "
+            "and runs such code nowhere else. Call the tools one by one instead",
+            feature="code mode",
+        )
+
+    # ------------------------------------------------------------------ what its driver calls
+
+    def mcp_serve_in(self, mode: ServerMode) -> None:
+        """Note the mode of the server, on which it depends which tools there are."""
+        self._mode = mode
+
+    @property
+    def mcp_client(self) -> Any:
+        """FastMCP's client of the server; enter it by `mcp_session`."""
+        if self._own_client is None and self.mcp_server is not None:
+            from openenv.mcp.servers import fastmcp_client
+
+            self._own_client = fastmcp_client(self.mcp_server)
+        return self._own_client
+
+    @contextlib.asynccontextmanager
+    async def mcp_session(self) -> AsyncIterator[Any]:
+        """Keep `mcp_client` connected."""
+        client = self.mcp_client
+        if client is None:
+            yield None
+            return
+        async with client:
+            yield client
+
+    async def close_async(self) -> None:
+        await self._let_go()
+        closed: Any = await asyncio.to_thread(self.close)
+        if inspect.isawaitable(closed):
+            await closed
+
+    async def _let_go(self) -> None:
+        tools, self._mcp_tools = self._mcp_tools, None
+        if tools is not None:
+            await tools.aclose()
+
+    def close(self) -> None:
+        if self._mcp_tools is not None:
+            self._run(self._let_go())
+        loop, self._own_loop = self._own_loop, None
+        if loop is not None:
+            loop.close()
+        self.mcp_server = self._own_client = None
+
+
+def _run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that needs no event loop that stays."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return _on_a_thread(lambda: asyncio.run(work))
+
+
+def _on_a_thread(function: Callable[[], T]) -> T:
+    """Call a function on a thread, and wait for it."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(function).result()
+
+
+def _failed(action: CallToolAction, kind: ToolErrorType, message: str) -> CallToolObservation:
+    error = ToolError(error_type=kind, message=message)
+    return CallToolObservation(tool_name=action.tool_name, error=error)
+
+
+def _told(error: Exception) -> str:
+    """What an agent is told of an exception of a tool: its text, since that is part of what a tool
+    says (MCP has it so that a model can do better), but no secrets.
+    """
+    text = words(error)
+    return redact(text if isinstance(error, OpenEnvError) else f"{type(error).__name__}: {text}")
+
+
+def result_of_observation(observation: Observation) -> dict[str, Any]:
+    """What an agent gets of the observation of a call, as a result in the wire's form."""
+    if isinstance(observation, CallToolObservation):
+        if observation.error is not None and observation.result is None:
+            return failure(observation.error.message)
+        return result_of(observation.result)
+    return result_of(observation.model_dump(mode="json", exclude={"reward", "metadata"}))

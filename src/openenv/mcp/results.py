@@ -1,0 +1,184 @@
+"""What a tool gives back: from a Python value to MCP's content blocks, and to the older form.
+
+A *result* is a dict as MCP's `tools/call` has it: ``content``, ``structuredContent``, ``isError``
+and ``_meta``. Observations and the private dialect (see `openenv.mcp.dialect`) carry the same in an
+older form, here called *dump*: ``structured_content``, ``is_error``, ``meta``, and ``data``, the
+plain value.
+
+https://modelcontextprotocol.io/specification/2026-07-28/server/tools#tool-result
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json, to_jsonable_python
+
+__all__ = [
+    "WRAPPED",
+    "Image",
+    "content_of",
+    "dump_of",
+    "failure",
+    "image_block",
+    "png_of",
+    "result_of",
+    "text_in",
+    "text_of",
+]
+
+# What marks a result whose value is no object, and stands under the key "result" therefore.
+WRAPPED = {"fastmcp": {"wrap_result": True}}
+_SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
+SMALLEST_PICTURE = 8  # pixels along a side, from which an array of bytes is taken for one
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture that a tool returns.
+
+    Args:
+        data: The bytes of an image file.
+        mime_type: Its media type.
+    """
+
+    data: bytes
+    mime_type: str = "image/png"
+
+
+def content_of(value: Any) -> list[dict[str, Any]]:
+    """Write a value as content blocks: text, or pictures where it holds any."""
+    if value is None:
+        return []
+    block = block_of(value)
+    if block is not None:
+        return [block]
+    if isinstance(value, list | tuple) and any(block_of(item) is not None for item in value):
+        return [block for item in value for block in content_of(item)]
+    return [{"type": "text", "text": text_of(value)}]
+
+
+def text_of(value: Any) -> str:
+    """Write a value as text: a string as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return to_json(value, serialize_unknown=True, inf_nan_mode="null").decode()
+
+
+def block_of(value: Any) -> dict[str, Any] | None:
+    """The content block that a value is by itself; None where it is text, or several."""
+    if isinstance(value, Image):
+        return image_block(value.data, value.mime_type)
+    if isinstance(value, bytes):
+        for signature, mime_type in _SIGNATURES.items():
+            if value.startswith(signature):
+                return image_block(value, mime_type)
+        return None
+    module = type(value).__module__.partition(".")[0]
+    if module == "PIL" and hasattr(value, "save"):
+        file = io.BytesIO()
+        value.save(file, format="PNG")
+        return image_block(file.getvalue())
+    if module == "numpy":
+        png = png_of(value)
+        return None if png is None else image_block(png)
+    # FastMCP's pictures and sounds, and MCP's own blocks, of whichever version.
+    for method in ("to_image_content", "to_audio_content", "to_resource_content"):
+        if hasattr(value, method):
+            value = getattr(value, method)()
+            break
+    if module in ("mcp", "mcp_types", "fastmcp") and hasattr(value, "model_dump"):
+        dumped = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return dumped if isinstance(dumped, dict) and "type" in dumped else None
+    return None
+
+
+def image_block(data: bytes, mime_type: str = "image/png") -> dict[str, Any]:
+    """The content block of a picture."""
+    return {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": mime_type}
+
+
+def png_of(array: Any) -> bytes | None:
+    """Write an array of pixels as PNG (RFC 2083); None if it is none.
+
+    Args:
+        array: A `numpy.ndarray` of uint8, shaped (height, width) or (height, width, channels) with
+            1 (grey), 3 (RGB) or 4 (RGBA) channels, at least 8 pixels along each side.
+    """
+    shape: tuple[int, ...] = getattr(array, "shape", ())
+    kinds = {1: 0, 3: 2, 4: 6}
+    channels = 1 if len(shape) == 2 else shape[2] if len(shape) == 3 else 0
+    if channels not in kinds or str(getattr(array, "dtype", "")) != "uint8":
+        return None
+    height, width = shape[:2]
+    if min(height, width) < SMALLEST_PICTURE:
+        return None
+    row = width * channels
+    pixels = array.tobytes()
+    lines = b"".join(b"\0" + pixels[start : start + row] for start in range(0, height * row, row))
+    head = struct.pack(">IIBBBBB", width, height, 8, kinds[channels], 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    written = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(written)
+
+
+def failure(text: str) -> dict[str, Any]:
+    """The result of a call that failed, in words that the agent is to read."""
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def text_in(result: Mapping[str, Any]) -> str:
+    """The text of a result, or of its dump."""
+    blocks = result.get("content") or ()
+    return "\n".join(block["text"] for block in blocks if block.get("type") == "text")
+
+
+def dump_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a result in the older form."""
+    structured, meta = result.get("structuredContent"), result.get("_meta")
+    data = structured
+    wrapped = isinstance(meta, Mapping) and bool((meta.get("fastmcp") or {}).get("wrap_result"))
+    if wrapped and isinstance(structured, Mapping):
+        data = structured.get("result")
+    return {
+        "content": [_dumped_block(block) for block in result.get("content") or ()],
+        "structured_content": structured,
+        "meta": meta,
+        "data": data,
+        "is_error": bool(result.get("isError")),
+    }
+
+
+def _dumped_block(block: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {key: value for key, value in block.items() if key not in ("annotations", "_meta")}
+    return {**rest, "annotations": block.get("annotations"), "meta": block.get("_meta")}
+
+
+def result_of(dump: Any) -> dict[str, Any]:
+    """Read a result back out of its dump; any other value is written as text."""
+    if not isinstance(dump, Mapping) or "content" not in dump or "is_error" not in dump:
+        return {"content": content_of(to_jsonable_python(dump)), "isError": False}
+    result: dict[str, Any] = {"content": [_block(block) for block in dump["content"]]}
+    if dump.get("structured_content") is not None:
+        result["structuredContent"] = dump["structured_content"]
+    if dump.get("meta"):
+        result["_meta"] = dump["meta"]
+    return {**result, "isError": dump["is_error"]}
+
+
+def _block(dumped: Mapping[str, Any]) -> dict[str, Any]:
+    named = {"_meta" if key == "meta" else key: value for key, value in dumped.items()}
+    return {key: value for key, value in named.items() if value is not None}
