@@ -1,6 +1,7 @@
 """Environments as MCP servers: the official SDK speaks the protocol, seats act on sessions.
 
-Tools are the environment's; beside them there are two resources, ``openenv://observation`` (what
+Tools are the environment's, and so are the resources, prompts and completions of the MCP server
+that it may have been made of. Beside them there are two resources, ``openenv://observation`` (what
 the last step has shown) and ``openenv://readme``, and a prompt, ``task``. `reset`, `step`, `state`
 and `close` are no tools.
 
@@ -21,9 +22,9 @@ from typing import Any, Protocol
 from starlette.types import Receive, Scope, Send
 
 from openenv.errors import NotSupported
-from openenv.mcp.connections import sdk_version
+from openenv.mcp.connections import ServerRefused, sdk_version
 from openenv.mcp.results import text_in
-from openenv.mcp.seats import Reporter, Seat, digest_of, readme_of
+from openenv.mcp.seats import Reporter, Seat, readme_of
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
 
@@ -37,6 +38,7 @@ OBSERVATION, README = "openenv://observation", "openenv://readme"
 TASK = "task"
 TIMEOUT = "openenv/timeout_s"  # in the `_meta` of a call
 TICK_S = 1.0  # between reports of how long a call has been running
+METHOD_NOT_FOUND = -32601
 TASK_FIELDS = ("task", "instruction", "instructions", "prompt", "question", "goal")
 
 
@@ -87,6 +89,8 @@ class Bridge:
         """Serve a request to `/mcp`."""
         app = await self._started()
         scope[PLACE] = Place(principal, named)
+        # Servers leave the blanks around a value there, which are no part of it (RFC 9110, 5.5).
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         mcp_session = _header(scope, MCP_SESSION.encode())
         if mcp_session is not None and scope["method"] == "GET":
             self.seat(Place(principal, named), mcp_session).hears = True
@@ -187,9 +191,7 @@ class Bridge:
 
     async def list_tools(self, seat: Seat) -> dict[str, Any]:
         """Answer `tools/list`."""
-        tools = await seat.tools()
-        seat.listed = digest_of(tools)
-        return {"tools": tools}
+        return {"tools": await seat.tools()}
 
     async def call_tool(
         self,
@@ -222,7 +224,7 @@ class Bridge:
         finally:
             ticking.cancel()
 
-    def list_resources(self) -> dict[str, Any]:
+    async def list_resources(self, seat: Seat) -> dict[str, Any]:
         """Answer `resources/list`."""
         found = [
             {
@@ -243,18 +245,25 @@ class Bridge:
                     "mimeType": "text/markdown",
                 }
             )
-        return {"resources": found}
+        return {"resources": [*await _listed(seat, "resources"), *found]}
+
+    async def list_resource_templates(self, seat: Seat) -> dict[str, Any]:
+        """Answer `resources/templates/list`."""
+        return {
+            "resourceTemplates": await _listed(seat, "resourceTemplates", "resources/templates")
+        }
 
     async def read_resource(self, seat: Seat, uri: str) -> dict[str, Any]:
         """Answer `resources/read`.
 
         Raises:
             LookupError: There is no such resource.
+            ServerRefused: The environment's own server will not have it read.
         """
         if uri == README and (text := readme_of(self.manager.spec)) is not None:
             return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]}
         if uri != OBSERVATION:
-            raise LookupError(f"Unknown resource: {uri!r}")
+            return await _asked(seat, "resources/read", {"uri": uri}, f"Unknown resource: {uri}")
         shown = await seat.look()
         if shown is None:
             return {"contents": [{"uri": uri, "mimeType": "application/json", "text": "null"}]}
@@ -267,19 +276,29 @@ class Bridge:
             contents.append(content)
         return {"contents": contents}
 
-    def list_prompts(self) -> dict[str, Any]:
+    async def list_prompts(self, seat: Seat) -> dict[str, Any]:
         """Answer `prompts/list`."""
-        described = "What is to be done in this environment, and where it stands."
-        return {"prompts": [{"name": TASK, "title": "Task", "description": described}]}
+        found = await _listed(seat, "prompts")
+        if not any(one["name"] == TASK for one in found):
+            described = "What is to be done in this environment, and where it stands."
+            found.append({"name": TASK, "title": "Task", "description": described})
+        return {"prompts": found}
 
-    async def get_prompt(self, seat: Seat, name: str) -> dict[str, Any]:
+    async def get_prompt(
+        self, seat: Seat, name: str, arguments: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         """Answer `prompts/get`.
 
         Raises:
             LookupError: There is no such prompt.
+            ServerRefused: The environment's own server refuses it.
         """
+        unknown = f"Unknown prompt: {name}"
+        if any(one["name"] == name for one in await _listed(seat, "prompts")):
+            params = {"name": name, **({"arguments": arguments} if arguments else {})}
+            return await _asked(seat, "prompts/get", params, unknown)
         if name != TASK:
-            raise LookupError(f"Unknown prompt: {name!r}")
+            raise LookupError(unknown)
         described, shown = await seat.described(), await seat.look()
         parts = [str(described.get("description") or self.name)]
         structured = (shown or {}).get("structuredContent") or {}
@@ -292,6 +311,49 @@ class Bridge:
         blocks += [one for one in (shown or {}).get("content", ()) if one["type"] != "text"]
         messages = [{"role": "user", "content": block} for block in blocks]
         return {"description": "What is to be done.", "messages": messages}
+
+    async def complete(self, seat: Seat, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer `completion/complete`: none of our own prompts and resources has arguments.
+
+        Raises:
+            ServerRefused: The environment's own server knows no such prompt or template.
+        """
+        try:
+            answer = await seat.ask("completion/complete", params)
+        except ServerRefused as error:
+            if error.code != METHOD_NOT_FOUND:
+                raise
+            answer = None
+        return answer or {"completion": {"values": [], "total": 0, "hasMore": False}}
+
+
+async def _listed(seat: Seat, kind: str, path: str = "") -> list[dict[str, Any]]:
+    """What the environment's own server has of a kind; nothing where it knows no such kind."""
+    try:
+        answer = await seat.ask(f"{path or kind}/list", {})
+    except ServerRefused as error:
+        if error.code != METHOD_NOT_FOUND:
+            raise
+        return []
+    return list((answer or {}).get(kind, ()))
+
+
+async def _asked(seat: Seat, method: str, params: dict[str, Any], unknown: str) -> dict[str, Any]:
+    """What the environment's own server answers.
+
+    Raises:
+        LookupError: It has none, or knows no such method; with the text `unknown`.
+        ServerRefused: It answers with any other error.
+    """
+    try:
+        answer = await seat.ask(method, params)
+    except ServerRefused as error:
+        if error.code != METHOD_NOT_FOUND:
+            raise
+        answer = None
+    if answer is None:
+        raise LookupError(unknown)
+    return answer
 
 
 async def _tick(

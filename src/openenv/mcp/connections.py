@@ -14,7 +14,9 @@ from contextlib import AbstractAsyncContextManager
 from importlib import metadata
 from typing import Any, Protocol
 
-from openenv.errors import OpenEnvError
+from pydantic import BaseModel, ConfigDict
+
+from openenv.errors import OpenEnvError, Refused
 from openenv.mcp.functions import UnknownTool
 from openenv.mcp.results import WRAPPED
 
@@ -22,7 +24,9 @@ __all__ = [
     "Connection",
     "ConnectionBroken",
     "OnProgress",
+    "ServerRefused",
     "Speaker",
+    "ask_session",
     "sdk_version",
     "speaker_of_sdk",
 ]
@@ -36,6 +40,17 @@ SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # which a server puts on eac
 
 class ConnectionBroken(OpenEnvError, ConnectionError):
     """The MCP server cannot be reached, or no longer."""
+
+
+class ServerRefused(Refused):
+    """The MCP server answered with an error; `code` is one of JSON-RPC or MCP."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        self.code, self.message, self.data = code, message, data
+        super().__init__(code, message, data)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @functools.cache
@@ -66,6 +81,22 @@ class Speaker(Protocol):
         """Call a tool; a result in the wire's form."""
         ...
 
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Ask anything else; both in the wire's form."""
+        ...
+
+
+class _Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+async def ask_session(session: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Send a request by a `ClientSession` of the SDK; the result, in the wire's form."""
+    from mcp.types import Request
+
+    request: Any = Request[dict[str, Any], str](method=method, params=params)
+    return _plain(await session.send_request(request, _Anything))
+
 
 class SDKSpeaker:
     """Asks by a client of the official SDK: `mcp.Client`, or `ClientSession` before version 2."""
@@ -94,6 +125,10 @@ class SDKSpeaker:
         result = await self._client.call_tool(name, arguments, progress_callback=on_progress)
         return plain_result(result)
 
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        session = self._client.session if sdk_version() >= 2 else self._client
+        return await ask_session(session, method, params)
+
 
 def _plain(model: Any) -> dict[str, Any]:
     plain: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -102,9 +137,7 @@ def _plain(model: Any) -> dict[str, Any]:
 
 def plain_result(result: Any) -> dict[str, Any]:
     """The result of a call, in the wire's form, of either version of the SDK."""
-    plain = _plain(result)
-    if (meta := plain.get("_meta")) is not None and meta.pop(SERVER_INFO, None) and not meta:
-        del plain["_meta"]
+    plain = _told(_plain(result))
     return {"content": [], **plain, "isError": bool(plain.get("isError"))}
 
 
@@ -226,6 +259,31 @@ class Connection:
             result["_meta"] = {**(result.get("_meta") or {}), **WRAPPED}
         return result
 
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask what is asked by neither `tools` nor `call`, such as ``resources/list``.
+
+        Args:
+            method: The method of MCP. Of one that lists, all pages are asked for.
+            params: Its parameters, in the wire's form.
+
+        Raises:
+            ServerRefused: The server answered with an error.
+            ConnectionBroken: The server is gone.
+        """
+        with _broken(self._name):
+            speaker = await self.open()
+            result = page = _told(await speaker.ask(method, dict(params)))
+            for _ in range(MAX_PAGES):
+                if page.get("nextCursor") is None:
+                    result.pop("nextCursor", None)
+                    return result
+                asked = {**params, "cursor": page["nextCursor"]}
+                page = _told(await speaker.ask(method, asked))
+                for name, found in page.items():
+                    if isinstance(found, list):
+                        result[name] = [*result.get(name, ()), *found]
+        raise OpenEnvError(f"{self._name}: {method} has no end after {MAX_PAGES} pages")
+
     async def aclose(self) -> None:
         """Disconnect, and end a process that was started for it."""
         self._over.set()
@@ -233,6 +291,17 @@ class Connection:
             _, late = await asyncio.wait([self._owner], timeout=CLOSE_LIMIT_S)
             for task in late:
                 task.cancel()
+
+
+OF_ONE_HOP = ("resultType", "ttlMs", "cacheScope")  # what a server says of its answer, not in it
+
+
+def _told(result: dict[str, Any]) -> dict[str, Any]:
+    """What an answer holds, without what is between its server and whoever asked."""
+    meta = result.get("_meta")
+    if meta is not None and meta.pop(SERVER_INFO, None) and not meta:
+        del result["_meta"]
+    return {name: value for name, value in result.items() if name not in OF_ONE_HOP}
 
 
 @contextlib.contextmanager
@@ -249,6 +318,10 @@ def _broken(name: str) -> Iterator[None]:
     except Exception as error:
         if "Connection closed" in str(error):
             raise ConnectionBroken(f"{name} is gone") from error
+        refused = getattr(error, "error", None)  # MCPError; McpError before version 2
+        if isinstance(getattr(refused, "code", None), int):
+            assert refused is not None
+            raise ServerRefused(refused.code, refused.message, refused.data) from error
         raise
 
 

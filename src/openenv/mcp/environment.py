@@ -65,6 +65,7 @@ class MCPEnvironment(Environment[Any, Any, State]):
 
     Args:
         mcp_server: A server of FastMCP (2, 3 or 4) or of the official SDK whose tools these are.
+            Agents also reach its resources, prompts and completions.
         transform: See `Environment`.
         rubric: See `Environment`.
 
@@ -178,6 +179,25 @@ class MCPEnvironment(Environment[Any, Any, State]):
         self._home = asyncio.get_running_loop()
         action = CallToolAction(tool_name=name, arguments=dict(arguments))
         return await self._scored(action, await self._called(action, None, on_progress))
+
+    async def mcp_ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Ask the server what agents ask for beside tools: its resources, prompts, completions.
+
+        Args:
+            method: The method of MCP, such as ``resources/read``.
+            params: Its parameters, in the wire's form.
+
+        Returns:
+            The result, in the wire's form; None where there is no server.
+
+        Raises:
+            ServerRefused: The server answered with an error.
+        """
+        self._home = asyncio.get_running_loop()
+        if self._mcp_tools is None:
+            return None
+        answer: dict[str, Any] = await self._mcp_tools.ask(method, params)
+        return answer
 
     async def _called(
         self, action: CallToolAction, timeout_s: float | None, on_progress: Any = None

@@ -16,6 +16,7 @@ is not carried out: it begins another one, and says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import inspect
 import time
@@ -30,6 +31,7 @@ from openenv.errors import (
     EnvironmentCrashed,
     InvalidActionError,
     OpenEnvError,
+    Refused,
     SessionClosedError,
 )
 from openenv.manifest import MANIFEST
@@ -39,7 +41,7 @@ from openenv.sessions.commands import Call, Look, Reset
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal, Role
 from openenv.sessions.session import Session, SessionPhase
-from openenv.sessions.spec import EnvironmentSpec, class_made_by
+from openenv.sessions.spec import ASK, EnvironmentSpec, class_made_by
 from openenv.sessions.tools import (
     Doors,
     Reply,
@@ -53,22 +55,14 @@ from openenv.sessions.tools import (
 )
 from openenv.settings import ServerMode
 
-__all__ = ["EpisodeOver", "Reporter", "Seat", "SessionEnded", "digest_of", "readme_of"]
+__all__ = ["Reporter", "Seat", "SessionEnded", "digest_of", "readme_of"]
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 REWARD, DONE, TRUNCATED = "openenv/reward", "openenv/done", "openenv/truncated"
 
 
-class SessionEnded(OpenEnvError):
+class SessionEnded(Refused):
     """The session that was opened for the agent has ended; the next call opens another one."""
-
-
-class EpisodeOver(OpenEnvError):
-    """The episode had ended before the call, and another one has begun."""
-
-    def __init__(self, result: dict[str, Any]) -> None:
-        self.result = result
-        super().__init__("the episode is over; another one has begun")
 
 
 class Reporter:
@@ -102,7 +96,9 @@ class Seat:
         named: The session that it acts on; None has one opened for it.
 
     Attributes:
-        listed: What tells one list of tools from another, of the list that it was given last.
+        listed: What tells one list from another, of those that it was given last: of tools,
+            resources, prompts.
+        subscribed: The resources of which it wants to know when they may have changed.
         hears: It listens for what the server has to say by itself.
         used_at: When it was last used, by `time.monotonic`.
     """
@@ -116,14 +112,25 @@ class Seat:
         self._session: Session | None = None
         self._opening: asyncio.Lock = asyncio.Lock()
         self._is_over = False
-        self.listed: bytes | None = None
+        self._serverless: str | None = None  # a session whose environment has no MCP server
+        self.listed: dict[str, bytes] = {}
+        self.subscribed: set[str] = set()
         self.hears = False
         self.used_at = time.monotonic()
 
     @property
+    def current(self) -> Session | None:
+        """The session that it acts on, if it is open."""
+        session = self._session
+        if self._named is not None:
+            with contextlib.suppress(OpenEnvError):
+                session = self._manager.get(self._named, principal=self._principal)
+        return session if session is not None and session.phase is SessionPhase.OPEN else None
+
+    @property
     def is_vacant(self) -> bool:
         """No session is open for it."""
-        return self._session is None or self._session.phase is not SessionPhase.OPEN
+        return self.current is None
 
     @property
     def may_see_rewards(self) -> bool:
@@ -229,6 +236,23 @@ class Seat:
             _note_score(reply)
         return reply.result
 
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Ask the environment's own MCP server; None where it has none.
+
+        Raises:
+            ServerRefused: That server answered with an error.
+        """
+        spec = self._manager.spec
+        if spec.environment_class is not None and doors_of(spec) is not Doors.TOOLS:
+            return None
+        session = await self.session()
+        if doors_of(session.spec) is not Doors.TOOLS or self._serverless == session.id:
+            return None
+        answer: dict[str, Any] | None = await session.handle(Call(ASK, (method, dict(params))))
+        if answer is None:
+            self._serverless = session.id
+        return answer
+
     async def look(self) -> dict[str, Any] | None:
         """What the last step or reset has shown, as a result; None before the first."""
         session = await self.session()
@@ -295,9 +319,9 @@ def _as_dict(described: Any) -> dict[str, Any]:
     return plain
 
 
-def digest_of(tools: list[dict[str, Any]]) -> bytes:
-    """What tells one list of tools from another."""
-    return hashlib.blake2b(to_json(tools), digest_size=16).digest()
+def digest_of(listed: list[dict[str, Any]]) -> bytes:
+    """What tells one list of tools, resources or prompts from another."""
+    return hashlib.blake2b(to_json(listed), digest_size=16).digest()
 
 
 def readme_of(spec: EnvironmentSpec) -> str | None:

@@ -12,6 +12,7 @@ from openenv.mcp.connections import (
     Connection,
     OnProgress,
     Speaker,
+    ask_session,
     plain_result,
     speaker_of_sdk,
 )
@@ -37,6 +38,10 @@ class ServerTools(Protocol):
             UnknownTool: There is none of that name.
             InvalidToolArguments: It does not take these.
         """
+        ...
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask what agents ask for beside tools; see `Connection.ask`."""
         ...
 
     async def at_once(self) -> list[dict[str, Any]]:
@@ -95,11 +100,17 @@ class FastMCPTools:
     ) -> dict[str, Any]:
         tool = await self._tool(name)
         if not self._has_direct_calls or self._wants_session(name, tool):
-            if self._connection is None:
-                opened = functools.partial(_speaker_of_fastmcp, self._server)
-                self._connection = Connection(opened, "the environment's MCP server")
-            return await self._connection.call(name, arguments, on_progress)
+            return await self._connected().call(name, arguments, on_progress)
         return await self._call_directly(name, dict(arguments))
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._connected().ask(method, params)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            opened = functools.partial(_speaker_of_fastmcp, self._server)
+            self._connection = Connection(opened, "the environment's MCP server")
+        return self._connection
 
     async def _tool(self, name: str) -> Any:
         from fastmcp.exceptions import NotFoundError
@@ -187,6 +198,9 @@ class _FastMCPSpeaker:
             name=name, arguments=arguments, progress_handler=on_progress
         )
         return plain_result(result)
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return await ask_session(self._client.session, method, params)
 
 
 def fastmcp_client(server: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +16,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
     ResourceUpdated,
     ToolsListChanged,
 )
@@ -25,16 +26,20 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
+    CompleteRequestParams,
     GetPromptRequestParams,
-    PaginatedRequestParams,
     ReadResourceRequestParams,
+    SubscribeRequestParams,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
+    UnsubscribeRequestParams,
 )
+from pydantic_core import to_json
 
 from openenv._incidents import told
 from openenv.errors import OpenEnvError, SessionCapacityError, SessionNotFoundError
-from openenv.mcp.bridge import MCP_SESSION, OBSERVATION, PLACE, Bridge, Place
+from openenv.mcp.bridge import MCP_SESSION, PLACE, Bridge, Place
+from openenv.mcp.connections import ServerRefused
 from openenv.mcp.seats import Seat, digest_of
 
 __all__ = ["Speech2"]
@@ -43,26 +48,41 @@ T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
 
 OVERLOADED = -32000
+IN_HEADERS = b'"x-mcp-header"'  # in a schema: a client repeats the argument in a header
 MAX_SESSIONS = 10_000
 
 
 class OurServer(Server[Any]):
-    """A server of the SDK that says that its tools may change."""
+    """A server of the SDK that says that its lists may change."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> InitializationOptions:
-        told = NotificationOptions(tools_changed=True)
+        told = NotificationOptions(True, True, True)
         return super().create_initialization_options(told, *args, **kwargs)
+
+
+LISTS: dict[str, tuple[type[Any], str]] = {
+    "tools": (ToolsListChanged, "send_tool_list_changed"),
+    "prompts": (PromptsListChanged, "send_prompt_list_changed"),
+    "resources": (ResourcesListChanged, "send_resource_list_changed"),
+}
 
 
 @dataclasses.dataclass
 class Listeners:
-    """Those who listen for what happens in one session."""
+    """Those who listen for what happens in one session.
+
+    Attributes:
+        listed: Digests of those lists of which a change is listened for, as they are.
+        uris: The resources of which a change is listened for.
+        count: How many they are.
+    """
 
     bus: InMemorySubscriptionBus
     handler: ListenHandler
-    listed: bytes
+    listed: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    uris: set[str] = dataclasses.field(default_factory=set)
     count: int = 0
 
 
@@ -72,6 +92,12 @@ class Speech2:
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._listeners: dict[str, Listeners] = {}
+        self._headed: dict[str, dict[str, Any]] = {}  # schemas of arguments repeated in headers
+        self._lists = {
+            "tools": bridge.list_tools,
+            "prompts": bridge.list_prompts,
+            "resources": bridge.list_resources,
+        }
         self._server = OurServer(
             bridge.name,
             version=metadata.version("openenv"),
@@ -80,12 +106,18 @@ class Speech2:
             on_list_tools=self._list_tools,  # type: ignore[arg-type]
             on_call_tool=self._call_tool,  # type: ignore[arg-type]
             on_list_resources=self._list_resources,  # type: ignore[arg-type]
-            on_list_resource_templates=_no_templates,  # type: ignore[arg-type]
+            on_list_resource_templates=self._list_templates,  # type: ignore[arg-type]
             on_read_resource=self._read_resource,  # type: ignore[arg-type]
+            on_subscribe_resource=self._subscribe,  # type: ignore[arg-type]
+            on_unsubscribe_resource=self._unsubscribe,  # type: ignore[arg-type]
             on_list_prompts=self._list_prompts,  # type: ignore[arg-type]
             on_get_prompt=self._get_prompt,  # type: ignore[arg-type]
+            on_completion=self._complete,  # type: ignore[arg-type]
             on_subscriptions_listen=self._listen,
         )
+
+        # Unless it has this, the SDK lists all tools before each call.
+        self._server.get_tool_input_schema = self._headed.get
 
     # ------------------------------------------------------------------ transports
 
@@ -117,10 +149,22 @@ class Speech2:
         place: Place = request.scope[PLACE]
         return self._bridge.seat(place, request.headers.get(MCP_SESSION))
 
-    async def _list_tools(
-        self, context: Context, params: PaginatedRequestParams | None
-    ) -> dict[str, Any]:
-        return _whole(await self._served(self._bridge.list_tools(self._seat(context))))
+    async def _list_tools(self, context: Context, params: Any) -> dict[str, Any]:
+        return await self._list(context, "tools")
+
+    async def _list(self, context: Context, kind: str) -> dict[str, Any]:
+        seat = self._seat(context)
+        answer = await self._served(self._lists[kind](seat))
+        seat.listed[kind] = digest_of(answer[kind])
+        if kind == "tools":
+            self._note_headers(answer["tools"])
+        return _whole(answer)
+
+    def _note_headers(self, tools: list[dict[str, Any]]) -> None:
+        for tool in tools:
+            self._headed.pop(tool["name"], None)
+            if IN_HEADERS in to_json(tool["inputSchema"]):
+                self._headed[tool["name"]] = tool["inputSchema"]
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> dict[str, Any]:
         seat = self._seat(context)
@@ -133,29 +177,55 @@ class Speech2:
         return result
 
     async def _list_resources(self, context: Context, params: Any) -> dict[str, Any]:
-        return _whole(self._bridge.list_resources())
+        return await self._list(context, "resources")
+
+    async def _list_templates(self, context: Context, params: Any) -> dict[str, Any]:
+        found = self._bridge.list_resource_templates(self._seat(context))
+        return _whole(await self._served(found))
 
     async def _read_resource(
         self, context: Context, params: ReadResourceRequestParams
     ) -> dict[str, Any]:
-        read = self._bridge.read_resource(self._seat(context), str(params.uri))
-        return _whole(await self._served(read))
+        uri = str(params.uri)
+        read = self._bridge.read_resource(self._seat(context), uri)
+        return _whole(await self._served(read, {"uri": uri}))
+
+    async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> dict[str, Any]:
+        self._seat(context).subscribed.add(str(params.uri))
+        return {}
+
+    async def _unsubscribe(
+        self, context: Context, params: UnsubscribeRequestParams
+    ) -> dict[str, Any]:
+        self._seat(context).subscribed.discard(str(params.uri))
+        return {}
 
     async def _list_prompts(self, context: Context, params: Any) -> dict[str, Any]:
-        return _whole(self._bridge.list_prompts())
+        return await self._list(context, "prompts")
 
     async def _get_prompt(self, context: Context, params: GetPromptRequestParams) -> dict[str, Any]:
-        prompt = self._bridge.get_prompt(self._seat(context), params.name)
+        prompt = self._bridge.get_prompt(self._seat(context), params.name, params.arguments)
         return _whole(await self._served(prompt))
 
-    async def _served(self, work: Awaitable[T]) -> T:
-        """What a request came to; errors as JSON-RPC has them."""
+    async def _complete(self, context: Context, params: CompleteRequestParams) -> dict[str, Any]:
+        asked = params.model_dump(
+            mode="json", by_alias=True, exclude_none=True, include={"ref", "argument", "context"}
+        )
+        return _whole(await self._served(self._bridge.complete(self._seat(context), asked)))
+
+    async def _served(self, work: Awaitable[T], named: Any = None) -> T:
+        """What a request came to; errors as JSON-RPC has them.
+
+        Args:
+            work: What serves it.
+            named: What an error says beside its text where there is nothing of that name.
+        """
         try:
             return await work
         except LookupError as error:
-            raise MCPError(INVALID_PARAMS, str(error.args[0])) from None
-        except asyncio.CancelledError:
-            raise
+            raise MCPError(INVALID_PARAMS, str(error.args[0]), named) from None
+        except ServerRefused as error:
+            raise MCPError(error.code, error.message, error.data) from None
         except Exception as error:
             manager = self._bridge.manager
             manager.tally.failed(error)
@@ -168,13 +238,17 @@ class Speech2:
     ) -> SubscriptionsListenResult:
         seat = self._seat(context)
         session = await self._served(seat.session())
-        listed = digest_of(await self._served(seat.tools()))
         known = self._listeners.get(session.id)
         if known is None:
             bus = InMemorySubscriptionBus()
-            known = self._listeners[session.id] = Listeners(bus, ListenHandler(bus), listed)
+            known = self._listeners[session.id] = Listeners(bus, ListenHandler(bus))
         known.count += 1
         try:
+            wanted = params.notifications
+            known.uris.update(map(str, wanted.resource_subscriptions or ()))
+            for kind in LISTS:
+                if getattr(wanted, f"{kind}_list_changed") and kind not in known.listed:
+                    known.listed[kind] = await self._served(self._digest(seat, kind))
             return await known.handler(context, params)
         finally:
             known.count -= 1
@@ -182,25 +256,34 @@ class Speech2:
                 self._listeners.pop(session.id, None)
 
     async def _tell(self, context: Context, seat: Seat) -> None:
-        """After a call, tell those who listen what has changed by it."""
-        if not self._listeners and not seat.hears:
+        """After a call, tell those who listen what may have changed by it."""
+        session = seat.current
+        if session is None or not (self._listeners or seat.hears):
             return
-        with contextlib.suppress(OpenEnvError):  # the session may have ended by now
-            session = await seat.session()
+        with contextlib.suppress(OpenEnvError):  # the session may be ending just now
             listeners = self._listeners.get(session.id)
             if listeners is not None:
-                await listeners.bus.publish(ResourceUpdated(uri=OBSERVATION))
-                listed, listeners.listed = listeners.listed, digest_of(await seat.tools())
-                if listed != listeners.listed:
-                    await listeners.bus.publish(ToolsListChanged())
-            elif seat.hears and seat.listed is not None:
-                listed, seat.listed = seat.listed, digest_of(await seat.tools())
-                if listed != seat.listed:
-                    await context.session.send_tool_list_changed()
+                for uri in listeners.uris:
+                    await listeners.bus.publish(ResourceUpdated(uri=uri))
+                for kind in await self._changed(seat, listeners.listed):
+                    await listeners.bus.publish(LISTS[kind][0]())
+            if seat.hears:
+                for uri in seat.subscribed:
+                    await context.session.send_resource_updated(uri)
+                for kind in await self._changed(seat, seat.listed):
+                    await getattr(context.session, LISTS[kind][1])()
 
+    async def _digest(self, seat: Seat, kind: str) -> bytes:
+        return digest_of((await self._lists[kind](seat))[kind])
 
-async def _no_templates(context: Context, params: Any) -> dict[str, Any]:
-    return _whole({"resourceTemplates": []})
+    async def _changed(self, seat: Seat, listed: dict[str, bytes]) -> list[str]:
+        """The lists that are no longer as they were, which is noted."""
+        changed = []
+        for kind, before in list(listed.items()):
+            listed[kind] = await self._digest(seat, kind)
+            if listed[kind] != before:
+                changed.append(kind)
+        return changed
 
 
 def _whole(result: dict[str, Any]) -> dict[str, Any]:

@@ -35,10 +35,10 @@ from openenv.types import (
     is_observation,
 )
 
-__all__ = ["CALL_TOOL", "LIST_TOOLS", "CallPlan", "EnvironmentSpec", "Method", "normalise"]
+__all__ = ["ASK", "CALL_TOOL", "LIST_TOOLS", "CallPlan", "EnvironmentSpec", "Method", "normalise"]
 
-# What lists the tools of an environment that has some, and what calls one.
-LIST_TOOLS, CALL_TOOL = "mcp_list_tools", "mcp_call_tool"
+# What lists the tools of an environment that has some, what calls one, and what asks its server.
+LIST_TOOLS, CALL_TOOL, ASK = "mcp_list_tools", "mcp_call_tool", "mcp_ask"
 
 # Every caller passes these to every environment; where one is not taken that is no mistake.
 COURTESY_ARGUMENTS = frozenset({"seed", "episode_id", "timeout_s"})
