@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 RUNNERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadfile
 
-.PHONY: demo test test-core test-compat check audit format bench docs mirrors lock clean
+.PHONY: demo test test-core test-compat conformance check audit format bench docs mirrors lock clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
@@ -20,6 +20,9 @@ test-core: $(READY)  ## what needs no other package and is quick
 
 test-compat: $(READY)  ## with the public package, in a virtual environment of its own
 	$(PYTEST) -m compat
+
+conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
+	$(PYTHON) scripts/conformance.py
 
 check: $(READY)  ## lint, types, generated files, known vulnerabilities
 	$(VENV)/bin/ruff check .
@@ -58,4 +61,4 @@ $(READY): requirements.lock pyproject.toml $(wildcard envs/*/pyproject.toml) scr
 	touch $@
 
 clean:
-	rm -rf $(VENV) .peer .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs
+	rm -rf $(VENV) .npm .peer .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs
