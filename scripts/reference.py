@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import enum
+import functools
 import inspect
 import re
 import sys
@@ -24,7 +25,7 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 import openenv
-from openenv import errors, settings
+from openenv import errors, events, mcp, settings
 from openenv.cli.__main__ import app
 from openenv.protocol.messages import ErrorReply
 from openenv.testing.environment import PROMISES
@@ -151,7 +152,7 @@ def members(name: str, cls: type, apart: frozenset[type]) -> Iterator[str]:
                 continue
             seen.add(attribute)
             value = getattr(cls, attribute, raw)
-            if isinstance(raw, property):
+            if isinstance(raw, property | functools.cached_property):
                 yield from (f"### {name}.{attribute}", "A property.", prose(raw))
             elif inspect.isroutine(value):
                 yield from (f"### {name}.{attribute}", signature(value, attribute), prose(value))
@@ -161,8 +162,15 @@ def members(name: str, cls: type, apart: frozenset[type]) -> Iterator[str]:
 
 
 def api_page() -> str:
-    """Every name of `openenv.__all__`, but for errors and modules."""
-    values = {name: getattr(openenv, name) for name in openenv.__all__ if name[0] != "_"}
+    """Every name of `openenv.__all__`, but for errors and modules; those of `openenv.mcp` and
+    `openenv.events` after them.
+    """
+    values = {
+        name: getattr(module, name)
+        for module in (openenv, mcp, events)
+        for name in module.__all__
+        if name[0] != "_"
+    }
     shown = {
         name: value
         for name, value in values.items()
@@ -172,7 +180,8 @@ def api_page() -> str:
     listed = [part for name, value in shown.items() for part in described(name, value, apart)]
     return page(
         "Names",
-        "What `openenv` offers. [Errors](errors.md) have a page of their own.",
+        "What `openenv` offers, and after it `openenv.mcp` and `openenv.events`; where a name is "
+        "from stands below it. [Errors](errors.md) have a page of their own.",
         *listed,
     )
 

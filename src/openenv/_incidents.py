@@ -16,7 +16,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from openenv._redaction import redact, redacted
-from openenv.errors import EnvironmentFactoryError, OpenEnvError, Refused, outward, speaks, words
+from openenv.errors import (
+    EnvironmentFactoryError,
+    InvalidReturnError,
+    OpenEnvError,
+    Refused,
+    outward,
+    speaks,
+    words,
+)
 
 __all__ = ["Incident", "error_data", "incident_of", "is_incident", "log_incident", "note", "told"]
 
@@ -127,7 +135,8 @@ def told(error: BaseException, *, debug: bool = False) -> str:
         cause = error.__cause__ if isinstance(error, EnvironmentFactoryError) else None
         if cause is None:
             return redact(words(error))
-        why = words(cause) if isinstance(cause, Refused) else type(cause).__name__
+        is_told = isinstance(cause, Refused | InvalidReturnError)
+        why = words(cause) if is_told else type(cause).__name__
         return redact(f"{words(error)} {why}")
     incident = incident_of(error) or log_incident(error)
     if debug:

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from openenv.events import Event, EventQueue
 from openenv.types import Action, EnvironmentMetadata, Observation, State
 
 __all__ = [
@@ -145,6 +147,18 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         """Where the episode stands; `step_count` counts the steps since `reset`.
 
         Reading it changes nothing. It may be read before the first `reset`.
+        """
+
+    @cached_property
+    def events(self) -> EventQueue:
+        """What happens by itself, between steps; see `openenv.events`. Empty in a static world."""
+        return EventQueue()
+
+    def on_event(self, event: Event) -> Any:
+        """Take in what happened since the last step. It may be a coroutine method.
+
+        It is called before the next step (or call of a tool), once for each event in `events` that
+        is due by then, and only where it is overridden.
         """
 
     def close(self) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import logging
     from concurrent import futures
 
+    from openenv.client.agents import AgentAccess
     from openenv.client.launch import Launch
     from openenv.client.sync import SyncEnvClient
     from openenv.client.transports.asgi import ASGIApp
@@ -380,6 +381,20 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(Pending, self._fork_async(n, replay=replay))
 
+    def agent_access(self) -> Pending[AgentAccess]:
+        """How an agent connects by MCP to this client's session, to act in it by its tools.
+
+            access = env.agent_access()
+            async with mcp.Client(access.url) as agent: ...   # or with access.headers
+
+        On a server with keys the agent gets one of its own, which ends with the session and reaches
+        nothing but its tools. The client goes on to reset, score and close the session.
+
+        Raises:
+            NotSupported: The server is too old, or the environment runs in this process.
+        """
+        return self._answer(Pending, self._agent_access_async())
+
     def keep_journal(self, max_steps: int | None = None) -> None:
         """Keep the seed, the actions and digests of the observations of each episode from now on,
         so that `snapshot(replay=True)` and `fork(n, replay=True)` can have them made again.
@@ -494,6 +509,11 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         from openenv.client import snapshots
 
         return await snapshots.journaled(self, journal, request, timeout_s)
+
+    async def _agent_access_async(self) -> AgentAccess:
+        from openenv.client.agents import agent_access
+
+        return await agent_access(self)
 
     async def _snapshot_async(self, *, replay: bool) -> bytes:
         from openenv.client import snapshots

@@ -12,6 +12,7 @@ from openenv.client.hybrid import resolve
 from openenv.types import StepResult
 
 if TYPE_CHECKING:
+    from openenv.client.agents import AgentAccess
     from openenv.client.client import EnvClient
 
 __all__ = ["SyncEnvClient"]
@@ -67,6 +68,10 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
     def new_session(self) -> SyncEnvClient[ActT, ObsT, StateT]:
         """Open a further session on the same server."""
         return SyncEnvClient(resolve(self._async.new_session()))
+
+    def agent_access(self) -> AgentAccess:
+        """How an agent connects to this session; see `EnvClient.agent_access`."""
+        return cast("AgentAccess", resolve(self._async.agent_access()))
 
     def snapshot(self, *, replay: bool = False) -> bytes:
         """Store the running episode; see `EnvClient.snapshot`."""

@@ -9,6 +9,8 @@ from openenv._lazy import lazy
 if TYPE_CHECKING:
     from openenv.mcp.environment import MCPEnvironment
     from openenv.mcp.functions import tool
+    from openenv.mcp.progress import report_progress
+    from openenv.mcp.rendering import render_tools
     from openenv.mcp.results import Image
     from openenv.mcp.types import (
         CallToolAction,
@@ -30,6 +32,8 @@ __all__ = [
     "Tool",
     "ToolError",
     "ToolErrorType",
+    "render_tools",
+    "report_progress",
     "tool",
 ]
 
@@ -38,6 +42,8 @@ __getattr__, __dir__ = lazy(
     {
         "openenv.mcp.environment": ["MCPEnvironment"],
         "openenv.mcp.functions": ["tool"],
+        "openenv.mcp.progress": ["report_progress"],
+        "openenv.mcp.rendering": ["render_tools"],
         "openenv.mcp.results": ["Image"],
         "openenv.mcp.types": [
             "CallToolAction",

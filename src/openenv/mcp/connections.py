@@ -152,7 +152,9 @@ async def speaker_of_sdk(target: Any) -> AsyncIterator[Speaker]:
     if sdk_version() >= 2:
         from mcp import Client
 
-        async with Client(target) as client:
+        # A server object knows all revisions; one that has sessions keeps what is noted in them.
+        is_transport = isinstance(target, AbstractAsyncContextManager)
+        async with Client(target, mode="auto" if is_transport else "legacy") as client:
             yield SDKSpeaker(client)
         return
     from mcp import ClientSession

@@ -32,6 +32,7 @@ from openenv.mcp.functions import (
     check_name,
     declared_tools,
 )
+from openenv.mcp.progress import REPORTER
 from openenv.mcp.results import dump_of, failure, result_of, text_in
 from openenv.mcp.types import (
     CallToolAction,
@@ -177,6 +178,7 @@ class MCPEnvironment(Environment[Any, Any, State]):
     ) -> CallToolObservation:
         """Call a tool, and score what came of it."""
         self._home = asyncio.get_running_loop()
+        REPORTER.set(None if on_progress is None else (on_progress, self._home))
         action = CallToolAction(tool_name=name, arguments=dict(arguments))
         return await self._scored(action, await self._called(action, None, on_progress))
 

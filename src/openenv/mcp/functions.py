@@ -391,7 +391,7 @@ def declared_tools(cls: type) -> tuple[FunctionTool, ...]:
         static = inspect.getattr_static(cls, attribute)
         is_bound = not isinstance(static, staticmethod)
         function = getattr(static, "__func__", static)
-        mark = getattr(function, _MARK, None)
+        mark = getattr(static, _MARK, None) or getattr(function, _MARK, None)
         if isinstance(mark, ToolMark):
             if isinstance(static, classmethod):
                 function, is_bound = getattr(cls, attribute), False

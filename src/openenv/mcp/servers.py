@@ -204,10 +204,15 @@ class _FastMCPSpeaker:
 
 
 def fastmcp_client(server: Any) -> Any:
-    """FastMCP's own client of a server in this process."""
+    """FastMCP's own client of a server in this process.
+
+    It speaks a revision of MCP that has sessions, where FastMCP knows another: what a tool notes in
+    its session is there for as long as the environment.
+    """
     from fastmcp import Client
 
-    return Client(server)
+    has_choice = "mode" in inspect.signature(Client).parameters
+    return Client(server, mode="legacy") if has_choice else Client(server)
 
 
 @contextlib.asynccontextmanager

@@ -87,7 +87,10 @@ class HealthResponse(BaseModel):
 
 
 class SchemaResponse(BaseModel):
-    """JSON schemas of the environment's models."""
+    """JSON schemas of the environment's models, and the tools that agents have, as MCP writes them.
+
+    `tools` is left out where they cannot be told without an episode.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -95,6 +98,7 @@ class SchemaResponse(BaseModel):
     observation: dict[str, Any]
     state: dict[str, Any]
     reset_observation: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, TypeAdapter
 
+from openenv._incidents import told
 from openenv.protocol.http import HealthResponse, HealthStatus, SchemaResponse
 from openenv.server.auth import principal_of
 from openenv.server.refusals import error_response
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Role
+from openenv.sessions.tools import Doors, action_tools, doors_of, read_list, to_list
 from openenv.types import EnvironmentMetadata
 
 __all__ = ["info_routes"]
+
+logger = logging.getLogger(__name__)
 
 
 def info_routes(manager: SessionManager) -> APIRouter:
     """Build the routes that describe the server; both modes have them."""
     router = APIRouter()
     described: list[EnvironmentMetadata] = []
+    tools: list[list[dict[str, Any]] | None] = []
 
     @router.get("/health", tags=["Health"], response_model=HealthResponse)
     async def health(request: Request, response: Response) -> HealthResponse:
@@ -38,13 +46,16 @@ def info_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/schema", tags=["Schema"], response_model=SchemaResponse)
     async def schema() -> SchemaResponse:
-        """Give the JSON schemas of the action, the observations and the state."""
+        """Give the JSON schemas of the action, the observations and the state, and the tools."""
         spec = manager.spec
+        if not tools:
+            tools.append(await _tools(manager))
         return SchemaResponse(
             action=spec.action_schema(),
             observation=_schema(spec.observation_cls),
             state=_schema(spec.state_cls),
             reset_observation=_schema(spec.reset_observation_cls or spec.observation_cls),
+            tools=tools[0],
         )
 
     @router.get("/metadata", tags=["Environment Info"], response_model=EnvironmentMetadata)
@@ -59,6 +70,23 @@ def info_routes(manager: SessionManager) -> APIRouter:
         return described[0]
 
     return router
+
+
+async def _tools(manager: SessionManager) -> list[dict[str, Any]] | None:
+    """The tools of the environment, as a fresh one has them; None where it does not tell."""
+    spec = manager.spec
+    if spec.environment_class is not None and doors_of(spec) is Doors.ACTIONS:
+        return [tool.description for tool in action_tools(spec).values()]
+    try:
+        async with manager.throwaway() as session:
+            command = to_list(session.spec)
+            if command is None:
+                return [tool.description for tool in action_tools(spec).values()]
+            found: list[dict[str, Any]] = await session.handle(command, encode=read_list)
+            return found
+    except Exception as error:
+        logger.warning("/schema tells no tools, since they could not be listed: %s", told(error))
+        return None
 
 
 def _health(manager: SessionManager) -> HealthResponse:

@@ -27,10 +27,12 @@ from openenv.server.auth import principal_of
 from openenv.server.refusals import JSON, error_response
 from openenv.server.websocket import json_rpc_route, query_of
 from openenv.sessions.dialect import (
+    AGENT_KEY,
     CLOSE,
     CREATE,
     NO_SESSION_ID,
     Asked,
+    agent_key,
     asked_of,
     encode_json_rpc,
     failed,
@@ -112,11 +114,13 @@ class MCPEndpoint:
 
     async def _served(self, http: Request, request: JsonRpcRequest) -> JsonRpcResponse:
         principal = principal_of(http.scope)
-        if request.method in (CREATE, CLOSE):
+        if request.method in (CREATE, CLOSE, AGENT_KEY):
             if principal is not None and principal.role is Role.AGENT:
                 raise NotPermittedError(f"{request.method} is for those who drive the environment")
-            served = self._create if request.method == CREATE else self._close
-            return await served(request, principal)
+            if request.method == CREATE:
+                session = await self._manager.create(principal=principal)
+                return JsonRpcResponse.success({"session_id": session.id}, request.id)
+            return await self._on_session(request, principal)
         spec = self._manager.spec
         named = request.params.get("session_id") or session_named(http.scope, principal)
         if principal is not None and principal.session_id is not None:
@@ -151,19 +155,17 @@ class MCPEndpoint:
             async with self._manager.throwaway(principal) as session:
                 yield session
 
-    async def _create(
+    async def _on_session(
         self, request: JsonRpcRequest, principal: Principal | None
     ) -> JsonRpcResponse:
-        session = await self._manager.create(principal=principal)
-        return JsonRpcResponse.success({"session_id": session.id}, request.id)
-
-    async def _close(self, request: JsonRpcRequest, principal: Principal | None) -> JsonRpcResponse:
         session_id = request.params.get("session_id")
         if session_id is None:
             return JsonRpcResponse.error_response(
                 Code.INVALID_PARAMS, NO_SESSION_ID, request_id=request.id
             )
         session = self._manager.get(str(session_id), principal=principal)
+        if request.method == AGENT_KEY:
+            return agent_key(self._manager, session, request)
         closed: dict[str, Any] = {"session_id": session_id}
         if session.is_busy:
             self._manager.begin_to_close(session)

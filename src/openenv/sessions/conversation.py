@@ -326,7 +326,7 @@ class Conversation:
     def _serve_json_rpc(self, data: Any, encode: Encode) -> None:
         assert self._session is not None
         session = self._session
-        asked = json_rpc(session, data)
+        asked = json_rpc(self._manager, session, data)
         if isinstance(asked, JsonRpcResponse):
             self._send(encode(MCPReply(asked)))
             return
@@ -473,10 +473,12 @@ def closed_in_production(request_type: str) -> NotSupported:
     )
 
 
-def json_rpc(session: Session, data: dict[str, Any]) -> Asked | JsonRpcResponse:
+def json_rpc(
+    manager: SessionManager, session: Session, data: dict[str, Any]
+) -> Asked | JsonRpcResponse:
     """What a frame with JSON-RPC asks of a session, or the response to it."""
     request = parse(data)
-    return request if isinstance(request, JsonRpcResponse) else asked(session, request)
+    return request if isinstance(request, JsonRpcResponse) else asked(manager, session, request)
 
 
 async def close_or_leave(manager: SessionManager, session: Session) -> None:

@@ -27,11 +27,13 @@ from openenv.mcp.types import JsonRpcErrorCode as Code
 from openenv.mcp.types import JsonRpcRequest, JsonRpcResponse
 from openenv.protocol.messages import MCPReply
 from openenv.sessions.commands import Command, Encode
+from openenv.sessions.manager import SessionManager
 from openenv.sessions.session import Session
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.tools import Doors, Reply, doors_of, read_call, read_list, to_call, to_list
 
 __all__ = [
+    "AGENT_KEY",
     "CLOSE",
     "CREATE",
     "NO_SESSION_ID",
@@ -45,6 +47,8 @@ __all__ = [
 ]
 
 CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
+# Ours: gives a key by which an agent reaches the tools of a session; none where there are no keys.
+AGENT_KEY = "openenv/session/agent_key"
 NO_SESSION_ID = "Invalid params - 'session_id' is required"
 OWN_SESSION = "Cannot close active WebSocket-managed session via MCP method"
 NO_TOOLS = "Environment does not support MCP"
@@ -144,13 +148,25 @@ def _short_tool(tool: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def asked(session: Session, request: JsonRpcRequest) -> Asked | JsonRpcResponse:
+def asked(
+    manager: SessionManager, session: Session, request: JsonRpcRequest
+) -> Asked | JsonRpcResponse:
     """What a request asks of a session; a response, where the session need not be asked."""
     if request.method == CREATE:
         return JsonRpcResponse.success({"session_id": session.id}, request.id)
+    if request.method == AGENT_KEY:
+        return agent_key(manager, session, request)
     if request.method == CLOSE:
         return _close_own(session, request)
     return asked_of(session.spec, request)
+
+
+def agent_key(
+    manager: SessionManager, session: Session, request: JsonRpcRequest
+) -> JsonRpcResponse:
+    """Answer `AGENT_KEY`."""
+    key = None if manager.keys is None else manager.issue_agent_key(session.id)
+    return JsonRpcResponse.success({"session_id": session.id, "key": key}, request.id)
 
 
 def asked_of(spec: EnvironmentSpec, request: JsonRpcRequest) -> Asked | JsonRpcResponse:

@@ -17,7 +17,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from openenv._generics import once_per_class
+from openenv.environment import Environment
 from openenv.errors import EnvironmentFactoryError, InvalidReturnError, NotSupported
+from openenv.events import Event, EventQueue
 from openenv.protocol.messages import SnapshotReply, StateReply, Transition
 from openenv.protocol.v1 import snapshot_bytes
 from openenv.sessions.commands import (
@@ -33,8 +35,16 @@ from openenv.sessions.commands import (
     TakeSnapshot,
 )
 from openenv.sessions.recorded import Recording
-from openenv.sessions.spec import CallPlan, EnvironmentSpec, Method, factory_name, normalise
+from openenv.sessions.spec import (
+    CALL_TOOL,
+    CallPlan,
+    EnvironmentSpec,
+    Method,
+    factory_name,
+    normalise,
+)
 from openenv.sessions.threads import contain
+from openenv.settings import ServerMode
 
 __all__ = ["Host"]
 
@@ -42,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 SNAPSHOT, RESTORE = "snapshot", "restore"  # the methods of an environment
+EVENTS = "events"  # under this key the info of a transition says what happened by itself
 
 
 class Host:
@@ -50,13 +61,24 @@ class Host:
     Context variables that the environment sets are its own, also where it shares its thread.
     """
 
-    __slots__ = ("_environment", "_shown", "context", "is_async", "plan", "spec")
+    __slots__ = (
+        "_environment",
+        "_events",
+        "_heard",
+        "_shown",
+        "context",
+        "is_async",
+        "plan",
+        "spec",
+    )
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.plan: CallPlan | None = None
         self.is_async = False
         self._environment: Any = None
+        self._events: EventQueue | None = None
+        self._heard: tuple[Event, ...] = ()
         self._shown: Transition | None = None
         self.context = contextvars.copy_context()
 
@@ -87,6 +109,26 @@ class Host:
         self._environment = environment
         if self.spec.has_tools:
             environment.mcp_serve_in(self.spec.mode)
+        if isinstance(environment, Environment):
+            self._listen_to(environment, self.plan)
+
+    def _listen_to(self, environment: Environment[Any, Any, Any], plan: CallPlan) -> None:
+        """Have an environment that hears events get them."""
+        heard = type(environment).on_event
+        is_deaf, is_real = heard is Environment.on_event, self.spec.mode is ServerMode.PRODUCTION
+        if (is_deaf and not is_real) or not has_event_queue(type(environment)):
+            return
+        queue = environment.events
+        if is_real:
+            queue.use_real_time()
+        if is_deaf:
+            return
+        if inspect.iscoroutinefunction(heard) and not plan.step.is_async:
+            raise InvalidReturnError(
+                f"{type(environment).__name__}.on_event is a coroutine method, and step is none: "
+                "both are called where the environment lives, so make them alike"
+            )
+        self._events = queue
 
     def is_light(self, command: Command) -> bool:
         """Say whether `command` may run on the event loop: an asynchronous environment's
@@ -126,6 +168,10 @@ class Host:
             encode = recording.of(command)
         plan, environment = self.plan, self._environment
         assert plan is not None
+        if self._events is not None:
+            hearing = self._hear(self._events, command)
+            if hearing is not None:
+                return self._serve_after(hearing, command, encode, strict)
         ignored: tuple[str, ...] = ()
         if isinstance(command, Step):
             method = plan.step
@@ -143,7 +189,46 @@ class Host:
         if is_awaitable(type(value)):
             return self._transition_later(value, method.name, ignored, encode)
         self._shown = transition = normalise(value, method.name, ignored)
+        if self._heard:
+            self._tell_of_events(transition)
         return transition if encode is None else encode(transition)
+
+    def _hear(self, queue: EventQueue, command: Command) -> Coroutine[Any, Any, None] | None:
+        """Let the environment hear what happened before a command; a coroutine, where it awaits."""
+        self._heard = ()
+        if isinstance(command, Reset):
+            queue.begin(command.arguments.get("seed"))
+            return None
+        if not isinstance(command, Step) and getattr(command, "method", None) != CALL_TOOL:
+            return None
+        queue.advance()
+        self._heard = events = tuple(queue.due())
+        hear = self._environment.on_event
+        if inspect.iscoroutinefunction(hear):
+            return _hear_all(hear, events) if events else None
+        for event in events:
+            hear(event)
+        return None
+
+    async def _serve_after(
+        self,
+        hearing: Coroutine[Any, Any, None],
+        command: Command,
+        encode: Encode | None,
+        strict: bool,
+    ) -> Any:
+        await _contained(hearing)
+        queue, self._events = self._events, None
+        try:
+            value = self.serve(command, encode, strict)
+        finally:
+            self._events = queue
+        return await value if is_awaitable(type(value)) else value
+
+    def _tell_of_events(self, transition: Transition) -> None:
+        """Tell whoever drives the episode what the environment has heard before the step."""
+        told = [event.model_dump(mode="json") for event in self._heard]
+        transition.info = {**(transition.info or {}), EVENTS: told}
 
     def _serve_other(
         self,
@@ -227,6 +312,8 @@ class Host:
         encode: Encode | None,
     ) -> Any:
         self._shown = transition = normalise(await _contained(awaitable), method, ignored)
+        if self._heard:
+            self._tell_of_events(transition)
         return transition if encode is None else encode(transition)
 
     def begin(
@@ -238,6 +325,17 @@ class Host:
         if sys.version_info >= (3, 11):
             return loop.create_task(coroutine, context=self.context)
         return self.context.run(loop.create_task, coroutine)
+
+
+@once_per_class
+def has_event_queue(cls: type) -> bool:
+    """Whether `events` of a class is the queue, and nothing of its own that is called so."""
+    return inspect.getattr_static(cls, "events", None) is vars(Environment)["events"]
+
+
+async def _hear_all(hear: Callable[[Event], Awaitable[Any]], events: tuple[Event, ...]) -> None:
+    for event in events:
+        await hear(event)
 
 
 @once_per_class

@@ -22,7 +22,12 @@ from openenv.errors import (
     InvalidArgumentError,
     InvalidReturnError,
 )
-from openenv.mcp.types import TOOL_ACTIONS, CallToolAction, chosen_action
+from openenv.mcp.types import (
+    TOOL_ACTIONS,
+    CallToolAction,
+    CallToolObservation,
+    chosen_action,
+)
 from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
 from openenv.settings import ServerMode
@@ -368,6 +373,8 @@ def models_of(cls: type) -> tuple[Any, Any, Any]:
     if parameters is None:
         return _annotated_models(cls)
     action, observation, state = parameters
+    if hasattr(cls, CALL_TOOL) and action is Any:
+        return CallToolAction, CallToolObservation, state
     return action, observation, state
 
 

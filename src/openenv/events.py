@@ -1,0 +1,176 @@
+"""What happens in a world by itself, between the steps of the agent in it.
+
+    class Inbox(Environment[Reply, Mail, State]):
+        def reset(self, seed=None, episode_id=None):
+            self.events.arrivals("mail", per_unit=0.2)   # a letter every five steps or so
+            ...
+
+        def on_event(self, event):                       # before the next step
+            self._letters.append(event.data)
+
+A static world has an empty queue. In a dynamic one events are scheduled, drawn at random from the
+episode's seed, or pushed from outside, and the server hands those that are due to `on_event` before
+it carries out the next step. In simulation time is counted in steps and begins anew with each
+episode, so that the same seed and the same actions meet the same events. In production it is real
+time, in seconds, and goes on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+__all__ = ["Event", "EventQueue"]
+
+MAX_WAITING = 100_000
+
+
+class Event(BaseModel):
+    """Something that happened by itself.
+
+    Attributes:
+        kind: What it is.
+        data: What there is to know of it.
+        at: When: steps since the episode began, in simulation; seconds since the environment was
+            made, in production.
+    """
+
+    kind: str
+    data: dict[str, Any] = Field(default_factory=dict)
+    at: float = 0.0
+
+
+class EventQueue:
+    """Events that wait for the next step.
+
+    `push` may be called from any thread; all else is for the environment itself.
+
+    Args:
+        real_time: Time is that of the clock, and not counted in steps.
+
+    Attributes:
+        random: Where arrivals are drawn from; seeded with each episode.
+    """
+
+    def __init__(self, *, real_time: bool = False) -> None:
+        self.random = random.Random()  # nosec B311  # a simulation's
+        self._is_real = real_time
+        self._began = time.monotonic()
+        self._now = 0.0
+        self._scheduled: list[tuple[float, int, Event]] = []
+        self._following: dict[int, Iterator[Event]] = {}  # what draws the next one, by number
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    def use_real_time(self) -> None:
+        """Have time be that of the clock from now on, which begins anew."""
+        self._is_real, self._began = True, time.monotonic()
+
+    @property
+    def now(self) -> float:
+        """The time: steps since the episode began, or seconds since the environment was made."""
+        return time.monotonic() - self._began if self._is_real else self._now
+
+    def __len__(self) -> int:
+        return len(self._scheduled)
+
+    def push(self, kind: str, data: dict[str, Any] | None = None) -> None:
+        """Something has happened, outside.
+
+        Raises:
+            OverflowError: `MAX_WAITING` events wait already, and nobody takes them.
+        """
+        self._add(Event(kind=kind, data=data or {}, at=self.now))
+
+    def schedule(self, kind: str, data: dict[str, Any] | None = None, *, after: float) -> None:
+        """Have something happen later.
+
+        Args:
+            kind: What.
+            data: What there is to know of it.
+            after: In how many units of time, steps or seconds.
+
+        Raises:
+            ValueError: `after` is negative, or no number.
+        """
+        if not 0 <= after < math.inf:
+            raise ValueError(f"after={after!r}; it must be a number of units of time from 0")
+        self._add(Event(kind=kind, data=data or {}, at=self.now + after))
+
+    def arrivals(
+        self,
+        kind: str,
+        *,
+        per_unit: float,
+        data: Callable[[random.Random], dict[str, Any]] | None = None,
+    ) -> None:
+        """Have something happen again and again, at random: a Poisson process.
+
+        Args:
+            kind: What.
+            per_unit: How often on average, in a unit of time.
+            data: Draws what there is to know of each one from the given generator.
+
+        Raises:
+            ValueError: `per_unit` is not positive.
+        """
+        if not 0 < per_unit < math.inf:
+            raise ValueError(f"per_unit={per_unit!r}; it must be a positive number")
+        # A generator of its own, so that one process does not depend on when another is asked.
+        drawn = random.Random(self.random.getrandbits(64))  # nosec B311
+
+        def events() -> Iterator[Event]:
+            at = self.now
+            while True:
+                at += drawn.expovariate(per_unit)
+                yield Event(kind=kind, data=data(drawn) if data is not None else {}, at=at)
+
+        source = events()
+        self._add(next(source), source)
+
+    def begin(self, seed: int | None) -> None:
+        """Begin an episode: at time 0, with nothing scheduled. Real time knows no episodes."""
+        if self._is_real:
+            return
+        with self._lock:
+            self._scheduled.clear()
+            self._following.clear()
+            self._now = 0.0
+        self.random.seed(seed)
+
+    def advance(self, units: float = 1.0) -> None:
+        """Let time go by, in simulation; real time does so by itself."""
+        self._now += units
+
+    def due(self) -> list[Event]:
+        """Take what has happened by now, in the order of its times."""
+        taken: list[Event] = []
+        now = self.now
+        while True:
+            with self._lock:
+                if not self._scheduled or self._scheduled[0][0] > now:
+                    return taken
+                _, number, event = heapq.heappop(self._scheduled)
+                source = self._following.pop(number, None)
+            taken.append(event)
+            if source is not None:
+                self._add(next(source), source)
+
+    def _add(self, event: Event, source: Iterator[Event] | None = None) -> None:
+        with self._lock:
+            if len(self._scheduled) >= MAX_WAITING:
+                raise OverflowError(
+                    f"{MAX_WAITING:,} events wait already; does the environment take steps?"
+                )
+            number = next(self._numbers)
+            heapq.heappush(self._scheduled, (event.at, number, event))
+            if source is not None:
+                self._following[number] = source
