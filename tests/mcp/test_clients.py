@@ -15,7 +15,7 @@ import fastmcp
 import httpx
 import httpx2
 import pytest
-from mcp import Client, MCPError
+from mcp import Client, MCPDeprecationWarning, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import Subscription
 from support import agents, workshop
@@ -211,7 +211,7 @@ async def test_a_resource_that_was_subscribed_to_is_told_of(serve: Serve) -> Non
 
     url = mcp(serve(create_app(Street)))
     async with Client(url, mode="legacy", message_handler=hear) as client:
-        with pytest.warns(DeprecationWarning):
+        with pytest.warns(MCPDeprecationWarning):
             await client.subscribe_resource(OBSERVATION)
         agent = Agent(client)
         while True:
@@ -433,7 +433,7 @@ def test_stdout_of_openenv_mcp_carries_the_protocol_only(tmp_path: Path) -> None
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
     }
-    said = [
+    said: list[dict[str, Any]] = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "shout"}},
