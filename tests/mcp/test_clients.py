@@ -23,7 +23,7 @@ from support.agents import CLIENTS, TESTS, Agent, Connect, over_stdio
 from support.commands import COMMAND, environ, run_openenv
 from support.workshop import Street, Workshop
 
-from openenv import create_app
+from openenv import ConcurrencyConfig, create_app
 from openenv.mcp.bridge import OBSERVATION, README
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server import Key
@@ -336,6 +336,24 @@ async def test_an_agent_is_told_that_its_session_was_evicted(serve: Serve, clien
             pass
         with pytest.raises(MCPError, match="room was needed"):
             await agent.call("add", a=1)
+        assert await calls(agent) == 1
+
+
+@pytest.mark.parametrize("client", ["sdk", "legacy"])
+async def test_an_agent_is_told_that_its_session_was_idle_for_too_long(
+    serve: Serve, client: str
+) -> None:
+    config = ConcurrencyConfig(max_concurrent_envs=2, session_timeout=0.5)
+    app = create_app(Workshop, concurrency_config=config)
+    async with CLIENTS[client](mcp(serve(app))) as agent:
+        assert await calls(agent) == 1
+        await until(lambda: managers_of(app)[0].active_sessions == 0)
+        if client == "legacy":  # the session of MCP may have ended as well
+            with pytest.raises(MCPError, match=r"nobody used it|Session (not found|terminated)"):
+                await calls(agent)
+            return
+        with pytest.raises(MCPError, match="nobody used it"):
+            await calls(agent)
         assert await calls(agent) == 1
 
 
