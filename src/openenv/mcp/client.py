@@ -27,7 +27,7 @@ from openenv.errors import (
     ProtocolError,
     ToolFailed,
 )
-from openenv.mcp.results import text_in
+from openenv.mcp.results import is_dump, text_in
 from openenv.mcp.types import (
     CallToolAction,
     CallToolObservation,
@@ -356,9 +356,9 @@ def _value(result: Any, tool_name: str) -> Any:
             kind = error.get("error_type")
             raise ToolFailed(str(error.get("message")), tool_name=tool_name, error_type=kind)
         result = result.get("result")
-    if not isinstance(result, dict) or "content" not in result:
+    if not is_dump(result):
         return result
-    if result.get("is_error"):
+    if result["is_error"]:
         raise ToolFailed(text_in(result), tool_name=tool_name)
     if result.get("data") is not None or not result["content"]:
         return result.get("data")
