@@ -155,8 +155,8 @@ def test_observations_are_read_by_what_they_are(desk: str) -> None:
         assert type(typed.step(call).observation) is CallToolObservation
         assert typed.step(Say(word="hi")).observation == Said(words=["hi"], reward=1.0)
         observation: Any = untyped.step({"word": "hi"}).observation
-        assert type(observation) is GenericMCPObservation
         assert (observation.words, observation.reward) == (["hi"], 1.0)
+        assert type(observation) is GenericMCPObservation
 
 
 def test_an_observation_model_may_have_fields_called_as_those_of_tools() -> None:

@@ -183,7 +183,8 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         """Carry out one action; see `EnvClient.step`."""
         return super().step(action, **kwargs)
 
-    def connect(self) -> PendingClient[Self]:
+    # A `Pending` is read only, but invariant, since a `Future` is.
+    def connect(self) -> Pending[Self]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Connect now, instead of on first use. Where the session was lost, begin another."""
         return self._answer(PendingClient, self._connect_anew())
 
