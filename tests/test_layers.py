@@ -43,6 +43,7 @@ LAYERS = {
     "openenv._timeouts": "contract",
     "openenv._tls": "contract",
     "openenv.mcp": "mcp",
+    "openenv.mcp.client": "client",
     "openenv.mcp.types": "mcp types",
     "openenv.mcp.results": "mcp types",
     "openenv.mcp.functions": "mcp types",
@@ -98,7 +99,7 @@ ARROWS = {
     "web": INNER,
     "mcp": INNER | {"mcp bridge", "mcp tools"},
     "cli": INNER | {"auto", "mcp", "mcp bridge", "recording", "root", "testing", "web"},
-    "mirrors": INNER | {"auto"},
+    "mirrors": INNER | {"auto", "mcp tools"},
 }
 
 # What one module may import from a layer that it may not otherwise, inside functions only.
