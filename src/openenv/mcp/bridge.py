@@ -18,24 +18,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from openenv.errors import NotSupported
+from openenv._incidents import told
+from openenv.errors import OpenEnvError, SessionNotFoundError
 from openenv.mcp.connections import sdk_version
 from openenv.mcp.results import text_in
 from openenv.mcp.seats import Reporter, Seat, digest_of, readme_of
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
 
-__all__ = ["PLACE", "Bridge", "Place", "Speech"]
+__all__ = [
+    "MAX_SESSIONS",
+    "MCP_SESSION",
+    "PLACE",
+    "REVISION",
+    "Bridge",
+    "Place",
+    "Speech",
+    "header",
+]
 
 logger = logging.getLogger(__name__)
 
 PLACE = "openenv.mcp.place"  # where a scope says who asks, and for which session
-MCP_SESSION = "mcp-session-id"
+MCP_SESSION, REVISION = "mcp-session-id", "mcp-protocol-version"  # headers
+MAX_SESSIONS = 10_000  # of MCP
 OBSERVATION, README = "openenv://observation", "openenv://readme"
 TASK = "task"
 TIMEOUT = "openenv/timeout_s"  # in the `_meta` of a call
+INVALID_PARAMS, INTERNAL_ERROR, OVERLOADED = -32602, -32603, -32000
 TICK_S = 1.0  # between reports of how long a call has been running
 TASK_FIELDS = ("task", "instruction", "instructions", "prompt", "question", "goal")
 
@@ -87,10 +99,15 @@ class Bridge:
         """Serve a request to `/mcp`."""
         app = await self._started()
         scope[PLACE] = Place(principal, named)
-        mcp_session = _header(scope, MCP_SESSION.encode())
-        if mcp_session is not None and scope["method"] == "GET":
-            self.seat(Place(principal, named), mcp_session).hears = True
-        await app(scope, receive, send)
+        mcp_session = header(scope, MCP_SESSION)
+
+        async def send_of_stream(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                self.seat(scope[PLACE], mcp_session).hears = True
+            await send(message)
+
+        hears = mcp_session is not None and scope["method"] == "GET"
+        await app(scope, receive, send_of_stream if hears else send)
         if mcp_session is not None and scope["method"] == "DELETE":
             await self._end_of(mcp_session)
 
@@ -183,6 +200,17 @@ class Bridge:
             f"shown, and the prompt {TASK!r} what is to be done."
         )
 
+    def refusal(self, error: Exception) -> tuple[int, str]:
+        """The code and the message by which JSON-RPC tells of a request that failed."""
+        if isinstance(error, LookupError):
+            return INVALID_PARAMS, str(error.args[0])
+        self.manager.tally.failed(error)
+        if isinstance(error, SessionNotFoundError):
+            code = INVALID_PARAMS
+        else:
+            code = OVERLOADED if isinstance(error, OpenEnvError) else INTERNAL_ERROR
+        return code, told(error, debug=self.manager.debug)
+
     # ------------------------------------------------------------------ what agents ask for
 
     async def list_tools(self, seat: Seat) -> dict[str, Any]:
@@ -221,6 +249,16 @@ class Bridge:
             return await seat.call(name, arguments, timeout_s, reporter)
         finally:
             ticking.cancel()
+
+    async def tools_have_changed(self, seat: Seat) -> bool:
+        """Whether, after a call, the tools are others than an agent who listens was told."""
+        if not seat.hears or seat.listed is None:
+            return False
+        try:
+            listed, seat.listed = seat.listed, digest_of(await seat.tools())
+        except OpenEnvError:  # the session may have ended by now
+            return False
+        return listed != seat.listed
 
     def list_resources(self) -> dict[str, Any]:
         """Answer `resources/list`."""
@@ -312,12 +350,12 @@ def _speech_of(bridge: Bridge) -> Speech:
         from openenv.mcp.speech2 import Speech2
 
         return Speech2(bridge)
-    raise NotSupported(
-        "by the Model Context Protocol this server speaks only with version 2 of its SDK: "
-        "pip install 'mcp>=2'",
-        feature="mcp",
-    )
+    from openenv.mcp.speech1 import Speech1
+
+    return Speech1(bridge)
 
 
-def _header(scope: Scope, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+def header(scope: Scope, name: str) -> str | None:
+    """The value of a header of a request, by its name in small letters."""
+    key = name.encode()
+    return next((value.decode("latin-1") for one, value in scope["headers"] if one == key), None)

@@ -362,17 +362,16 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             await closed
 
     async def _let_go(self) -> None:
-        tools, self._mcp_tools = self._mcp_tools, None
-        if tools is not None:
-            await tools.aclose()
+        if self.mcp_server is not None:
+            self.mcp_server = self._own_client = None
+            await self._mcp_tools.aclose()
 
     def close(self) -> None:
-        if self._mcp_tools is not None:
+        if self.mcp_server is not None:
             self._run(self._let_go())
         loop, self._own_loop = self._own_loop, None
         if loop is not None:
-            loop.close()
-        self.mcp_server = self._own_client = None
+            _on_a_thread(lambda: _end(loop))
 
 
 def _run_apart(work: Coroutine[Any, Any, T]) -> T:
@@ -382,6 +381,21 @@ def _run_apart(work: Coroutine[Any, Any, T]) -> T:
     except RuntimeError:
         return asyncio.run(work)
     return _on_a_thread(lambda: asyncio.run(work))
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Close an event loop, and what is under way on it."""
+
+    async def end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+        await loop.shutdown_default_executor()
+
+    loop.run_until_complete(end())
+    loop.close()
 
 
 def _on_a_thread(function: Callable[[], T]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,8 +21,6 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
     CallToolRequestParams,
     GetPromptRequestParams,
     PaginatedRequestParams,
@@ -32,18 +29,14 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
-from openenv._incidents import told
-from openenv.errors import OpenEnvError, SessionCapacityError, SessionNotFoundError
-from openenv.mcp.bridge import MCP_SESSION, OBSERVATION, PLACE, Bridge, Place
+from openenv.errors import OpenEnvError
+from openenv.mcp.bridge import MAX_SESSIONS, MCP_SESSION, OBSERVATION, PLACE, Bridge, Place
 from openenv.mcp.seats import Seat, digest_of
 
 __all__ = ["Speech2"]
 
 T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
-
-OVERLOADED = -32000
-MAX_SESSIONS = 10_000
 
 
 class OurServer(Server[Any]):
@@ -152,14 +145,8 @@ class Speech2:
         """What a request came to; errors as JSON-RPC has them."""
         try:
             return await work
-        except LookupError as error:
-            raise MCPError(INVALID_PARAMS, str(error.args[0])) from None
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
-            manager = self._bridge.manager
-            manager.tally.failed(error)
-            raise MCPError(_code(error), told(error, debug=manager.debug)) from None
+            raise MCPError(*self._bridge.refusal(error)) from None
 
     # ------------------------------------------------------------------ what is said unasked
 
@@ -193,10 +180,8 @@ class Speech2:
                 listed, listeners.listed = listeners.listed, digest_of(await seat.tools())
                 if listed != listeners.listed:
                     await listeners.bus.publish(ToolsListChanged())
-            elif seat.hears and seat.listed is not None:
-                listed, seat.listed = seat.listed, digest_of(await seat.tools())
-                if listed != seat.listed:
-                    await context.session.send_tool_list_changed()
+            elif await self._bridge.tools_have_changed(seat):
+                await context.session.send_tool_list_changed()
 
 
 async def _no_templates(context: Context, params: Any) -> dict[str, Any]:
@@ -206,11 +191,3 @@ async def _no_templates(context: Context, params: Any) -> dict[str, Any]:
 def _whole(result: dict[str, Any]) -> dict[str, Any]:
     """A result as revision 2026-07-28 has it; of earlier ones the SDK leaves out what is new."""
     return {**result, "resultType": "complete"}
-
-
-def _code(error: Exception) -> int:
-    if isinstance(error, SessionNotFoundError):
-        return INVALID_PARAMS
-    if isinstance(error, SessionCapacityError | OpenEnvError):
-        return OVERLOADED
-    return INTERNAL_ERROR
