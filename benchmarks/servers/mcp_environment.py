@@ -5,9 +5,9 @@ from typing import Any
 from uuid import uuid4
 
 from fastmcp import FastMCP
-from openenv.core.env_server.mcp_environment import MCPEnvironment
 
 from openenv.core.env_server import create_fastapi_app
+from openenv.core.env_server.mcp_environment import MCPEnvironment
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Observation, State
 
