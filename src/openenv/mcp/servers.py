@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -293,5 +294,6 @@ def fastmcp_client(server: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def _speaker_of_fastmcp(server: Any) -> AsyncIterator[Speaker]:
+    await asyncio.to_thread(importlib.import_module, "fastmcp.client")  # which takes a second
     async with fastmcp_client(server) as client:
         yield _FastMCPSpeaker(client) if sdk_version() >= 2 else SDKSpeaker(client.session)
