@@ -21,38 +21,42 @@ __all__ = [
     "JSON",
     "OURS",
     "PUBLIC",
+    "TOOLS",
     "VECTORS",
     "Client",
     "Contender",
     "Frames",
+    "Tools",
 ]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
-OURS, PUBLIC, BARE = "ours", "public 0.10", "bare"
+OURS, PUBLIC, BARE, FASTMCP = "ours", "public 0.10", "bare", "FastMCP"
 PYTHONS = {
+    FASTMCP: Path(sys.executable),
     OURS: Path(sys.executable),
     PUBLIC: PEER / "bin" / "python",
     BARE: Path(sys.executable),
 }
 # Each side imports its own package, and nothing of the other's.
-PATHS = {OURS: ROOT / "src", PUBLIC: EXTRAS, BARE: ROOT / "src"}
+PATHS = {OURS: ROOT / "src", PUBLIC: EXTRAS, BARE: ROOT / "src", FASTMCP: HERE / "servers"}
 
-ENVIRONMENT_FILE = HERE / "servers" / "echo_environment.py"
+SERVERS = HERE / "servers"
 BARE_FILE = HERE / "servers" / "bare.py"
 
+UVICORN = (
+    *("-m", "uvicorn", "{file}:app", "--app-dir", SERVERS, "--port", "{port}"),
+    *("--loop", "uvloop", "--http", "httptools", "--ws", "auto", "--backlog", "4096"),
+    *("--no-access-log", "--log-level", "warning"),
+)
 SERVE: dict[str, tuple[str | Path, ...]] = {
     OURS: (
-        *(PYTHONS[OURS], "-m", "openenv.cli", "serve", f"{ENVIRONMENT_FILE}:app"),
+        *(PYTHONS[OURS], "-m", "openenv.cli", "serve", f"{SERVERS}/{{file}}.py:app"),
         *("--port", "{port}"),
     ),
-    PUBLIC: (
-        *(PYTHONS[PUBLIC], "-m", "uvicorn", "echo_environment:app"),
-        *("--app-dir", ENVIRONMENT_FILE.parent, "--port", "{port}"),
-        *("--loop", "uvloop", "--http", "httptools", "--ws", "auto", "--backlog", "4096"),
-        *("--no-access-log", "--log-level", "warning"),
-    ),
+    PUBLIC: (PYTHONS[PUBLIC], *UVICORN),
+    FASTMCP: (PYTHONS[FASTMCP], *UVICORN),
     BARE: (PYTHONS[BARE], BARE_FILE, "--port", "{port}"),
 }
 
@@ -138,9 +142,11 @@ class Contender:
     environment: dict[str, str] = field(default_factory=dict)
     in_quick: bool = True
     pinned: bool = True
+    file: str = "echo_environment"
 
     def command(self, port: int) -> list[str]:
-        return [str(w).format(port=port) for w in (*SERVE[self.whose], *self.options)]
+        words = (*SERVE[self.whose], *self.options)
+        return [str(word).format(port=port, file=self.file) for word in words]
 
     def variables(self) -> dict[str, str]:
         """The environment of the server's process, of which nothing is inherited by accident."""
@@ -212,6 +218,40 @@ CLIENTS = (
     Client("public sync()", PUBLIC, "one_session.py", "sync"),
     Client("ours sync()", OURS, "one_session.py", "sync"),
     Client("bare picows", BARE, "bare_client.py", "async"),
+)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """A server of the tool `echo_message`, and the dialect in which it is asked at `/mcp`."""
+
+    name: str
+    server: Contender
+    dialect: str
+    in_quick: bool = True
+
+    def command(self, port: int, method: str, *options: object) -> list[str]:
+        program = HERE / "clients" / "mcp_load.py"
+        words = (PYTHONS[BARE], program, port, self.dialect, method, *options)
+        return [str(word) for word in words]
+
+
+_PUBLIC = Contender("public mcp", PUBLIC, JSON, file="mcp_environment")
+_OURS = Contender("ours mcp", OURS, JSON, file="mcp_environment")
+_FUNCTIONS = Contender("ours @tool", OURS, JSON, file="mcp_functions")
+_FASTMCP = Contender("FastMCP", FASTMCP, JSON, file="fastmcp_alone")
+
+# "json-rpc" is what the public package speaks at `/mcp`; the years are revisions of MCP.
+TOOLS = (
+    Tools("public json-rpc", _PUBLIC, "private"),
+    Tools("ours json-rpc", _OURS, "private"),
+    Tools("ours @tool json-rpc", _FUNCTIONS, "private"),
+    Tools("FastMCP 2026", _FASTMCP, "modern"),
+    Tools("ours 2026", _OURS, "modern"),
+    Tools("ours @tool 2026", _FUNCTIONS, "modern"),
+    Tools("FastMCP 2025", _FASTMCP, "handshake", in_quick=False),
+    Tools("ours 2025", _OURS, "handshake", in_quick=False),
+    Tools("ours @tool 2025", _FUNCTIONS, "handshake", in_quick=False),
 )
 
 # Many sessions of one process; each drives the server of its own side, by its name in ECHOES.

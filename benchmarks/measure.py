@@ -22,9 +22,11 @@ from benchmarks.contenders import (
     JSON,
     OURS,
     SESSIONS,
+    TOOLS,
     VECTORS,
     Client,
     Contender,
+    Tools,
     clean_environment,
 )
 from benchmarks.load import Load
@@ -33,7 +35,7 @@ from benchmarks.serving import Server, serving
 __all__ = ["FULL", "PARTS", "QUICK", "Bench", "Plan", "Row"]
 
 Row = dict[str, Any]
-AnyContender = TypeVar("AnyContender", Contender, Client)
+AnyContender = TypeVar("AnyContender", Contender, Client, Tools)
 
 WARM_UP_STEPS = 500
 SCREEN_SESSIONS = 16
@@ -41,6 +43,8 @@ SCALE = 16384
 MEMORY_STEPS = 5
 VECTOR_SESSIONS = 256
 CLIENT_STEPS = 3000
+MCP_CONNECTIONS = (1, 16)
+MCP_SESSIONS = 512
 
 
 @dataclass(frozen=True)
@@ -260,6 +264,74 @@ def vector(bench: Bench) -> Iterator[Row]:
             yield row | bench.play(contender, url, VECTOR_SESSIONS, bench.plan.window_s)
 
 
+def mcp(bench: Bench) -> Iterator[Row]:
+    """`tools/list` and `tools/call` at `/mcp`, each connection waiting for its answer."""
+    chosen = bench.chosen(TOOLS)
+    with ExitStack() as stack:
+        servers: dict[str, Server] = {}
+        for tools in chosen:
+            if tools.server.name not in servers:
+                server = stack.enter_context(bench.started(tools.server))
+                servers[tools.server.name] = server
+                server.wait_until_healthy()
+        for method in ("list", "call"):
+            for tools, row in bench.turns(chosen, bench.plan.rounds, MCP_CONNECTIONS):
+                server = servers[tools.server.name]
+                server.settle()
+                options = ("--connections", row["sessions"], "--duration", bench.plan.window_s)
+                cpu = ("--cpu-of", *server.pids())
+                command = tools.command(server.port, method, *options, *cpu)
+                yield {
+                    **row,
+                    "contender": f"{tools.name}, {method}",
+                    **_printed(bench, command),
+                }
+
+
+def mcp_memory(bench: Bench) -> Iterator[Row]:
+    """What an open session of `/mcp` keeps in the server, which is a fresh one each time."""
+    chosen = [tools for tools in bench.chosen(TOOLS) if tools.dialect != "modern"]
+    rounds = min(2, bench.plan.rounds)
+    for tools, row in bench.turns(chosen, rounds, (MCP_SESSIONS,)):
+        with bench.started(tools.server) as server:
+            server.wait_until_healthy()
+            _printed(bench, tools.command(server.port, "call", "--duration", 0.5))
+            server.settle()
+            before = server.memory()
+            held = tools.command(server.port, "open", "--connections", row["sessions"])
+            with _holding(bench, held):
+                server.settle()
+                after = server.memory()
+            yield {
+                **row,
+                "rss_before": before.rss,
+                "rss_after": after.rss,
+                "rss_a_session": (after.rss - before.rss) / row["sessions"],
+                "pss_a_session": (after.pss - before.pss) / row["sessions"],
+                "errors": {"closed": {}},
+            }
+
+
+def _printed(bench: Bench, command: list[str]) -> Row:
+    """What a program that puts load on a server has printed."""
+    pinned = ["taskset", "-c", str(bench.load.core), *command]
+    done = subprocess.run(pinned, check=True, stdout=subprocess.PIPE, text=True)
+    row: Row = json.loads(done.stdout)
+    return row
+
+
+@contextmanager
+def _holding(bench: Bench, command: list[str]) -> Iterator[None]:
+    """Have sessions open until the block ends."""
+    pinned = ["taskset", "-c", str(bench.load.core), *command]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(pinned, text=True, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        if "opened" not in process.stdout.readline():
+            raise RuntimeError(f"no sessions were opened by {' '.join(command)}")
+        yield
+
+
 PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "steps": steps,
     "round_trip": round_trip,
@@ -270,4 +342,6 @@ PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "start": start,
     "client": client,
     "vector": vector,
+    "mcp": mcp,
+    "mcp_memory": mcp_memory,
 }

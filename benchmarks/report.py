@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.contenders import BARE, OURS, PUBLIC, PYTHONS, clean_environment
+from benchmarks.contenders import BARE, FASTMCP, OURS, PUBLIC, PYTHONS, clean_environment
 from benchmarks.import_cost import our_version, write_section
 from benchmarks.measure import Plan, Row
 from benchmarks.plots import draw_bars, draw_lines
@@ -51,6 +51,7 @@ def store(folder: Path, part: str, plan: Plan, rows: Rows) -> None:
             OURS: _versions(OURS, PACKAGES) | {"openenv": our_version(), "commit": _commit()},
             PUBLIC: _versions(PUBLIC, PACKAGES),
             BARE: _versions(BARE, BARE_PACKAGES),
+            FASTMCP: _versions(FASTMCP, ("fastmcp", "mcp")),
         },
         "plan": asdict(plan),
         "rows": rows,
@@ -265,6 +266,18 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("of public sync()", "cpu_us", against="public sync()"),
         Column("wall a step, µs", "wall_us"),
     ),
+    "mcp": (
+        Column("requests/s", "steps_per_s", _spread),
+        Column("server CPU a request, µs", "server_cpu_us"),
+        Column("p50 ms", "p50_us", _milliseconds),
+        Column("p99 ms", "p99_us", _milliseconds),
+        FAILURES,
+    ),
+    "mcp_memory": (
+        Column("RSS a session, KiB", "rss_kib", _spread),
+        Column("PSS a session, KiB", "pss_kib"),
+        Column("RSS before, MiB", "base_mib"),
+    ),
     "vector": (
         Column("steps/s", "steps_per_s", _spread),
         Column("of public clients", "steps_per_s", against="public clients"),
@@ -358,6 +371,14 @@ TARGETS = (
            "ours clients", "public clients", 1 / 3),
     Target("start to /health, of public", "start", 0, "seconds",
            "ours sync", "public sync", 1 / 5),
+    Target("/mcp, calls/s with a session, of public", "mcp", 1, "steps_per_s",
+           "ours json-rpc, call", "public json-rpc, call", 3, at_least=True),
+    Target("/mcp, CPU a call by MCP 2026, of FastMCP", "mcp", 16, "server_cpu_us",
+           "ours 2026, call", "FastMCP 2026, call", 1.3),
+    Target("/mcp, CPU a call by MCP 2025, of FastMCP", "mcp", 16, "server_cpu_us",
+           "ours 2025, call", "FastMCP 2025, call", 1.3),
+    Target("/mcp, KiB a session by MCP 2025, of FastMCP", "mcp_memory", 512, "rss_kib",
+           "ours @tool 2025", "FastMCP 2025", 1.3),
 )  # fmt: skip
 
 
@@ -436,6 +457,18 @@ SECTIONS = {
         "CPU time of a client process with one session, against the bare server.",
     ),
     "vector": ("Vector", "256 sessions of one client process, stepped together."),
+    "mcp": (
+        "Tools at /mcp",
+        "`tools/list` and `tools/call` of one tool that returns its argument; every connection "
+        "asks again when it is answered. `json-rpc` is what the public package speaks there; the "
+        "years are revisions of MCP. `ours` has its tool of a FastMCP server, as the public "
+        "environment has, `ours @tool` as a method; `FastMCP` serves the tool alone, without "
+        "environments.",
+    ),
+    "mcp_memory": (
+        "Memory of sessions at /mcp",
+        "512 sessions, each called once and left open.",
+    ),
 }
 
 

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import machine, report
-from benchmarks.contenders import CLIENTS, ECHOES, FRAMES, VECTORS
+from benchmarks.contenders import CLIENTS, ECHOES, FRAMES, TOOLS, VECTORS
 from benchmarks.load import BUILD, Load, compiled
 from benchmarks.measure import FULL, PARTS, QUICK, Bench, Plan, Row
 from benchmarks.peer import peer_python
@@ -32,6 +32,7 @@ from benchmarks.peer import peer_python
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 SCRATCH = BUILD / "quick"
 NAMES = [server.name for server in (*ECHOES, *FRAMES)]
+NAMES += [tools.name for tools in TOOLS]
 NAMES += [client.name for client in (*CLIENTS, *(client for client, _ in VECTORS))]
 
 

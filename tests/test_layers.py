@@ -43,6 +43,7 @@ LAYERS = {
     "openenv._timeouts": "contract",
     "openenv._tls": "contract",
     "openenv.mcp": "mcp",
+    "openenv.mcp.client": "client",
     "openenv.mcp.types": "mcp types",
     "openenv.mcp.results": "mcp types",
     "openenv.mcp.functions": "mcp types",
@@ -53,6 +54,7 @@ LAYERS = {
     "openenv.mcp.connections": "mcp tools",
     "openenv.mcp.bridge": "mcp bridge",
     "openenv.mcp.seats": "mcp bridge",
+    "openenv.mcp.speech1": "mcp bridge",
     "openenv.mcp.speech2": "mcp bridge",
     "openenv.protocol": "protocol",
     "openenv.rewards": "rewards",
@@ -98,7 +100,7 @@ ARROWS = {
     "web": INNER,
     "mcp": INNER | {"mcp bridge", "mcp tools"},
     "cli": INNER | {"auto", "mcp", "mcp bridge", "recording", "root", "testing", "web"},
-    "mirrors": INNER | {"auto"},
+    "mirrors": INNER | {"auto", "mcp tools"},
 }
 
 # What one module may import from a layer that it may not otherwise, inside functions only.
@@ -107,11 +109,11 @@ LAZILY = {"openenv.client.launch": {"providers"}}
 # Packages that are not ours, and who needs them. What is not listed is not imported at all.
 EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
 HOMES = {
-    "anyio": {"openenv.mcp.connections"},
+    "anyio": {"openenv.mcp.connections", "openenv.mcp.speech1"},
     "fastapi": {"openenv.server"},
     "fastmcp": {"openenv.mcp.servers"},
     "matplotlib": {"openenv.cli.blackjack"},
-    "mcp": {"openenv.mcp.connections", "openenv.mcp.speech2"},
+    "mcp": {"openenv.mcp.connections", "openenv.mcp.speech1", "openenv.mcp.speech2"},
     "mcp_types": {"openenv.mcp.speech2"},
     "openspiel_env": {"openenv.cli"},
     "msgspec": {"openenv.protocol", "openenv.sessions"},
@@ -121,7 +123,7 @@ HOMES = {
     "picows": {"openenv._fragments", "openenv.server.socket", "openenv.client.transports"},
     "python_socks": {"openenv.client.transports.websocket"},
     "rich": {"openenv.cli"},
-    "starlette": {"openenv.mcp.bridge", "openenv.server"},
+    "starlette": {"openenv.mcp.bridge", "openenv.mcp.speech1", "openenv.server"},
     "typer": {"openenv.cli"},
     "uvloop": {"openenv._loops"},
     "uvicorn": {"openenv.server.run", "openenv.server.socket"},

@@ -6,7 +6,7 @@ from fastmcp import FastMCP
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-server: Any = FastMCP("echo")
+server: FastMCP[Any] = FastMCP("echo")
 
 
 @server.tool

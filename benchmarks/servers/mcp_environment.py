@@ -5,6 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 from fastmcp import FastMCP
+
 from openenv.core.env_server import create_fastapi_app
 from openenv.core.env_server.mcp_environment import MCPEnvironment
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
@@ -15,7 +16,7 @@ class EchoEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self) -> None:
-        server: Any = FastMCP("echo")
+        server: FastMCP[Any] = FastMCP("echo")
 
         @server.tool
         def echo_message(message: str) -> str:

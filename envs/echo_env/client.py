@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from openenv.client import EnvClient
-from openenv.types import State
+from openenv.mcp import MCPToolClient
 
 from .models import CallToolAction, EchoAction, EchoObservation, ListToolsAction
 
 __all__ = ["EchoEnv"]
 
 
-class EchoEnv(EnvClient[EchoAction | CallToolAction | ListToolsAction, EchoObservation, State]):
+class EchoEnv(MCPToolClient[EchoAction | CallToolAction | ListToolsAction, EchoObservation]):
     """Talks to an echo environment.
 
     with EchoEnv(base_url="http://localhost:8000") as env:
         env.reset()
         print(env.step(EchoAction(message="hello")).observation.echoed_message)
+        print(env.call_tool("echo_message", message="hello"))
     """

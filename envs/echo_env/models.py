@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from openenv.mcp.types import CallToolAction, ListToolsAction, Tool, ToolError
+from openenv.mcp.types import CallToolAction, ListToolsAction
 from openenv.types import Action, Observation
 
 __all__ = ["CallToolAction", "EchoAction", "EchoObservation", "ListToolsAction"]
@@ -26,11 +26,7 @@ class EchoAction(Action):
 
 
 class EchoObservation(Observation):
-    """What came back: of an `EchoAction` the message, of a tool call its result."""
+    """What came back of an `EchoAction`."""
 
     echoed_message: str = ""
     message_length: int = 0
-    tool_name: str | None = None
-    result: Any = None
-    error: ToolError | None = None
-    tools: list[Tool] | None = None

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         SessionLost,
         StepTimeout,
         TooLargeError,
+        ToolFailed,
         ValidationFailed,
     )
     from openenv.providers.process import ProcessLimits, ProcessProvider
@@ -111,6 +112,7 @@ __all__ = [
     "StepTimeout",
     "SyncEnvClient",
     "TooLargeError",
+    "ToolFailed",
     "Transform",
     "UVProvider",
     "ValidationFailed",
@@ -165,6 +167,7 @@ _names, __dir__ = lazy(
             "SessionLost",
             "StepTimeout",
             "TooLargeError",
+            "ToolFailed",
             "ValidationFailed",
         ],
         "openenv.providers.process": ["ProcessLimits", "ProcessProvider"],

@@ -22,13 +22,19 @@ def once_per_class(function: Callable[P, T]) -> Callable[P, T]:
 def type_arguments(cls: type, base: type) -> tuple[Any, ...] | None:
     """Find what `cls`, or the classes between, put for the parameters of `base`.
 
-    ``class Echo(Environment[A, O, S])`` gives ``(A, O, S)``. Returns None where nothing, a type
-    variable or a forward reference stands.
+    ``class Echo(Environment[A, O, S])`` gives ``(A, O, S)``. A type variable that has a default
+    (PEP 696) stands for that. Returns None where nothing, another type variable or a forward
+    reference stands.
     """
-    arguments = _arguments(cls, base)
+    arguments = tuple(map(_or_default, _arguments(cls, base)))
     if not arguments or any(isinstance(a, (TypeVar, ForwardRef, str)) for a in arguments):
         return None
     return arguments
+
+
+def _or_default(argument: Any) -> Any:
+    has_default = isinstance(argument, TypeVar) and getattr(argument, "has_default", bool)()
+    return cast(Any, argument).__default__ if has_default else argument
 
 
 def _arguments(cls: type, base: type) -> tuple[Any, ...]:

@@ -43,6 +43,7 @@
      |         +-- MalformedRequest           INVALID_JSON, UNKNOWN_TYPE
      |         +-- ValidationFailed           VALIDATION_ERROR; .errors
      |         +-- ExecutionFailed            EXECUTION_ERROR
+     |         |    +-- ToolFailed            of a tool, in its words; .tool_name, .error_type
      |         +-- CapacityError              CAPACITY_REACHED
      |         +-- RateLimited                RATE_LIMITED; .retry_after_s
      |         +-- FactoryFailed              FACTORY_ERROR
@@ -117,6 +118,7 @@ __all__ = [
     "SessionNotFoundError",
     "StepTimeout",
     "TooLargeError",
+    "ToolFailed",
     "UnknownMessageTypeError",
     "ValidationFailed",
     "WrongHostError",
@@ -629,6 +631,31 @@ class ValidationFailed(ServerError):
 
 class ExecutionFailed(ServerError):
     """The environment raised while it served the request."""
+
+
+class ToolFailed(ExecutionFailed):
+    """A tool was called and failed, or could not be called; the text is what it said.
+
+    Attributes:
+        tool_name: The tool.
+        error_type: A value of `openenv.mcp.ToolErrorType`, where the server says of which kind.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: str = ErrorCode.EXECUTION_ERROR.value,
+        data: Mapping[str, Any] | None = None,
+        *,
+        tool_name: str = "",
+        error_type: str | None = None,
+    ) -> None:
+        super().__init__(message, code, data)
+        self.tool_name = tool_name
+        self.error_type = error_type
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class CapacityError(ServerError):

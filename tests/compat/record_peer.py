@@ -9,7 +9,7 @@ It serves the toy environments below with uvicorn on a free loopback port, plays
 scenario has a server of its own, so that none sees the sessions of another. Only names of
 `openenv.core.env_server` are used: the same script records any package that offers them.
 
-The file holds ``versions``, ``websocket`` and ``http``.
+The file holds ``versions``, ``websocket``, ``json_rpc`` and ``http``.
 
 ``websocket`` is a list of ``{"name", "env", "path", "already_open", "events"}``; ``already_open``
 is how many other sessions were open before this one. The events stand in the order in which the
@@ -19,6 +19,9 @@ client saw them:
 * ``{"server": text}``: a frame received;
 * ``{"closed": code}``: the server's close frame, always the last event. A connection that the
   server left open is ended by a last ``{"type":"close"}`` frame of the recorder.
+
+``json_rpc`` is the same of WebSocket `/mcp`, where the recorder leaves at the end: then no close
+frame is recorded.
 
 ``http`` is a list of ``{"name", "env", "exchanges"}``; an exchange is ``{"method", "path",
 "content_type", "body", "status", "answer_content_type", "answer"}``, the first four as sent.
@@ -42,14 +45,27 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import uvicorn
 from fastapi import FastAPI
+from pydantic import Field
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from openenv.core.env_server import Action, Environment, Observation, State, create_app
+from openenv.core.env_server import (
+    Action,
+    CallToolAction,
+    CallToolObservation,
+    Environment,
+    ListToolsAction,
+    ListToolsObservation,
+    MCPEnvironment,
+    Observation,
+    State,
+    Tool,
+    create_app,
+)
 
 HOST = "127.0.0.1"
 FIRST_REPLY_S = 10.0
@@ -57,7 +73,10 @@ FIRST_REPLY_S = 10.0
 QUIET_S = 0.15
 """How long the server must be silent for an answer to count as complete."""
 
-RECORDED_VERSIONS = ("openenv", "pydantic", "fastapi", "starlette", "uvicorn", "websockets")
+RECORDED_VERSIONS = (
+    *("openenv", "pydantic", "fastapi", "starlette", "uvicorn", "websockets"),
+    *("fastmcp", "mcp"),
+)
 SERVER_SETTINGS = ("ENABLE_WEB_INTERFACE", "OPENENV_MODE", "ENV_README_PATH")
 """Environment variables that would change what the server answers."""
 
@@ -231,9 +250,109 @@ class AsyncEnvironment(Environment[ToyAction, ToyObservation, ToyState]):
         return self._state
 
 
+def count_letters(word: Annotated[str, Field(description="What to count.")], times: int = 1) -> int:
+    """Count the letters of a word."""
+    return len(word) * times
+
+
+def describe(word: str) -> dict[str, Any]:
+    """Say what there is to say of a word."""
+    return {"word": word, "length": len(word)}
+
+
+def spell(word: str) -> list[str]:
+    """Spell a word."""
+    return list(word)
+
+
+def repeat(word: str) -> str:
+    """Say a word again."""
+    return word
+
+
+def forget(word: str) -> None:
+    """Say nothing."""
+
+
+def fail(word: str) -> str:
+    """Say that a word will not do."""
+    raise ValueError(f"{word} will not do")
+
+
+class ToolsEnvironment(MCPEnvironment):
+    """An environment whose tools are those of a FastMCP server."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        from fastmcp import FastMCP
+
+        server = FastMCP("words")
+        for function in (count_letters, describe, spell, repeat, forget, fail):
+            server.tool(function)
+        super().__init__(server)
+        self._state = State()
+
+    def reset(self, seed: Any = None, episode_id: Any = None, **kwargs: Any) -> Observation:
+        self._state = State(episode_id=episode_id)
+        return Observation(reward=0.0, metadata={"status": "ready"})
+
+    def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Observation:
+        return Observation(reward=0.0, metadata={"error": f"what is {type(action).__name__}?"})
+
+    def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        self._state.step_count += 1
+        return super().step(action, timeout_s=timeout_s, **kwargs)
+
+    async def step_async(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        self._state.step_count += 1
+        return await super().step_async(action, timeout_s=timeout_s, **kwargs)
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+
+class CallsEnvironment(Environment[Any, Any, State]):
+    """An environment that answers calls of tools itself."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._state = State()
+
+    def reset(self, seed: Any = None, episode_id: Any = None, **kwargs: Any) -> Observation:
+        self._state = State(episode_id=episode_id)
+        return Observation(metadata={"status": "ready"})
+
+    def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Observation:
+        self._state.step_count += 1
+        if isinstance(action, ListToolsAction):
+            schema = {"type": "object", "properties": {"word": {"type": "string"}}}
+            tool = Tool(name="repeat", description="Say it again.", input_schema=schema)
+            return ListToolsObservation(tools=[tool])
+        if action.tool_name != "repeat":
+            raise RuntimeError(f"no tool {action.tool_name}")
+        return CallToolObservation(
+            tool_name=action.tool_name, result=action.arguments.get("word"), reward=0.5
+        )
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+
 def failing_factory() -> AnyEnvironment:
     """Stand in for a factory that cannot build its environment."""
     raise RuntimeError("no environment today")
+
+
+def tools_app(name: str, factory: Callable[[], AnyEnvironment]) -> FastAPI:
+    """Build the application that serves an environment of tools."""
+    return create_app(
+        factory, CallToolAction, CallToolObservation, env_name=name, max_concurrent_envs=2
+    )
 
 
 def toy_app(name: str, factory: Callable[[], AnyEnvironment], capacity: int = 1) -> FastAPI:
@@ -253,6 +372,8 @@ APPS: dict[str, Callable[[], FastAPI]] = {
     "factoryfail": lambda: toy_app("factoryfail", failing_factory),
     "bare": lambda: toy_app("bare", BareEnvironment),
     "async": lambda: toy_app("async", AsyncEnvironment),
+    "tools": lambda: tools_app("tools", ToolsEnvironment),
+    "calls": lambda: tools_app("calls", CallsEnvironment),
 }
 
 
@@ -364,6 +485,63 @@ MCP_CALLS = (
     rpc("tools/call", "{}"),
     rpc("tools/nope"),
     rpc("initialize"),
+)
+
+
+def call(tool: str, arguments: str = "{}", session: str = "") -> str:
+    """Return the JSON-RPC request of a call, its arguments written as JSON text."""
+    rest = f',"session_id":"{session}"' if session else ""
+    return rpc("tools/call", f'{{"name":"{tool}","arguments":{arguments}{rest}}}')
+
+
+def act_tool(tool: str, arguments: str = "{}") -> str:
+    """Return the step frame of a call, its arguments written as JSON text."""
+    return step(f'{{"type":"call_tool","tool_name":"{tool}","arguments":{arguments}}}')
+
+
+TOOL_CALLS: tuple[tuple[str, str], ...] = (
+    ("count_letters", '{"word":"hello"}'),
+    ("count_letters", '{"word":"hello","times":3}'),
+    ("describe", '{"word":"hello"}'),
+    ("spell", '{"word":"hey"}'),
+    ("repeat", '{"word":"é😀"}'),
+    ("repeat", '{"word":""}'),
+    ("forget", '{"word":"hello"}'),
+)
+WRONG_CALLS: tuple[tuple[str, str], ...] = (
+    ("fail", '{"word":"hello"}'),
+    ("nope", "{}"),
+    ("count_letters", "{}"),
+    ("count_letters", '{"word":3}'),
+    ("count_letters", '{"word":"hello","times":"many"}'),
+    ("count_letters", '{"word":"hello","more":1}'),
+)
+ODD_CALLS = (
+    rpc("tools/call"),
+    rpc("tools/call", '{"name":""}'),
+    rpc("tools/call", '{"name":5}'),
+    rpc("tools/call", '{"name":"spell"}'),
+    rpc("tools/call", '{"name":"spell","arguments":null}'),
+    rpc("tools/call", '{"name":"spell","arguments":[]}'),
+    rpc("tools/call", '{"name":"repeat","arguments":{"word":"a"},"more":1}'),
+    rpc("tools/call", '{"name":"repeat","arguments":{"word":"a"}}', '"text id"'),
+    '{"jsonrpc":"2.0","method":"tools/call","params":{"name":"repeat","arguments":{"word":"a"}}}',
+)
+ALL_CALLS = (
+    rpc("tools/list"),
+    *(call(*one) for one in (*TOOL_CALLS, *WRONG_CALLS)),
+    *ODD_CALLS,
+)
+ODD_TOOL_STEPS = (
+    "{}",
+    '{"type":"list_tools","more":1}',
+    '{"type":"call_tool"}',
+    '{"type":"call_tool","tool_name":5}',
+    '{"type":"call_tool","tool_name":"spell"}',
+    '{"type":"call_tool","tool_name":"spell","arguments":null}',
+    '{"type":"call_tool","tool_name":"spell","arguments":[]}',
+    '{"type":"other"}',
+    '{"tool_name":"repeat","arguments":{"word":"a"}}',
 )
 
 NOT_JSON = (
@@ -513,6 +691,34 @@ WEBSOCKET_SCENARIOS: tuple[WebSocketScenario, ...] = (
             mcp(rpc("openenv/session/close", '{"session_id":"nope"}')),
         ],
     ),
+    WebSocketScenario(
+        "tools by mcp frames", [RESET, *(mcp(one) for one in ALL_CALLS), STATE], env="tools"
+    ),
+    WebSocketScenario(
+        "tools by steps",
+        [
+            RESET,
+            step('{"type":"list_tools"}'),
+            *(act_tool(*one) for one in (*TOOL_CALLS, *WRONG_CALLS)),
+            *(step(data) for data in ODD_TOOL_STEPS),
+            STATE,
+        ],
+        env="tools",
+    ),
+    WebSocketScenario(
+        "calls that are answered by steps",
+        [
+            RESET,
+            step('{"type":"list_tools"}'),
+            act_tool("repeat", '{"word":"a"}'),
+            act_tool("nope"),
+            mcp(rpc("tools/list")),
+            mcp(call("repeat", '{"word":"a"}')),
+            mcp(call("nope")),
+            STATE,
+        ],
+        env="calls",
+    ),
     WebSocketScenario("close", [CLOSE]),
     WebSocketScenario("close with extra keys", ['{"type":"close","data":{}}', STATE]),
     WebSocketScenario("at capacity", [STATE], already_open=2),
@@ -532,6 +738,34 @@ WEBSOCKET_SCENARIOS: tuple[WebSocketScenario, ...] = (
         [STATE, reset('{"seed":-1,"episode_id":"ep","foo":2}'), act("float"), act("boom"), STATE],
         env="async",
     ),
+)
+
+
+JSON_RPC_SCENARIOS: tuple[WebSocketScenario, ...] = (
+    WebSocketScenario("tools", ALL_CALLS, env="tools", path="/mcp"),
+    WebSocketScenario("without tools", MCP_CALLS, path="/mcp"),
+    WebSocketScenario("bad envelopes", [one for one in BAD_RPC if one != "[]"], path="/mcp"),
+    *(
+        WebSocketScenario(f"frame: {name}", [frame, rpc("tools/list")], env="tools", path="/mcp")
+        for name, frame in (
+            *(("array", "[]"), ("integer", "5"), ("null", "null"), ("text", '"x"')),
+            *(("not JSON", "nope"), ("nothing", ""), ("binary", rpc("x").encode())),
+        )
+    ),
+    WebSocketScenario(
+        "sessions",
+        [
+            CREATE_SESSION,
+            CLOSE_SESSION,
+            rpc("openenv/session/close"),
+            rpc("openenv/session/close", '{"session_id":"nope"}'),
+            rpc("tools/list", '{"session_id":"nope"}'),
+        ],
+        env="calls",
+        path="/mcp",
+    ),
+    WebSocketScenario("at capacity", [rpc("tools/list")], path="/mcp", already_open=2),
+    WebSocketScenario("factory failure", [rpc("tools/list")], env="factoryfail", path="/mcp"),
 )
 
 
@@ -644,6 +878,35 @@ HTTP_SCENARIOS: tuple[HttpScenario, ...] = (
         "unknown path", get("/", "/nope", "/ws", "/health/", "/reset/", "/web", "/Health")
     ),
     HttpScenario("mcp", posts("/mcp", *MCP_CALLS)),
+    HttpScenario("tools", posts("/mcp", *ALL_CALLS), env="tools"),
+    HttpScenario(
+        "tools in a session",
+        posts(
+            "/mcp",
+            CREATE_SESSION,
+            rpc("tools/list", f'{{"session_id":"{UUID_MARK}"}}'),
+            *(call(*one, UUID_MARK) for one in (*TOOL_CALLS[:3], *WRONG_CALLS[:3])),
+            rpc("tools/call", f'{{"session_id":"{UUID_MARK}"}}'),
+            CLOSE_SESSION,
+            call("repeat", '{"word":"a"}', UUID_MARK),
+        ),
+        env="tools",
+    ),
+    HttpScenario(
+        "calls that are answered by steps",
+        posts(
+            "/mcp",
+            rpc("tools/list"),
+            call("repeat", '{"word":"a"}'),
+            call("nope"),
+        ),
+        env="calls",
+    ),
+    HttpScenario(
+        "information about tools",
+        get("/health", "/metadata", "/state"),
+        env="tools",
+    ),
     HttpScenario(
         "mcp refused",
         posts("/mcp", None, "", *BAD_RPC, "nope", '"nope"', "5", "null", '{"jsonrpc":')
@@ -754,12 +1017,17 @@ class Recorder:
         return bool(self.events) and "closed" in self.events[-1]
 
     def play(self, frames: Sequence[Frame | Burst]) -> None:
-        """Send the frames until the server closes, then make it close."""
+        """Send the frames until the server closes."""
         self._listen(0)
-        for frame in [*frames, CLOSE]:
+        for frame in frames:
             if self.closed:
                 return
             self._exchange([frame] if isinstance(frame, str | bytes) else frame)
+
+    def leave(self) -> None:
+        """Have the server close."""
+        if not self.closed:
+            self._exchange([CLOSE])
         if not self.closed:
             raise RuntimeError("the server did not close")
 
@@ -815,6 +1083,8 @@ def record_websocket(scenario: WebSocketScenario) -> Json:
             hold_session(port, stack)
         recorder = Recorder(open_connection(port, scenario.path, stack))
         recorder.play(scenario.frames)
+        if scenario.path != "/mcp":
+            recorder.leave()
     return {
         "name": scenario.name,
         "env": scenario.env,
@@ -861,6 +1131,7 @@ def record() -> Json:
     return {
         "versions": {**versions, "python": platform.python_version()},
         "websocket": [record_websocket(scenario) for scenario in WEBSOCKET_SCENARIOS],
+        "json_rpc": [record_websocket(scenario) for scenario in JSON_RPC_SCENARIOS],
         "http": [record_http(scenario) for scenario in HTTP_SCENARIOS],
     }
 

@@ -24,9 +24,7 @@ class Workshop(MCPEnvironment):
         super().__init__()
         self.calls = self.cancelled = self.resets = 0
 
-    def reset(
-        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
-    ) -> Observation:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
         self.resets += 1
         return super().reset(seed, episode_id, **kwargs)
 

@@ -8,6 +8,13 @@ from typing_extensions import assert_type
 
 from openenv import Action, EnvClient, GenericEnvClient, Observation, State, StepResult
 from openenv.client.sync import SyncEnvClient
+from openenv.mcp import (
+    CallToolAction,
+    CallToolObservation,
+    ListToolsAction,
+    MCPToolClient,
+    Tool,
+)
 
 
 class Move(Action):
@@ -61,3 +68,28 @@ def launched() -> None:
     assert_type(GameEnv.from_env("owner/game"), GameEnv)
     generic = GenericEnvClient(base_url="http://localhost:8000")
     assert_type(generic.reset().observation, dict[str, Any])
+
+
+class DeskEnv(MCPToolClient[Move, Board]): ...
+
+
+async def tools() -> None:
+    async with DeskEnv(base_url="http://localhost:8000") as env:
+        assert_type(env, DeskEnv)
+        assert_type((await env.step(Move(square=1))).observation, Board)
+        called = await env.step(CallToolAction(tool_name="stamp"))
+        assert_type(called.observation, CallToolObservation)
+        assert_type((await env.step(ListToolsAction())).observation.tools, list[Tool])
+        assert_type(await env.state(), State)
+        assert_type(await env.list_tools(), list[Tool])
+        assert_type(await env.get_tool("stamp"), Tool | None)
+        assert_type(await env.has_tool("stamp"), bool)
+        assert_type(await env.connect(), DeskEnv)
+
+
+def untyped_tools() -> None:
+    with MCPToolClient(base_url="http://localhost:8000") as env:
+        assert env.step({"square": 1}).observation.squares == env.call_tool("stamp", name="a")
+        assert [tool.name for tool in env.list_tools()] == [env.list_tools()[0].name]
+        if env.has_tool("stamp"):
+            assert_type(env.step(CallToolAction(tool_name="a")).observation, CallToolObservation)

@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
-from openenv.environment import Environment
-from openenv.mcp.types import (
-    CallToolAction,
-    CallToolObservation,
-    ListToolsAction,
-    ListToolsObservation,
-    Tool,
-    ToolError,
-    ToolErrorType,
-)
+from pydantic import Field
+
+from openenv.mcp import MCPEnvironment, tool
 from openenv.types import Observation, State
 
-from ..models import EchoAction, EchoObservation
+from ..models import CallToolAction, EchoAction, EchoObservation, ListToolsAction
 
 READY = "Echo environment ready!"
 REWARD_PER_CHARACTER = 0.1
 
-
-def echo_message(message: str) -> str:
-    """Echo back the provided message."""
-    return message
-
-
-def echo_with_length(message: str) -> dict[str, Any]:
-    """Echo back the message with its length."""
-    return {"message": message, "length": len(message)}
-
-
-TOOLS: dict[str, Callable[[str], Any]] = {
-    "echo_message": echo_message,
-    "echo_with_length": echo_with_length,
-}
-
-_ARGUMENTS = {
-    "type": "object",
-    "properties": {"message": {"type": "string", "description": "The message to echo back"}},
-    "required": ["message"],
-    "additionalProperties": False,
-}
+Message = Annotated[str, Field(description="The message to echo back")]
 
 
 class EchoEnvironment(
-    Environment[EchoAction | CallToolAction | ListToolsAction, Observation, State]
+    MCPEnvironment[EchoAction | CallToolAction | ListToolsAction, EchoObservation]
 ):
     """Repeats messages, said as an `EchoAction` or by calling a tool.
 
@@ -58,10 +28,21 @@ class EchoEnvironment(
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    NEVER_BLOCKS = True
 
     def __init__(self) -> None:
         super().__init__()
         self._state = State(episode_id=str(uuid.uuid4()))
+
+    @tool
+    def echo_message(self, message: Message) -> str:
+        """Echo back the provided message."""
+        return message
+
+    @tool
+    def echo_with_length(self, message: Message) -> dict[str, Any]:
+        """Echo back the message with its length."""
+        return {"message": message, "length": len(message)}
 
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
@@ -71,17 +52,19 @@ class EchoEnvironment(
             echoed_message=READY, reward=0.0, metadata={"status": "ready", "message": READY}
         )
 
-    def step(
-        self,
-        action: EchoAction | CallToolAction | ListToolsAction,
-        timeout_s: float | None = None,
-        **kwargs: Any,
-    ) -> Observation:
+    def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         self._state.step_count += 1
-        if isinstance(action, ListToolsAction):
-            return _list_tools()
-        if isinstance(action, CallToolAction):
-            return _call_tool(action)
+        return super().step(action, timeout_s, **kwargs)
+
+    async def step_async(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        self._state.step_count += 1
+        return await super().step_async(action, timeout_s, **kwargs)
+
+    def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Observation:
+        if not isinstance(action, EchoAction):
+            known = "EchoAction, CallToolAction and ListToolsAction"
+            error = f"unknown action {type(action).__name__}; there are {known}"
+            return Observation(reward=0.0, metadata={"error": error})
         message = action.message
         return EchoObservation(
             echoed_message=message,
@@ -100,46 +83,3 @@ class EchoEnvironment(
     def restore(self, data: bytes) -> None:
         """Go on with a stored episode."""
         self._state = State.model_validate_json(data)
-
-
-def _list_tools() -> ListToolsObservation:
-    return ListToolsObservation(
-        tools=[
-            Tool(name=name, description=tool.__doc__ or "", input_schema=_ARGUMENTS)
-            for name, tool in TOOLS.items()
-        ]
-    )
-
-
-def _call_tool(action: CallToolAction) -> CallToolObservation:
-    tool = TOOLS.get(action.tool_name)
-    if tool is None:
-        return _failed(action, ToolErrorType.TOOL_NOT_FOUND, f"Unknown tool: {action.tool_name!r}")
-    arguments = dict(action.arguments)
-    message = arguments.pop("message", None)
-    if not isinstance(message, str) or arguments:
-        return _failed(
-            action,
-            ToolErrorType.INVALID_ARGS,
-            f"{action.tool_name} takes one argument, message: str; got {action.arguments!r:.200}",
-        )
-    return CallToolObservation(tool_name=action.tool_name, result=_tool_result(tool(message)))
-
-
-def _failed(action: CallToolAction, kind: ToolErrorType, message: str) -> CallToolObservation:
-    return CallToolObservation(
-        tool_name=action.tool_name, error=ToolError(error_type=kind, message=message)
-    )
-
-
-def _tool_result(data: str | dict[str, Any]) -> dict[str, Any]:
-    """A tool's result in the form that MCP clients of this environment know."""
-    is_text = isinstance(data, str)
-    text = data if is_text else json.dumps(data, separators=(",", ":"))
-    return {
-        "content": [{"type": "text", "text": text, "annotations": None, "meta": None}],
-        "structured_content": {"result": data} if is_text else data,
-        "meta": {"fastmcp": {"wrap_result": True}} if is_text else None,
-        "data": data,
-        "is_error": False,
-    }

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from openenv.testing import check_environment
+from openenv.types import Action
 
 from .. import CallToolAction, EchoAction, EchoEnv, ListToolsAction
 from ..server.echo_environment import EchoEnvironment
@@ -26,13 +27,36 @@ def test_it_repeats_the_message_and_pays_a_tenth_a_character() -> None:
 def test_its_tools_are_listed_and_called() -> None:
     with EchoEnv.local(EchoEnvironment) as env:
         tools = env.step(ListToolsAction()).observation.tools
-        assert tools is not None
         assert [tool.name for tool in tools] == ["echo_message", "echo_with_length"]
         call = CallToolAction(tool_name="echo_with_length", arguments={"message": "abc"})
         result = env.step(call)
         assert result.observation.result["data"] == {"message": "abc", "length": 3}
         assert result.reward is None
         assert env.state().step_count == 2
+
+
+def test_a_tool_is_called_without_a_step() -> None:
+    with EchoEnv.local(EchoEnvironment).sync() as env:
+        env.reset()
+        assert env.call_tool("echo_message", message="hi") == "hi"
+        assert env.call_tool("echo_with_length", message="abc") == {"message": "abc", "length": 3}
+        assert env.state().step_count == 0
+
+
+def test_an_action_that_it_does_not_know_is_told_so() -> None:
+    observation = EchoEnvironment().step(Action())
+    assert observation.reward == 0.0
+    assert "Action" in observation.metadata["error"]
+
+
+def test_its_own_step_counts_as_one_that_is_served() -> None:
+    environment = EchoEnvironment()
+    environment.reset(episode_id="e")
+    assert environment.step(EchoAction(message="hi")).echoed_message == "hi"
+    call = CallToolAction(tool_name="echo_message", arguments={"message": "hi"})
+    assert environment.step(call).result["data"] == "hi"
+    assert environment.state.step_count == 2
+    environment.close()
 
 
 @pytest.mark.parametrize(

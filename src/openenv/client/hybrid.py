@@ -10,7 +10,7 @@ must it be awaited, since there the connection lives on the caller's own loop.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from openenv._lazy import lazy_module
@@ -31,6 +31,7 @@ __all__ = [
     "PendingClient",
     "PendingState",
     "PendingStep",
+    "PendingValue",
     "Runnable",
     "launch",
     "resolve",
@@ -135,6 +136,22 @@ class Pending(_OnItsWay[T]):
             if name.startswith("__") or name in _OF_COROUTINES:
                 raise AttributeError(name)
             return getattr(self.result(), name)
+
+
+class PendingValue(Pending[T]):
+    """A plain value, such as a list or a truth value, on its way."""
+
+    def __bool__(self) -> bool:
+        return bool(self.result())
+
+    def __len__(self) -> int:
+        return len(self.result())  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.result())  # type: ignore[call-overload,no-any-return]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.result()[key]  # type: ignore[index]
 
 
 class PendingClient(Pending[T]):

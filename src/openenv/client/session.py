@@ -626,6 +626,10 @@ class ClientSession:
         if transport is not None:
             await _part(transport)
 
+    def accept_loss(self) -> None:
+        """Go on without the episode that was lost: whoever connects anew knows that it is gone."""
+        self._lost = None
+
     async def settled(self) -> None:
         """Wait until all calls that were made before are answered."""
         await self._turn.come()

@@ -31,6 +31,9 @@ __all__ = [
     "ListTasksRequest",
     "ListToolsAction",
     "ListToolsObservation",
+    "MCPClientBase",
+    "MCPEnvironment",
+    "MCPToolClient",
     "McpMethod",
     "Message",
     "ModelTokenizer",
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     from openenv.core.env_server import exceptions as exceptions
     from openenv.core.env_server import http_server as http_server
     from openenv.core.env_server import interfaces as interfaces
+    from openenv.core.env_server import mcp_environment as mcp_environment
     from openenv.core.env_server import mcp_types as mcp_types
     from openenv.core.env_server import route_config as route_config
     from openenv.core.env_server import serialization as serialization
@@ -109,6 +113,9 @@ if TYPE_CHECKING:
     from openenv.errors import SessionCapacityError as SessionCapacityError
     from openenv.errors import SessionCreationError as SessionCreationError
     from openenv.errors import SessionNotFoundError as SessionNotFoundError
+    from openenv.mcp.client import MCPClientBase as MCPClientBase
+    from openenv.mcp.client import MCPToolClient as MCPToolClient
+    from openenv.mcp.environment import MCPEnvironment as MCPEnvironment
     from openenv.mcp.types import CallToolAction as CallToolAction
     from openenv.mcp.types import CallToolObservation as CallToolObservation
     from openenv.mcp.types import JsonRpcError as JsonRpcError
@@ -156,6 +163,7 @@ if TYPE_CHECKING:
     from openenv.core import environment as environment
     from openenv.core import generic_client as generic_client
     from openenv.core import http_env_client as http_env_client
+    from openenv.core import mcp_client as mcp_client
     from openenv.core import sync_client as sync_client
     from openenv.core import utils as utils
 else:
@@ -171,6 +179,7 @@ else:
                 "exceptions",
                 "http_server",
                 "interfaces",
+                "mcp_environment",
                 "mcp_types",
                 "route_config",
                 "serialization",
@@ -203,6 +212,8 @@ else:
                 "SessionCreationError",
                 "SessionNotFoundError",
             ],
+            "openenv.mcp.client": ["MCPClientBase", "MCPToolClient"],
+            "openenv.mcp.environment": ["MCPEnvironment"],
             "openenv.mcp.types": [
                 "CallToolAction",
                 "CallToolObservation",
@@ -250,6 +261,7 @@ else:
             "environment",
             "generic_client",
             "http_env_client",
+            "mcp_client",
             "sync_client",
             "utils",
         ],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from openenv._lazy import lazy
 
 if TYPE_CHECKING:
+    from openenv.mcp.client import GenericMCPObservation, MCPClientBase, MCPToolClient
     from openenv.mcp.environment import MCPEnvironment
     from openenv.mcp.functions import tool
     from openenv.mcp.progress import report_progress
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 __all__ = [
     "CallToolAction",
     "CallToolObservation",
+    "GenericMCPObservation",
     "Image",
     "ListToolsAction",
     "ListToolsObservation",
+    "MCPClientBase",
     "MCPEnvironment",
+    "MCPToolClient",
     "Tool",
     "ToolError",
     "ToolErrorType",
@@ -40,6 +44,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "openenv.mcp.client": ["GenericMCPObservation", "MCPClientBase", "MCPToolClient"],
         "openenv.mcp.environment": ["MCPEnvironment"],
         "openenv.mcp.functions": ["tool"],
         "openenv.mcp.progress": ["report_progress"],

@@ -15,28 +15,40 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from openenv.errors import NotSupported
+from openenv._incidents import told
+from openenv.errors import OpenEnvError, SessionNotFoundError
 from openenv.mcp.connections import ServerRefused, sdk_version
 from openenv.mcp.results import text_in
-from openenv.mcp.seats import Reporter, Seat, readme_of
+from openenv.mcp.seats import Reporter, Seat, digest_of, readme_of
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
 
-__all__ = ["PLACE", "Bridge", "Place", "Speech"]
+__all__ = [
+    "MAX_SESSIONS",
+    "MCP_SESSION",
+    "PLACE",
+    "REVISION",
+    "Bridge",
+    "Place",
+    "Speech",
+    "header",
+]
 
 logger = logging.getLogger(__name__)
 
 PLACE = "openenv.mcp.place"  # where a scope says who asks, and for which session
-MCP_SESSION = "mcp-session-id"
+MCP_SESSION, REVISION = "mcp-session-id", "mcp-protocol-version"  # headers
+MAX_SESSIONS = 10_000  # of MCP
 OBSERVATION, README = "openenv://observation", "openenv://readme"
 TASK = "task"
 TIMEOUT = "openenv/timeout_s"  # in the `_meta` of a call
+INVALID_PARAMS, INTERNAL_ERROR, OVERLOADED = -32602, -32603, -32000
 TICK_S = 1.0  # between reports of how long a call has been running
 METHOD_NOT_FOUND = -32601
 TASK_FIELDS = ("task", "instruction", "instructions", "prompt", "question", "goal")
@@ -71,6 +83,11 @@ class Bridge:
 
     def __init__(self, manager: SessionManager) -> None:
         self.manager = manager
+        self._lists: dict[str, Callable[[Seat], Awaitable[list[dict[str, Any]]]]] = {
+            "tools": Seat.tools,
+            "prompts": self._prompts,
+            "resources": self._resources,
+        }
         self._seats: dict[tuple[Principal | None, str | None, str | None], Seat] = {}
         self._owner: asyncio.Task[None] | None = None
         self._app: asyncio.Future[Callable[..., Any]] | None = None
@@ -91,10 +108,15 @@ class Bridge:
         scope[PLACE] = Place(principal, named)
         # Servers leave the blanks around a value there, which are no part of it (RFC 9110, 5.5).
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        mcp_session = _header(scope, MCP_SESSION.encode())
-        if mcp_session is not None and scope["method"] == "GET":
-            self.seat(Place(principal, named), mcp_session).hears = True
-        await app(scope, receive, send)
+        mcp_session = header(scope, MCP_SESSION)
+
+        async def send_of_stream(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                self.seat(scope[PLACE], mcp_session).hears = True
+            await send(message)
+
+        hears = mcp_session is not None and scope["method"] == "GET"
+        await app(scope, receive, send_of_stream if hears else send)
         if mcp_session is not None and scope["method"] == "DELETE":
             await self._end_of(mcp_session)
 
@@ -187,11 +209,43 @@ class Bridge:
             f"shown, and the prompt {TASK!r} what is to be done."
         )
 
+    def refusal(self, error: Exception) -> tuple[int, str, Any]:
+        """The code, the message and the data by which JSON-RPC tells of a request that failed."""
+        if isinstance(error, LookupError):
+            return INVALID_PARAMS, str(error.args[0]), error.args[1] if error.args[1:] else None
+        if isinstance(error, ServerRefused):
+            return error.code, error.message, error.data
+        self.manager.tally.failed(error)
+        if isinstance(error, SessionNotFoundError):
+            code = INVALID_PARAMS
+        else:
+            code = OVERLOADED if isinstance(error, OpenEnvError) else INTERNAL_ERROR
+        return code, told(error, debug=self.manager.debug), None
+
     # ------------------------------------------------------------------ what agents ask for
 
-    async def list_tools(self, seat: Seat) -> dict[str, Any]:
-        """Answer `tools/list`."""
-        return {"tools": await seat.tools()}
+    async def listing(self, seat: Seat, kind: str) -> dict[str, Any]:
+        """Answer ``tools/list``, ``resources/list`` or ``prompts/list``, and note what it was."""
+        found = await self._lists[kind](seat)
+        seat.listed[kind] = digest_of(found)
+        return {kind: found}
+
+    async def digest(self, seat: Seat, kind: str) -> bytes:
+        """What tells such a list, as it is, from another one."""
+        return digest_of(await self._lists[kind](seat))
+
+    async def changed(self, seat: Seat, listed: dict[str, bytes]) -> list[str]:
+        """The kinds of which the list is no longer what `listed` has, which is brought up to date.
+
+        Nothing has changed for a seat whose session is not open.
+        """
+        changed = []
+        with contextlib.suppress(OpenEnvError):  # the session may be ending just now
+            for kind, before in listed.items() if seat.current is not None else ():
+                listed[kind] = await self.digest(seat, kind)
+                if listed[kind] != before:
+                    changed.append(kind)
+        return changed
 
     async def call_tool(
         self,
@@ -224,8 +278,7 @@ class Bridge:
         finally:
             ticking.cancel()
 
-    async def list_resources(self, seat: Seat) -> dict[str, Any]:
-        """Answer `resources/list`."""
+    async def _resources(self, seat: Seat) -> list[dict[str, Any]]:
         found = [
             {
                 "uri": OBSERVATION,
@@ -245,7 +298,7 @@ class Bridge:
                     "mimeType": "text/markdown",
                 }
             )
-        return {"resources": [*await _listed(seat, "resources"), *found]}
+        return [*await _listed(seat, "resources"), *found]
 
     async def list_resource_templates(self, seat: Seat) -> dict[str, Any]:
         """Answer `resources/templates/list`."""
@@ -263,7 +316,8 @@ class Bridge:
         if uri == README and (text := readme_of(self.manager.spec)) is not None:
             return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]}
         if uri != OBSERVATION:
-            return await _asked(seat, "resources/read", {"uri": uri}, f"Unknown resource: {uri}")
+            unknown = LookupError(f"Unknown resource: {uri}", {"uri": uri})
+            return await _asked(seat, "resources/read", {"uri": uri}, unknown)
         shown = await seat.look()
         if shown is None:
             return {"contents": [{"uri": uri, "mimeType": "application/json", "text": "null"}]}
@@ -276,13 +330,12 @@ class Bridge:
             contents.append(content)
         return {"contents": contents}
 
-    async def list_prompts(self, seat: Seat) -> dict[str, Any]:
-        """Answer `prompts/list`."""
+    async def _prompts(self, seat: Seat) -> list[dict[str, Any]]:
         found = await _listed(seat, "prompts")
         if not any(one["name"] == TASK for one in found):
             described = "What is to be done in this environment, and where it stands."
             found.append({"name": TASK, "title": "Task", "description": described})
-        return {"prompts": found}
+        return found
 
     async def get_prompt(
         self, seat: Seat, name: str, arguments: dict[str, str] | None = None
@@ -293,12 +346,12 @@ class Bridge:
             LookupError: There is no such prompt.
             ServerRefused: The environment's own server refuses it.
         """
-        unknown = f"Unknown prompt: {name}"
+        unknown = LookupError(f"Unknown prompt: {name}")
         if any(one["name"] == name for one in await _listed(seat, "prompts")):
             params = {"name": name, **({"arguments": arguments} if arguments else {})}
             return await _asked(seat, "prompts/get", params, unknown)
         if name != TASK:
-            raise LookupError(unknown)
+            raise unknown
         described, shown = await seat.described(), await seat.look()
         parts = [str(described.get("description") or self.name)]
         structured = (shown or {}).get("structuredContent") or {}
@@ -338,11 +391,13 @@ async def _listed(seat: Seat, kind: str, path: str = "") -> list[dict[str, Any]]
     return list((answer or {}).get(kind, ()))
 
 
-async def _asked(seat: Seat, method: str, params: dict[str, Any], unknown: str) -> dict[str, Any]:
+async def _asked(
+    seat: Seat, method: str, params: dict[str, Any], unknown: LookupError
+) -> dict[str, Any]:
     """What the environment's own server answers.
 
     Raises:
-        LookupError: It has none, or knows no such method; with the text `unknown`.
+        LookupError: It has none, or knows no such method; that is `unknown`.
         ServerRefused: It answers with any other error.
     """
     try:
@@ -352,7 +407,7 @@ async def _asked(seat: Seat, method: str, params: dict[str, Any], unknown: str) 
             raise
         answer = None
     if answer is None:
-        raise LookupError(unknown)
+        raise unknown
     return answer
 
 
@@ -374,12 +429,12 @@ def _speech_of(bridge: Bridge) -> Speech:
         from openenv.mcp.speech2 import Speech2
 
         return Speech2(bridge)
-    raise NotSupported(
-        "by the Model Context Protocol this server speaks only with version 2 of its SDK: "
-        "pip install 'mcp>=2'",
-        feature="mcp",
-    )
+    from openenv.mcp.speech1 import Speech1
+
+    return Speech1(bridge)
 
 
-def _header(scope: Scope, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+def header(scope: Scope, name: str) -> str | None:
+    """The value of a header of a request, by its name in small letters."""
+    key = name.encode()
+    return next((value.decode("latin-1") for one, value in scope["headers"] if one == key), None)

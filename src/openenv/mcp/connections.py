@@ -34,7 +34,7 @@ __all__ = [
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 MAX_PAGES = 1000  # of a list; a server that goes in circles is none that can be listed
-CLOSE_LIMIT_S = 10.0
+CLOSE_LIMIT_S, TELL_LIMIT_S = 10.0, 1.0
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # which a server puts on each of its results
 
 
@@ -95,7 +95,7 @@ async def ask_session(session: Any, method: str, params: dict[str, Any]) -> dict
     from mcp.types import Request
 
     request: Any = Request[dict[str, Any], str](method=method, params=params)
-    return _plain(await session.send_request(request, _Anything))
+    return plain(await session.send_request(request, _Anything))
 
 
 class SDKSpeaker:
@@ -114,7 +114,7 @@ class SDKSpeaker:
             else:
                 page = await self._client.list_tools(cursor)
                 cursor = page.nextCursor
-            found += [_plain(tool) for tool in page.tools]
+            found += [plain(tool) for tool in page.tools]
             if cursor is None:
                 return found
         raise OpenEnvError(f"the MCP server's list of tools has no end after {MAX_PAGES} pages")
@@ -122,23 +122,47 @@ class SDKSpeaker:
     async def call(
         self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None
     ) -> dict[str, Any]:
-        result = await self._client.call_tool(name, arguments, progress_callback=on_progress)
-        return plain_result(result)
+        call = self._client.call_tool if sdk_version() >= 2 else self._call_by_version_1
+        return plain_result(await call(name, arguments, progress_callback=on_progress))
+
+    async def _call_by_version_1(
+        self, name: str, arguments: dict[str, Any], progress_callback: OnProgress | None
+    ) -> Any:
+        """Call a tool, and tell the server if the call is cancelled, as version 2 does itself."""
+        import anyio
+        from mcp import types as declared
+
+        types: Any = declared
+        params = types.CallToolRequestParams(name=name, arguments=arguments)
+        request = types.ClientRequest(types.CallToolRequest(params=params))
+        number = self._client._request_id  # which the next request is given, before it is sent
+        try:
+            return await self._client.send_request(
+                request, types.CallToolResult, progress_callback=progress_callback
+            )
+        except asyncio.CancelledError:
+            told = types.CancelledNotification(
+                params=types.CancelledNotificationParams(requestId=number)
+            )
+            with anyio.move_on_after(TELL_LIMIT_S, shield=True), contextlib.suppress(Exception):
+                await self._client.send_notification(types.ClientNotification(told))
+            raise
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         session = self._client.session if sdk_version() >= 2 else self._client
         return await ask_session(session, method, params)
 
 
-def _plain(model: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return plain
+def plain(model: Any) -> dict[str, Any]:
+    """A model of the SDK in the wire's form."""
+    dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dumped
 
 
 def plain_result(result: Any) -> dict[str, Any]:
     """The result of a call, in the wire's form, of either version of the SDK."""
-    plain = _told(_plain(result))
-    return {"content": [], **plain, "isError": bool(plain.get("isError"))}
+    found = _told(plain(result))
+    return {"content": [], **found, "isError": bool(found.get("isError"))}
 
 
 @contextlib.asynccontextmanager
@@ -172,7 +196,9 @@ async def speaker_of_sdk(target: Any) -> AsyncIterator[Speaker]:
 
 
 class Connection:
-    """A connection to an MCP server, opened when it is first needed.
+    """A connection to an MCP server, opened when it is first needed, and never again.
+
+    It is of the event loop on which it was opened.
 
     Args:
         open_speaker: Connects.
@@ -192,6 +218,8 @@ class Connection:
         self._owner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Speaker] | None = None
         self._over = asyncio.Event()
+        self._under_way: set[Any] = set()  # the cancel scopes of calls
+        self._is_closed = False
         self._wrapping: dict[str, bool] | None = None
 
     async def open(self) -> Speaker:
@@ -200,15 +228,27 @@ class Connection:
         Raises:
             ConnectionBroken: It cannot be reached, or the connection has ended.
         """
+        loop = asyncio.get_running_loop()
+        if self._is_closed:
+            raise ConnectionBroken(f"the connection to {self._name} has been closed")
         if self._ready is None:
-            self._ready = asyncio.get_running_loop().create_future()
+            self._ready = loop.create_future()
             self._owner = asyncio.ensure_future(self._own(self._ready))
+        if self._ready.get_loop() is not loop:
+            raise ConnectionBroken(
+                f"{self._name} was connected to on another event loop, and is used from that one "
+                "only"
+            )
         done, _ = await asyncio.wait([self._ready], timeout=self._connect_timeout_s)
         if not done:
             raise ConnectionBroken(
                 f"{self._name} did not answer within {self._connect_timeout_s:g} s"
             )
-        if self._owner is None or self._owner.done():
+        assert self._owner is not None
+        error = None if self._ready.cancelled() else self._ready.exception()
+        if error is not None:
+            raise ConnectionBroken(f"{self._name}: {_words(error)}") from error
+        if self._owner.done():
             raise ConnectionBroken(f"the connection to {self._name} has ended")
         return self._ready.result()
 
@@ -216,30 +256,44 @@ class Connection:
         try:
             async with self._open_speaker() as speaker:
                 ready.set_result(speaker)
-                await self._over.wait()
+                try:
+                    await self._over.wait()
+                finally:
+                    for scope in self._under_way:
+                        scope.cancel()
         except asyncio.CancelledError:
-            if not ready.done():
-                ready.cancel()
+            ready.cancel()
             raise
-        except BaseException as error:
-            if ready.done():  # it broke as it was left
-                return
-            ready.set_exception(ConnectionBroken(f"{self._name}: {_words(error)}"))
-            ready.exception()  # that nobody may have waited for
+        except Exception as error:
+            if not ready.done():  # and otherwise it broke as it was left
+                ready.set_exception(error)
+                ready.exception()  # that nobody may have waited for
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """While the server is asked something: that ends with the connection."""
+        import anyio
+
+        scope = anyio.CancelScope()
+        self._under_way.add(scope)
+        try:
+            with _broken(self._name), scope:
+                yield
+        finally:
+            self._under_way.discard(scope)
+        if scope.cancelled_caught:
+            raise ConnectionBroken(f"the connection to {self._name} has ended")
 
     async def tools(self) -> list[dict[str, Any]]:
         """The server's tools, in the wire's form."""
-        with _broken(self._name):
-            found = await (await self.open()).tools()
+        speaker = await self.open()
+        with self._asking():
+            found = await speaker.tools()
         self._wrapping = {
             tool["name"]: bool((tool.get("outputSchema") or {}).get("x-fastmcp-wrap-result"))
             for tool in found
         }
         return found
-
-    async def at_once(self) -> list[dict[str, Any]]:
-        """Nothing: what tools there are is known once it is connected."""
-        return []
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
@@ -255,8 +309,9 @@ class Connection:
         assert self._wrapping is not None
         if name not in self._wrapping:
             raise UnknownTool(f"Unknown tool: {name!r}")
-        with _broken(self._name):
-            result = await (await self.open()).call(name, dict(arguments), on_progress)
+        speaker = await self.open()
+        with self._asking():
+            result = await speaker.call(name, dict(arguments), on_progress)
         if self._wrapping[name] and "structuredContent" in result:
             result["_meta"] = {**(result.get("_meta") or {}), **WRAPPED}
         return result
@@ -287,12 +342,24 @@ class Connection:
         raise OpenEnvError(f"{self._name}: {method} has no end after {MAX_PAGES} pages")
 
     async def aclose(self) -> None:
-        """Disconnect, and end a process that was started for it."""
-        self._over.set()
-        if self._owner is not None and not self._owner.done():
-            _, late = await asyncio.wait([self._owner], timeout=CLOSE_LIMIT_S)
-            for task in late:
-                task.cancel()
+        """Disconnect, and end a process that was started for it; from any event loop."""
+        self._is_closed = True
+        owner, ready = self._owner, self._ready
+        if owner is None or ready is None or owner.done():
+            return
+        loop = ready.get_loop()
+        if loop is not asyncio.get_running_loop():
+            if loop.is_running():
+                elsewhere = asyncio.run_coroutine_threadsafe(self.aclose(), loop)
+                await asyncio.wrap_future(elsewhere)
+            return  # otherwise it ends with its loop
+        if ready.done():
+            self._over.set()
+        else:
+            owner.cancel()
+        _, late = await asyncio.wait([owner], timeout=CLOSE_LIMIT_S)
+        for task in late:
+            task.cancel()
 
 
 OF_ONE_HOP = ("resultType", "ttlMs", "cacheScope")  # what a server says of its answer, not in it

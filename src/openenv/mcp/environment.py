@@ -16,9 +16,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, TypeVar
+
+from typing_extensions import TypeVar as TypeVarWithDefault
 
 from openenv._redaction import redact
 from openenv._timeouts import within
@@ -46,17 +49,24 @@ from openenv.mcp.types import (
 from openenv.settings import ServerMode, parse_mode
 from openenv.types import Action, Observation, State
 
-__all__ = ["MCPEnvironment"]
+__all__ = ["MCP_TOOL_CALL_TIMEOUT", "VALID_MODES", "MCPEnvironment", "get_server_tools"]
 
+MCP_TOOL_CALL_TIMEOUT = 30.0  # seconds, unless a class says otherwise
+VALID_MODES = frozenset(mode.value for mode in ServerMode)
+
+ActT = TypeVarWithDefault("ActT", bound=Action, default=Action)
+ObsT = TypeVarWithDefault("ObsT", bound=Observation, default=Observation)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-class MCPEnvironment(Environment[Any, Any, State]):
+class MCPEnvironment(Environment[ActT, ObsT, State]):
     """An environment of tools. Write `reset` and `state` as of any other, and tools beside them.
 
     A subclass may leave out both; an episode then is what its tools make of it, and `state` counts
-    the calls. Actions other than `ListToolsAction` and `CallToolAction` go to `_step_impl`.
+    the calls. Actions other than `ListToolsAction` and `CallToolAction` go to `_step_impl`; what
+    they are say the type parameters, ``MCPEnvironment[MyAction | CallToolAction |
+    ListToolsAction, MyObservation]``.
 
     Tools that are plain functions run on a thread, so they may block; one at a time, but not always
     on the same one. Coroutines run on the event loop of the server. So do plain functions of a
@@ -78,7 +88,7 @@ class MCPEnvironment(Environment[Any, Any, State]):
         TypeError: `mcp_server` is no MCP server.
     """
 
-    TOOL_TIMEOUT_S: ClassVar[float] = 30.0
+    TOOL_TIMEOUT_S: ClassVar[float] = MCP_TOOL_CALL_TIMEOUT
 
     # What is there also where a subclass does not call this constructor.
     mcp_server: Any = None
@@ -108,9 +118,7 @@ class MCPEnvironment(Environment[Any, Any, State]):
 
     # ------------------------------------------------------------------ what an author writes
 
-    def reset(
-        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
-    ) -> Observation:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
         """Begin an episode, which by default is nothing but a count of calls."""
         self._reset_rubric()
         self._own_state = State(episode_id=episode_id)
@@ -122,7 +130,7 @@ class MCPEnvironment(Environment[Any, Any, State]):
             self._own_state = State()
         return self._own_state
 
-    def _step_impl(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Any:
+    def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Carry out an action that is no call of a tool."""
         known = "ListToolsAction and CallToolAction"
         raise NotSupported(
@@ -180,7 +188,9 @@ class MCPEnvironment(Environment[Any, Any, State]):
         self._home = asyncio.get_running_loop()
         REPORTER.set(None if on_progress is None else (on_progress, self._home))
         action = CallToolAction(tool_name=name, arguments=dict(arguments))
-        return await self._scored(action, await self._called(action, None, on_progress))
+        called = await self._called(action, None, on_progress)
+        scored: CallToolObservation = await self._scored(action, called)
+        return scored
 
     async def mcp_ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """Ask the server what agents ask for beside tools: its resources, prompts, completions.
@@ -241,31 +251,27 @@ class MCPEnvironment(Environment[Any, Any, State]):
         result: dict[str, Any] = await self._mcp_tools.call(name, arguments, on_progress)
         return result
 
-    async def _scored(
-        self, action: Action, observation: CallToolObservation
-    ) -> CallToolObservation:
+    async def _scored(self, action: Any, observation: Any) -> Any:
         if self.rubric is not None:
             observation.reward = await self._apply_rubric_async(action, observation)
-        transformed: CallToolObservation = self._apply_transform(observation)
-        return transformed
+        return self._apply_transform(observation)
 
     # ------------------------------------------------------------------ steps
 
-    async def step_async(
-        self, action: Action, timeout_s: float | None = None, **kwargs: Any
-    ) -> Any:
+    async def step_async(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         self._home = asyncio.get_running_loop()
-        if type(self).step is not MCPEnvironment.step:
+        cls = type(self)
+        if cls.step is not MCPEnvironment.step and cls.step_async is MCPEnvironment.step_async:
             # Its author has written `step`, and no `step_async`.
             return await asyncio.to_thread(self.step, action, timeout_s=timeout_s, **kwargs)
         return await self._stepped(action, timeout_s, kwargs)
 
-    def step(self, action: Action, timeout_s: float | None = None, **kwargs: Any) -> Any:
+    def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
         """Carry out an action from plain code; a server awaits `step_async`."""
         return self._run(self._stepped(action, timeout_s, kwargs))
 
     async def _stepped(
-        self, action: Action, timeout_s: float | None, arguments: dict[str, Any]
+        self, action: Any, timeout_s: float | None, arguments: dict[str, Any]
     ) -> Any:
         if isinstance(action, ListToolsAction):
             return await self._listed()
@@ -301,6 +307,7 @@ class MCPEnvironment(Environment[Any, Any, State]):
             return asyncio.run_coroutine_threadsafe(work, self._home).result()
         if self._own_loop is None:
             self._own_loop = asyncio.new_event_loop()
+            weakref.finalize(self, self._own_loop.close)  # of one that is dropped and not closed
         loop = self._own_loop
         if here is None:
             return loop.run_until_complete(work)
@@ -375,17 +382,16 @@ class MCPEnvironment(Environment[Any, Any, State]):
             await closed
 
     async def _let_go(self) -> None:
-        tools, self._mcp_tools = self._mcp_tools, None
-        if tools is not None:
-            await tools.aclose()
+        if self.mcp_server is not None:
+            self.mcp_server = self._own_client = None
+            await self._mcp_tools.aclose()
 
     def close(self) -> None:
-        if self._mcp_tools is not None:
+        if self.mcp_server is not None:
             self._run(self._let_go())
         loop, self._own_loop = self._own_loop, None
         if loop is not None:
-            loop.close()
-        self.mcp_server = self._own_client = None
+            _on_a_thread(lambda: _end(loop))
 
 
 def _run_apart(work: Coroutine[Any, Any, T]) -> T:
@@ -397,10 +403,36 @@ def _run_apart(work: Coroutine[Any, Any, T]) -> T:
     return _on_a_thread(lambda: asyncio.run(work))
 
 
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Close an event loop, and what is under way on it."""
+
+    async def end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+        await loop.shutdown_default_executor()
+
+    loop.run_until_complete(end())
+    loop.close()
+
+
 def _on_a_thread(function: Callable[[], T]) -> T:
     """Call a function on a thread, and wait for it."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(function).result()
+
+
+def get_server_tools(mcp_server: Any) -> dict[str, Any]:
+    """The tool objects of a FastMCP server, by their names."""
+
+    async def found() -> dict[str, Any]:
+        if hasattr(mcp_server, "get_tools"):  # FastMCP 2
+            return dict(await mcp_server.get_tools())
+        return {tool.name: tool for tool in await mcp_server.list_tools()}
+
+    return _run_apart(found())
 
 
 def _failed(action: CallToolAction, kind: ToolErrorType, message: str) -> CallToolObservation:

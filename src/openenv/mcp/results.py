@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
+from typing_extensions import TypeIs
 
 __all__ = [
     "WRAPPED",
@@ -27,6 +28,7 @@ __all__ = [
     "dump_of",
     "failure",
     "image_block",
+    "is_dump",
     "png_of",
     "result_of",
     "text_in",
@@ -167,9 +169,14 @@ def _dumped_block(block: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "annotations": block.get("annotations"), "meta": block.get("_meta")}
 
 
+def is_dump(value: Any) -> TypeIs[Mapping[str, Any]]:
+    """Whether a value is the dump of a result."""
+    return isinstance(value, Mapping) and "content" in value and "is_error" in value
+
+
 def result_of(dump: Any) -> dict[str, Any]:
     """Read a result back out of its dump; any other value is written as text."""
-    if not isinstance(dump, Mapping) or "content" not in dump or "is_error" not in dump:
+    if not is_dump(dump):
         return {"content": content_of(to_jsonable_python(dump)), "isError": False}
     result: dict[str, Any] = {"content": [_block(block) for block in dump["content"]]}
     if dump.get("structured_content") is not None:

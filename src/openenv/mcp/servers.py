@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import importlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import CodeType
 from typing import Any, Protocol
 
 from openenv.mcp.connections import (
     Connection,
+    ConnectionBroken,
     OnProgress,
+    SDKSpeaker,
     Speaker,
     ask_session,
+    plain,
     plain_result,
+    sdk_version,
     speaker_of_sdk,
 )
 from openenv.mcp.functions import InvalidToolArguments, UnknownTool
 from openenv.mcp.results import failure
 
 __all__ = ["ServerTools", "fastmcp_client", "tools_of_server"]
+
+NAME = "the environment's MCP server"
 
 
 class ServerTools(Protocol):
@@ -63,11 +73,77 @@ def tools_of_server(server: Any) -> ServerTools:
     if "fastmcp" in packages:
         return FastMCPTools(server)
     if "mcp" in packages:
-        return Connection(functools.partial(speaker_of_sdk, server), "the environment's MCP server")
+        return SDKTools(server)
     raise TypeError(
         f"{type(server).__name__} is no MCP server; expected one of FastMCP or of the official SDK "
         "(mcp), or mark methods of the class by @openenv.mcp.tool"
     )
+
+
+class Connections:
+    """Connections to a server in this process: one for each event loop that it is used from."""
+
+    def __init__(self, open_speaker: Callable[[], AbstractAsyncContextManager[Speaker]]) -> None:
+        self._open_speaker = open_speaker
+        self._known: dict[asyncio.AbstractEventLoop, Connection] = {}
+        self._is_closed = False
+
+    def check(self) -> None:
+        """Refuse what comes after the end.
+
+        Raises:
+            ConnectionBroken: They have been closed.
+        """
+        if self._is_closed:
+            raise ConnectionBroken(f"{NAME} was let go of: the environment has been closed")
+
+    def here(self) -> Connection:
+        """That of the running event loop.
+
+        Raises:
+            ConnectionBroken: They have been closed.
+        """
+        self.check()
+        loop = asyncio.get_running_loop()
+        if loop not in self._known:
+            self._known = {one: kept for one, kept in self._known.items() if not one.is_closed()}
+            self._known[loop] = Connection(self._open_speaker, NAME)
+        return self._known[loop]
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        self._is_closed = True
+        known, self._known = self._known, {}
+        for connection in known.values():
+            await connection.aclose()
+
+
+class SDKTools:
+    """The tools of a server of the official SDK."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._connections = Connections(functools.partial(speaker_of_sdk, server))
+
+    async def tools(self) -> list[dict[str, Any]]:
+        return await self._connections.here().tools()
+
+    async def at_once(self) -> list[dict[str, Any]]:
+        # What the SDK calls lowlevel tells its tools to its clients only.
+        if not inspect.iscoroutinefunction(getattr(self._server, "list_tools", None)):
+            return []
+        return [plain(tool) for tool in await self._server.list_tools()]
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        return await self._connections.here().call(name, arguments, on_progress)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._connections.here().ask(method, params)
+
+    async def aclose(self) -> None:
+        await self._connections.aclose()
 
 
 class FastMCPTools:
@@ -81,7 +157,7 @@ class FastMCPTools:
     def __init__(self, server: Any) -> None:
         self._server = server
         self._has_direct_calls = hasattr(server, "call_tool")
-        self._connection: Connection | None = None
+        self._connections = Connections(functools.partial(_speaker_of_fastmcp, server))
         self._needs_session: dict[str, tuple[Any, bool]] = {}
 
     async def tools(self) -> list[dict[str, Any]]:
@@ -90,7 +166,7 @@ class FastMCPTools:
         else:
             registered = await self._server.get_tools()
             found = [tool.to_mcp_tool(name=name) for name, tool in registered.items()]
-        return [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in found]
+        return [plain(tool) for tool in found]
 
     async def at_once(self) -> list[dict[str, Any]]:
         return await self.tools()
@@ -98,19 +174,14 @@ class FastMCPTools:
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
     ) -> dict[str, Any]:
+        self._connections.check()
         tool = await self._tool(name)
         if not self._has_direct_calls or self._wants_session(name, tool):
-            return await self._connected().call(name, arguments, on_progress)
+            return await self._connections.here().call(name, arguments, on_progress)
         return await self._call_directly(name, dict(arguments))
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._connected().ask(method, params)
-
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            opened = functools.partial(_speaker_of_fastmcp, self._server)
-            self._connection = Connection(opened, "the environment's MCP server")
-        return self._connection
+        return await self._connections.here().ask(method, params)
 
     async def _tool(self, name: str) -> Any:
         from fastmcp.exceptions import NotFoundError
@@ -143,37 +214,30 @@ class FastMCPTools:
             raise InvalidToolArguments(str(error)) from None
         except ToolError as error:
             return failure(str(error))
-        plain: dict[str, Any] = {
-            "content": [
-                block.model_dump(mode="json", by_alias=True, exclude_none=True)
-                for block in result.content
-            ]
-        }
+        found: dict[str, Any] = {"content": [plain(block) for block in result.content]}
         if result.structured_content is not None:
-            plain["structuredContent"] = result.structured_content
+            found["structuredContent"] = result.structured_content
         if result.meta:
-            plain["_meta"] = result.meta
-        return {**plain, "isError": bool(getattr(result, "is_error", False))}
+            found["_meta"] = result.meta
+        return {**found, "isError": bool(getattr(result, "is_error", False))}
 
     async def aclose(self) -> None:
-        if self._connection is not None:
-            await self._connection.aclose()
+        await self._connections.aclose()
 
 
 DEFAULT_MIDDLEWARE = 1  # which FastMCP puts there itself
 
 
 def _mentions_context(function: Callable[..., Any]) -> bool:
-    """Whether a function may ask FastMCP for its context, which knows the MCP session."""
+    """Whether a function may ask FastMCP for its context, which knows the MCP session: by a
+    parameter, or in what it calls.
+    """
     function = inspect.unwrap(function)
-    code = getattr(function, "__code__", None)
-    if code is None or any("context" in name.lower() for name in code.co_names):
-        return True
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return True
-    return any(
+    return _asks_for_context(function, set()) or any(
         "Context" in str(parameter.annotation)
         or type(parameter.default).__module__.partition(".")[0]
         not in ("builtins", "inspect", "pydantic", "datetime", "pathlib", "enum")
@@ -181,15 +245,42 @@ def _mentions_context(function: Callable[..., Any]) -> bool:
     )
 
 
+def _asks_for_context(function: Any, seen: set[CodeType]) -> bool:
+    """Whether the code of a function, or of one that it names, is about a context."""
+    owner = type(getattr(function, "__self__", None))
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return True
+    if code in seen:
+        return False
+    seen.add(code)
+    names = {name for part in _parts(code) for name in part.co_names}
+    if any("context" in name.lower() for name in names):
+        return True
+    named = [function.__globals__.get(name) or getattr(owner, name, None) for name in names]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # nothing is in it
+            named.append(cell.cell_contents)
+    return any(_asks_for_context(one, seen) for one in named if hasattr(one, "__code__"))
+
+
+def _parts(code: CodeType) -> Iterator[CodeType]:
+    """A code object, and those of the functions that are defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _parts(constant)
+
+
 class _FastMCPSpeaker:
-    """Asks by FastMCP's client."""
+    """Asks by the client of FastMCP 4."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     async def tools(self) -> list[dict[str, Any]]:
-        found = await self._client.list_tools()
-        return [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in found]
+        return [plain(tool) for tool in await self._client.list_tools()]
 
     async def call(
         self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None
@@ -217,5 +308,6 @@ def fastmcp_client(server: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def _speaker_of_fastmcp(server: Any) -> AsyncIterator[Speaker]:
+    await asyncio.to_thread(importlib.import_module, "fastmcp.client")  # which takes a second
     async with fastmcp_client(server) as client:
-        yield _FastMCPSpeaker(client)
+        yield _FastMCPSpeaker(client) if sdk_version() >= 2 else SDKSpeaker(client.session)

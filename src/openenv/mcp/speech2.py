@@ -23,8 +23,6 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
     CallToolRequestParams,
     CompleteRequestParams,
     GetPromptRequestParams,
@@ -36,20 +34,15 @@ from mcp_types import (
 )
 from pydantic_core import to_json
 
-from openenv._incidents import told
-from openenv.errors import OpenEnvError, SessionCapacityError, SessionNotFoundError
-from openenv.mcp.bridge import MCP_SESSION, PLACE, Bridge, Place
-from openenv.mcp.connections import ServerRefused
-from openenv.mcp.seats import Seat, digest_of
+from openenv.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, Bridge, Place
+from openenv.mcp.seats import Seat
 
 __all__ = ["Speech2"]
 
 T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
 
-OVERLOADED = -32000
 IN_HEADERS = b'"x-mcp-header"'  # in a schema: a client repeats the argument in a header
-MAX_SESSIONS = 10_000
 
 
 class OurServer(Server[Any]):
@@ -93,11 +86,6 @@ class Speech2:
         self._bridge = bridge
         self._listeners: dict[str, Listeners] = {}
         self._headed: dict[str, dict[str, Any]] = {}  # schemas of arguments repeated in headers
-        self._lists = {
-            "tools": bridge.list_tools,
-            "prompts": bridge.list_prompts,
-            "resources": bridge.list_resources,
-        }
         self._server = OurServer(
             bridge.name,
             version=metadata.version("openenv"),
@@ -153,11 +141,9 @@ class Speech2:
         return await self._list(context, "tools")
 
     async def _list(self, context: Context, kind: str) -> dict[str, Any]:
-        seat = self._seat(context)
-        answer = await self._served(self._lists[kind](seat))
-        seat.listed[kind] = digest_of(answer[kind])
+        answer = await self._served(self._bridge.listing(self._seat(context), kind))
         if kind == "tools":
-            self._note_headers(answer["tools"])
+            self._note_headers(answer[kind])
         return _whole(answer)
 
     def _note_headers(self, tools: list[dict[str, Any]]) -> None:
@@ -186,9 +172,8 @@ class Speech2:
     async def _read_resource(
         self, context: Context, params: ReadResourceRequestParams
     ) -> dict[str, Any]:
-        uri = str(params.uri)
-        read = self._bridge.read_resource(self._seat(context), uri)
-        return _whole(await self._served(read, {"uri": uri}))
+        read = self._bridge.read_resource(self._seat(context), str(params.uri))
+        return _whole(await self._served(read))
 
     async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> dict[str, Any]:
         self._seat(context).subscribed.add(str(params.uri))
@@ -213,23 +198,12 @@ class Speech2:
         )
         return _whole(await self._served(self._bridge.complete(self._seat(context), asked)))
 
-    async def _served(self, work: Awaitable[T], named: Any = None) -> T:
-        """What a request came to; errors as JSON-RPC has them.
-
-        Args:
-            work: What serves it.
-            named: What an error says beside its text where there is nothing of that name.
-        """
+    async def _served(self, work: Awaitable[T]) -> T:
+        """What a request came to; errors as JSON-RPC has them."""
         try:
             return await work
-        except LookupError as error:
-            raise MCPError(INVALID_PARAMS, str(error.args[0]), named) from None
-        except ServerRefused as error:
-            raise MCPError(error.code, error.message, error.data) from None
         except Exception as error:
-            manager = self._bridge.manager
-            manager.tally.failed(error)
-            raise MCPError(_code(error), told(error, debug=manager.debug)) from None
+            raise MCPError(*self._bridge.refusal(error)) from None
 
     # ------------------------------------------------------------------ what is said unasked
 
@@ -248,7 +222,7 @@ class Speech2:
             known.uris.update(map(str, wanted.resource_subscriptions or ()))
             for kind in LISTS:
                 if getattr(wanted, f"{kind}_list_changed") and kind not in known.listed:
-                    known.listed[kind] = await self._served(self._digest(seat, kind))
+                    known.listed[kind] = await self._served(self._bridge.digest(seat, kind))
             return await known.handler(context, params)
         finally:
             known.count -= 1
@@ -258,42 +232,19 @@ class Speech2:
     async def _tell(self, context: Context, seat: Seat) -> None:
         """After a call, tell those who listen what may have changed by it."""
         session = seat.current
-        if session is None or not (self._listeners or seat.hears):
-            return
-        with contextlib.suppress(OpenEnvError):  # the session may be ending just now
-            listeners = self._listeners.get(session.id)
-            if listeners is not None:
-                for uri in listeners.uris:
-                    await listeners.bus.publish(ResourceUpdated(uri=uri))
-                for kind in await self._changed(seat, listeners.listed):
-                    await listeners.bus.publish(LISTS[kind][0]())
-            if seat.hears:
-                for uri in seat.subscribed:
-                    await context.session.send_resource_updated(uri)
-                for kind in await self._changed(seat, seat.listed):
-                    await getattr(context.session, LISTS[kind][1])()
-
-    async def _digest(self, seat: Seat, kind: str) -> bytes:
-        return digest_of((await self._lists[kind](seat))[kind])
-
-    async def _changed(self, seat: Seat, listed: dict[str, bytes]) -> list[str]:
-        """The lists that are no longer as they were, which is noted."""
-        changed = []
-        for kind, before in list(listed.items()):
-            listed[kind] = await self._digest(seat, kind)
-            if listed[kind] != before:
-                changed.append(kind)
-        return changed
+        listeners = None if session is None else self._listeners.get(session.id)
+        if listeners is not None:
+            for uri in listeners.uris:
+                await listeners.bus.publish(ResourceUpdated(uri=uri))
+            for kind in await self._bridge.changed(seat, listeners.listed):
+                await listeners.bus.publish(LISTS[kind][0]())
+        if seat.hears:
+            for uri in seat.subscribed:
+                await context.session.send_resource_updated(uri)
+            for kind in await self._bridge.changed(seat, seat.listed):
+                await getattr(context.session, LISTS[kind][1])()
 
 
 def _whole(result: dict[str, Any]) -> dict[str, Any]:
     """A result as revision 2026-07-28 has it; of earlier ones the SDK leaves out what is new."""
     return {**result, "resultType": "complete"}
-
-
-def _code(error: Exception) -> int:
-    if isinstance(error, SessionNotFoundError):
-        return INVALID_PARAMS
-    if isinstance(error, SessionCapacityError | OpenEnvError):
-        return OVERLOADED
-    return INTERNAL_ERROR

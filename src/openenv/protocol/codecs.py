@@ -72,7 +72,7 @@ class JSONCodec:
         try:
             message = from_json(frame)
         except ValueError:
-            message = _parse(frame)
+            message = parse_json(frame)
         if type(message) is dict and len(message) == 2:
             kind, data = message.get("type"), message.get("data")
             if type(data) is dict and kind in _WITH_DATA:
@@ -136,7 +136,7 @@ class JSONCodec:
             ProtocolError: The frame is none that a server may send.
         """
         try:
-            message = _parse(frame)
+            message = parse_json(frame)
         except InvalidJSONError as error:
             raise ProtocolError(f"The server sent a frame that is not JSON: {error}") from error
         data = message.get("data") if isinstance(message, dict) else None
@@ -249,7 +249,12 @@ def _to_json(value: Any, what: str, *, keep_nan: bool = False) -> bytes:
         raise EncodingError(f"{what} cannot be written as JSON: {error}") from error
 
 
-def _parse(frame: str | bytes | bytearray) -> Any:
+def parse_json(frame: str | bytes | bytearray) -> Any:
+    """Read JSON.
+
+    Raises:
+        InvalidJSONError: It is none; the text says where.
+    """
     try:
         return from_json(frame)
     except ValueError as fast_error:

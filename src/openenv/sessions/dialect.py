@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from openenv._incidents import incident_of, is_incident, log_incident, told
 from openenv.errors import (
     EnvironmentFactoryError,
+    InvalidJSONError,
     OpenEnvError,
     SessionCapacityError,
     SessionNotFoundError,
@@ -25,6 +26,7 @@ from openenv.errors import (
 )
 from openenv.mcp.types import JsonRpcErrorCode as Code
 from openenv.mcp.types import JsonRpcRequest, JsonRpcResponse
+from openenv.protocol.codecs import parse_json
 from openenv.protocol.messages import MCPReply
 from openenv.sessions.commands import Command, Encode
 from openenv.sessions.manager import SessionManager
@@ -59,9 +61,10 @@ RequestId = str | int | None
 def read_json_rpc(frame: str | bytes) -> Any:
     """Read what a frame holds; a response is the error that it is no JSON, or no single request."""
     try:
-        data = from_json(frame)
-    except ValueError as error:
-        return JsonRpcResponse.error_response(Code.PARSE_ERROR, f"Parse error: {error}")
+        data = parse_json(frame)
+    except InvalidJSONError as error:
+        why = str(error).removeprefix("Invalid JSON: ")
+        return JsonRpcResponse.error_response(Code.PARSE_ERROR, f"Parse error: {why}")
     if isinstance(data, list):
         why = "Invalid request: an array; requests are sent one by one"
         return JsonRpcResponse.error_response(Code.INVALID_REQUEST, why)
@@ -133,11 +136,17 @@ class _Encoded:
         return self.encode(MCPReply(self.answer(value)))
 
 
+# The fields of a tool as MCP has them, in the order of the public package, which calls `_meta` by
+# another name.
+TOOL_FIELDS = (
+    *("name", "title", "description", "inputSchema", "outputSchema"),
+    *("icons", "annotations", "_meta", "execution"),
+)
+
+
 def _full_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    names = ("title", "description", "outputSchema", "icons", "annotations", "execution")
-    nulls = dict.fromkeys(names)
-    rest = {key: value for key, value in tool.items() if key != "_meta"}
-    return {**nulls, **rest, "meta": tool.get("_meta")}
+    full = {**dict.fromkeys(TOOL_FIELDS), **tool}
+    return {("meta" if name == "_meta" else name): value for name, value in full.items()}
 
 
 def _short_tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -182,13 +191,16 @@ def asked_of(spec: EnvironmentSpec, request: JsonRpcRequest) -> Asked | JsonRpcR
         command = to_list(spec)
         return none if command is None else Asked(command, answer)
     name, arguments = request.params.get("name"), request.params.get("arguments") or {}
-    if not isinstance(name, str) or not name:
-        return JsonRpcResponse.error_response(
-            Code.INVALID_PARAMS, "Missing 'name' in params", request_id=request.id
-        )
-    if not isinstance(arguments, dict):
-        message = f"'arguments' must be an object; got {type(arguments).__name__}"
-        return JsonRpcResponse.error_response(Code.INVALID_PARAMS, message, request_id=request.id)
+    why = None
+    if not name:
+        why = "Missing 'name' in params"
+    elif not isinstance(name, str):
+        why = f"'name' must be a string; got {name!r:.100}"
+    elif not isinstance(arguments, dict):
+        why = f"'arguments' must be an object; got {arguments!r:.100}"
+    if why is not None:
+        return JsonRpcResponse.error_response(Code.INVALID_PARAMS, why, request_id=request.id)
+    assert isinstance(name, str)
     return none if doors is Doors.ACTIONS else Asked(to_call(spec, name, arguments), answer)
 
 

@@ -373,8 +373,8 @@ def models_of(cls: type) -> tuple[Any, Any, Any]:
     if parameters is None:
         return _annotated_models(cls)
     action, observation, state = parameters
-    if hasattr(cls, CALL_TOOL) and action is Any:
-        return CallToolAction, CallToolObservation, state
+    if hasattr(cls, CALL_TOOL) and (action, observation) == (Action, Observation):
+        return CallToolAction, CallToolObservation, state  # where the author says no more
     return action, observation, state
 
 

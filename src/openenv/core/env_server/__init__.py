@@ -27,6 +27,7 @@ __all__ = [
     "ListTasksRequest",
     "ListToolsAction",
     "ListToolsObservation",
+    "MCPEnvironment",
     "McpMethod",
     "Message",
     "ModelTokenizer",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from openenv.errors import SessionCapacityError as SessionCapacityError
     from openenv.errors import SessionCreationError as SessionCreationError
     from openenv.errors import SessionNotFoundError as SessionNotFoundError
+    from openenv.mcp.environment import MCPEnvironment as MCPEnvironment
     from openenv.mcp.types import CallToolAction as CallToolAction
     from openenv.mcp.types import CallToolObservation as CallToolObservation
     from openenv.mcp.types import JsonRpcError as JsonRpcError
@@ -132,6 +134,7 @@ if TYPE_CHECKING:
     from openenv.core.env_server import exceptions as exceptions
     from openenv.core.env_server import http_server as http_server
     from openenv.core.env_server import interfaces as interfaces
+    from openenv.core.env_server import mcp_environment as mcp_environment
     from openenv.core.env_server import mcp_types as mcp_types
     from openenv.core.env_server import route_config as route_config
     from openenv.core.env_server import serialization as serialization
@@ -167,6 +170,7 @@ else:
                 "SessionCreationError",
                 "SessionNotFoundError",
             ],
+            "openenv.mcp.environment": ["MCPEnvironment"],
             "openenv.mcp.types": [
                 "CallToolAction",
                 "CallToolObservation",
@@ -211,6 +215,7 @@ else:
             "exceptions",
             "http_server",
             "interfaces",
+            "mcp_environment",
             "mcp_types",
             "route_config",
             "serialization",
