@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import pickle
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -360,7 +361,7 @@ def test_a_lost_session_is_told_until_another_is_begun(relay: Relay, version: st
     assert env.call_tool("stamp", name="a") == 1
     relay.cut()
     for _ in range(2):
-        with pytest.raises(SessionLost):
+        with pytest.raises(SessionLost, match=r"connect\(\) for another session"):
             env.call_tool("stamp", name="a")
     with pytest.raises(SessionLost):
         env.list_tools()
@@ -399,6 +400,18 @@ def test_a_call_that_is_made_again_is_not_made_twice(desk: str) -> None:
                 break
             except ResponseTimeout:
                 pass
+
+
+@VERSIONS
+def test_a_call_that_was_late_is_not_the_answer_to_the_next(desk: str, version: str) -> None:
+    with MCPToolClient(base_url=desk, message_timeout_s=0.5).sync() as env:
+        with pytest.raises(ResponseTimeout, match="no answer to a call of a tool"):
+            env.call_tool("wait", seconds=0.7)
+        with pytest.raises(SessionLost, match="a call of a tool was not answered"):
+            env.step({"word": "hi"})
+        assert env.call_tool("stamp", name="a") == 2
+        env.reset()
+        assert env.step({"word": "hi"}).reward == 1.0
 
 
 # ------------------------------------------------------------------ joining
@@ -469,3 +482,15 @@ def test_a_step_is_taken_once_where_both_forms_are_written(serve: Serve) -> None
 def test_its_models_are_known_without_being_told(serve: Serve) -> None:
     with MCPToolClient.local(Both) as env:
         assert env.step(CallToolAction(tool_name="hello")).observation.result["data"] == "hello"
+
+
+def test_what_a_tool_gave_is_read_as_a_dict_and_as_an_object() -> None:
+    environment = Both()
+    observation = environment.step(CallToolAction(tool_name="hello"))
+    environment.close()
+    assert observation.result.data == observation.result["data"] == "hello"
+    assert observation.result.content[0].text == "hello"
+    assert not hasattr(observation.result, "nothing")
+    again = CallToolObservation.model_validate_json(observation.model_dump_json())
+    assert again.result == observation.result
+    assert pickle.loads(pickle.dumps(observation)) == observation

@@ -25,6 +25,7 @@ from openenv.errors import (
     ExecutionFailed,
     NotSupportedByServer,
     ProtocolError,
+    SessionLost,
     ToolFailed,
 )
 from openenv.mcp.results import is_dump, text_in
@@ -255,7 +256,10 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         is made again, since no answer came, is told by being the same.
         """
         request = {"jsonrpc": "2.0", "id": 1, "method": method.value, "params": params}
-        reply = await self._request(Request("mcp", request))
+        try:
+            reply = await self._request(Request("mcp", request))
+        except SessionLost as lost:  # where a server is in production, nobody can reset
+            raise SessionLost(f"{lost}; or connect() for another session") from lost.__cause__
         response = reply.response if isinstance(reply, MCPReply) else None
         if not isinstance(response, dict):
             raise ProtocolError(f"the server answered {method.value} with {reply!r:.200}")
