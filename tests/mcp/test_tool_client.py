@@ -19,12 +19,14 @@ from openenv import (
     ConnectError,
     NotSupported,
     ResponseTimeout,
+    ServerError,
     SessionLost,
     State,
     ToolFailed,
     create_app,
 )
 from openenv.environment import Environment
+from openenv.errors import ProtocolError
 from openenv.mcp import (
     CallToolAction,
     CallToolObservation,
@@ -343,6 +345,36 @@ def test_an_environment_may_answer_calls_by_its_steps(serve: Serve, mode: str) -
         assert [one.name for one in env.list_tools()] == ["a"]
         assert env.call_tool("a", result=[1, 2]) == [1, 2]
         assert env.call_tool("a", result={"content": "mine"}) == {"content": "mine"}
+
+
+class Answered(Observation):
+    tool_name: str = ""
+    result: Any = None
+    error: Any = None
+    tools: list[dict[str, Any]] = []  # noqa: RUF012 - Pydantic copies it
+
+
+class AnsweredEnv(MCPToolClient[Any, Answered]):
+    pass
+
+
+def test_a_client_may_read_calls_by_a_model_of_its_own(serve: Serve) -> None:
+    with AnsweredEnv(base_url=serve(create_app(Steps)), mode="simulation").sync() as env:
+        assert env.call_tool("a", result=1) == Answered(tool_name="a", result=1, reward=1.0)
+        assert env.list_tools() == [Tool(name="a", description="", input_schema={})]
+
+
+def test_a_list_of_tools_that_is_none_is_no_empty_list(serve: Serve) -> None:
+    class Listless(Steps):
+        def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Observation:
+            return Observation()
+
+    url = serve(create_app(Listless))
+    in_steps = MCPToolClient(base_url=url, mode="simulation").sync()
+    with in_steps as env, pytest.raises(ProtocolError, match="a step with a ListToolsAction gave"):
+        env.list_tools()
+    with MCPToolClient(base_url=url).sync() as env, pytest.raises(ServerError):
+        env.list_tools()
 
 
 @pytest.fixture
