@@ -20,6 +20,7 @@ from openenv._generics import members, once_per_class
 from openenv.client import codec
 from openenv.client.client import EnvClient
 from openenv.client.hybrid import Pending, PendingClient, PendingStep, PendingValue
+from openenv.client.sync import SyncEnvClient
 from openenv.errors import (
     ErrorCode,
     ExecutionFailed,
@@ -194,6 +195,10 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         self._session.accept_loss()
         return self
 
+    def sync(self) -> SyncMCPClient[ActT, ObsT, StateT]:
+        """The same client with plain blocking methods."""
+        return SyncMCPClient(self)
+
     # ------------------------------------------------------------------ hooks
 
     def _step_payload(self, action: Any) -> dict[str, Any]:
@@ -310,6 +315,28 @@ class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
         if isinstance(observation, CallToolObservation):
             return _value(observation.model_dump(mode="json"), name)
         return observation  # of the client's own model
+
+
+class SyncMCPClient(SyncEnvClient[ActT, ObsT, StateT]):
+    """The synchronous face of an `MCPToolClient`: its methods, blocking."""
+
+    if TYPE_CHECKING:  # `SyncEnvClient` has them all
+
+        @overload
+        def step(
+            self, action: CallToolAction, **kwargs: Any
+        ) -> StepResult[CallToolObservation]: ...
+        @overload
+        def step(
+            self, action: ListToolsAction, **kwargs: Any
+        ) -> StepResult[ListToolsObservation]: ...
+        @overload
+        def step(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]: ...
+        def step(self, action: Any, **kwargs: Any) -> StepResult[Any]: ...
+        def list_tools(self, use_cache: bool = True) -> list[Tool]: ...
+        def get_tool(self, name: str) -> Tool | None: ...
+        def has_tool(self, name: str) -> bool: ...
+        def call_tool(self, name: str = "", /, **arguments: Any) -> Any: ...
 
 
 # How observations are read that are not the environment's own.
