@@ -349,7 +349,7 @@ def main() -> None:
     found["together"] = asyncio.run(together())
     found["plain"] = by_plain_code()
     found["versions"] = {name: _version(name) for name in ("mcp", "fastmcp")}
-    sys.stdout.write(json.dumps(found))
+    say(found)
 
 
 def _version(name: str) -> str | None:
@@ -363,9 +363,67 @@ def serve() -> None:
     from support.servers import serving
 
     with serving(create_app(Tools, max_concurrent_envs=64)) as url:
-        sys.stdout.write(f"{url}\n")
-        sys.stdout.flush()
-        sys.stdin.read()
+        say(url)
+        for _ in sys.stdin:
+            say(census())
+
+
+def say(what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def census() -> dict[str, int]:
+    """What there is of what clients may leave behind, and which calls were cancelled."""
+    gc.collect()
+    kinds = [type(one).__name__ for one in gc.get_objects()]
+    counted = {name: kinds.count(name) for name in ("StreamableHTTPServerTransport", "Seat")}
+    return {**counted, "Task": kinds.count("Task"), "cancelled": len(CANCELLED)}
+
+
+def client() -> None:
+    """Ask a server by the client of SDK 1, and print what came of it."""
+    url = sys.argv[2]
+
+    async def run() -> dict[str, Any]:
+        http: Any = importlib.import_module("mcp.client.streamable_http")
+        sdk: Any = importlib.import_module("mcp")
+        changes: list[str] = []
+
+        async def on_message(message: Any) -> None:
+            changes.append(type(getattr(message, "root", message)).__name__)
+
+        told: list[Any] = []
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            told.append(progress)
+
+        async with (
+            http.streamable_http_client(f"{url}/mcp") as (read, write, _),
+            sdk.ClientSession(read, write, message_handler=on_message) as session,
+        ):
+            begun = await session.initialize()
+            listed = await session.list_tools()
+            added = await session.call_tool("add", {"a": 1, "b": 2})
+            await session.call_tool("linger", {"seconds": 1.2}, progress_callback=on_progress)
+            await session.call_tool("grow", {})
+            await until(lambda: "ToolListChangedNotification" in changes)
+            try:
+                await session.call_tool("nope", {})
+            except sdk.McpError as error:
+                code = error.error.code
+            read_back = await session.read_resource("openenv://observation")
+            return {
+                "revision": begun.protocolVersion,
+                "tools": [one.name for one in listed.tools],
+                "added": added.structuredContent,
+                "ticks": len(told),
+                "changes": changes,
+                "unknown": code,
+                "observation": read_back.contents[0].text,
+            }
+
+    say(asyncio.run(run()))
 
 
 def stdio() -> None:
@@ -383,4 +441,4 @@ def stdio() -> None:
 
 
 if __name__ == "__main__":
-    {"serve": serve, "stdio": stdio}.get(sys.argv[1], main)()
+    {"serve": serve, "stdio": stdio, "client": client}.get(sys.argv[1], main)()

@@ -18,7 +18,7 @@ import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from openenv._redaction import redact
 from openenv._timeouts import within
@@ -51,7 +51,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-class MCPEnvironment(Environment[Any, Any, State]):
+class MCPEnvironment(Environment[Action, Observation, State]):
     """An environment of tools. Write `reset` and `state` as of any other, and tools beside them.
 
     A subclass may leave out both; an episode then is what its tools make of it, and `state` counts
@@ -224,8 +224,7 @@ class MCPEnvironment(Environment[Any, Any, State]):
     ) -> CallToolObservation:
         if self.rubric is not None:
             observation.reward = await self._apply_rubric_async(action, observation)
-        transformed: CallToolObservation = self._apply_transform(observation)
-        return transformed
+        return cast("CallToolObservation", self._apply_transform(observation))
 
     # ------------------------------------------------------------------ steps
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -85,8 +86,13 @@ class Speech1:
             else:
                 await _unsupported(revision)(scope, receive, send)
 
-        async with sessions.run():
-            yield serve
+        transport = logging.getLogger("mcp.server.streamable_http")
+        transport.addFilter(_is_news)
+        try:
+            async with sessions.run():
+                yield serve
+        finally:
+            transport.removeFilter(_is_news)
 
     async def stdio(self) -> None:
         import anyio
@@ -155,6 +161,12 @@ class Speech1:
 
 async def _no_templates(context: Any, params: Any) -> dict[str, Any]:
     return {"resourceTemplates": []}
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a log record is about anything but a client that listened, and has left."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__name__ != "ClosedResourceError"
 
 
 def _unsupported(revision: str) -> JSONResponse:
