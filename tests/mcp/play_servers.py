@@ -41,6 +41,9 @@ class Point(TypedDict):
 
 def add(a: int, b: int) -> int:
     """Add two numbers."""
+    if sys.argv[1] == "stdio":
+        sys.stdout.write("said aloud, and no part of the protocol\n")
+        sys.stdout.flush()
     return a + b
 
 
@@ -429,8 +432,6 @@ def client() -> None:
 def stdio() -> None:
     from openenv.mcp.bridge import Bridge
     from openenv.server.workers import managers_of
-
-    sys.stdout.write("said aloud, and no part of the protocol\n")
 
     async def run() -> None:
         (manager,) = managers_of(create_app(Tools, max_concurrent_envs=64))

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
+from mcp_types import EmptyResult, Request
 from support.processes import wait_until
 from support.venvs import python_of
 
@@ -210,6 +211,10 @@ async def play_client(
         with pytest.raises(MCPError) as caught:
             await client.read_resource("openenv://nowhere")
         assert caught.value.error.code == -32602
+        with pytest.raises(MCPError) as caught:
+            unknown = Request[dict[str, Any], str](method="openenv/nothing", params={})
+            await client.session.send_request(unknown, EmptyResult)
+        assert caught.value.error.code == -32601
         await client.call_tool("wait", {"seconds": 1.2}, progress_callback=on_progress)
         assert told and told == sorted(told)
         with pytest.raises(asyncio.TimeoutError):
@@ -239,7 +244,7 @@ def test_a_client_of_sdk_2_agrees_on_a_revision(fastmcp: str, served: Served) ->
 
 
 def test_a_client_of_sdk_2_speaks_over_standard_streams(fastmcp: str, python: str) -> None:
-    """The program, and the environment, print something of their own there too."""
+    """One of the tools prints something of its own there."""
 
     def connect(**options: Any) -> Client:
         arguments = [str(PROGRAM), "stdio", "fastmcp"]
