@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
+from fastmcp.server.middleware import Middleware
 from mcp.server.mcpserver import MCPServer
 
 from openenv.mcp import CallToolAction, MCPEnvironment
@@ -223,6 +225,29 @@ async def test_an_environment_is_closed_from_another_event_loop() -> None:
 
 async def others() -> set[Any]:
     return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+async def test_middleware_of_a_server_finds_the_session_that_it_expects() -> None:
+    seen: list[str] = []
+
+    class Noting(Middleware):
+        async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            seen.append(context.fastmcp_context.session_id)
+            return await call_next(context)
+
+    made = FastMCP("noted", middleware=[Noting()], dereference_schemas=False)
+
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    made.tool(add)
+    env = MCPEnvironment(made)
+    action = CallToolAction(tool_name="add", arguments={"a": 1, "b": 2})
+    assert counted(await env.step_async(action)) == 3
+    assert counted(await env.step_async(action)) == 3
+    assert len(seen) == 2 and len(set(seen)) == 1
+    await env.close_async()
 
 
 def test_a_reserved_name_is_refused_at_once() -> None:

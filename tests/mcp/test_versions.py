@@ -7,6 +7,7 @@ environment of its own, beside this package.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import subprocess
@@ -64,6 +65,7 @@ def environment() -> dict[str, str]:
     return {**kept, **quiet, "PYTHONPATH": paths}
 
 
+@functools.cache
 def play(python: str, *arguments: str) -> dict[str, Any]:
     """What the program prints."""
     command = [python, str(PROGRAM), *arguments]
@@ -135,7 +137,7 @@ def test_a_server_is_an_environment(fastmcp: str, python: str, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["fastmcp", "sdk"])
-def test_tools_may_do_what_servers_let_them(python: str, kind: str) -> None:
+def test_tools_may_do_what_servers_let_them(fastmcp: str, python: str, kind: str) -> None:
     found = play(python, kind)
     assert found["point"]["result"]["structured_content"] == {"x": 1, "y": 2}
     picture = found["picture"]["result"]["content"][0]
@@ -148,7 +150,10 @@ def test_tools_may_do_what_servers_let_them(python: str, kind: str) -> None:
     assert "reset" in found["refused"]
     if kind == "fastmcp":
         assert found["add"]["result"]["data"] == 3
-        assert text(found["nested"]) == "true" and text(found["remember"]) == "2"
+        assert text(found["nested"]) == "true"
+        # FastMCP 2 keeps its state for the length of a call.
+        expected = ["1", "1", "1"] if fastmcp == "2" else ["1", "2", "3"]
+        assert [text(one) for one in found["remembered"]] == expected
 
 
 # ------------------------------------------------------------------ over the network

@@ -28,6 +28,7 @@ from openenv.mcp.results import failure
 __all__ = ["ServerTools", "fastmcp_client", "tools_of_server"]
 
 NAME = "the environment's MCP server"
+DEFAULT_MIDDLEWARE = "fastmcp.server.middleware.dereference"  # which FastMCP puts there itself
 
 
 class ServerTools(Protocol):
@@ -183,7 +184,8 @@ class FastMCPTools:
         return tool
 
     def _wants_session(self, name: str, tool: Any) -> bool:
-        if len(getattr(self._server, "middleware", ())) > DEFAULT_MIDDLEWARE:
+        middleware = getattr(self._server, "middleware", ())
+        if any(type(one).__module__ != DEFAULT_MIDDLEWARE for one in middleware):
             return True
         function = getattr(tool, "fn", None)
         known, wants = self._needs_session.get(name, (None, True))
@@ -211,9 +213,6 @@ class FastMCPTools:
 
     async def aclose(self) -> None:
         await self._connections.aclose()
-
-
-DEFAULT_MIDDLEWARE = 1  # which FastMCP puts there itself
 
 
 def _mentions_context(function: Callable[..., Any]) -> bool:
@@ -283,7 +282,11 @@ def fastmcp_client(server: Any) -> Any:
     """FastMCP's own client of a server in this process."""
     from fastmcp import Client
 
-    return Client(server)
+    if sdk_version() < 2:
+        return Client(server)
+    # The newest revision has no sessions, and what tools keep by `Context.set_state` would be gone
+    # with each call.
+    return Client(server, mode="legacy")
 
 
 @contextlib.asynccontextmanager
