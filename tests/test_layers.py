@@ -48,6 +48,10 @@ LAYERS = {
     "openenv.mcp.environment": "mcp tools",
     "openenv.mcp.servers": "mcp tools",
     "openenv.mcp.connections": "mcp tools",
+    "openenv.mcp.sources": "mcp tools",
+    "openenv.mcp.transports": "mcp tools",
+    "openenv.mcp.guests": "mcp tools",
+    "openenv.mcp.wrap": "mcp tools",
     "openenv.mcp.bridge": "mcp bridge",
     "openenv.mcp.seats": "mcp bridge",
     "openenv.mcp.speech2": "mcp bridge",
@@ -104,12 +108,12 @@ LAZILY = {"openenv.client.launch": {"providers"}}
 # Packages that are not ours, and who needs them. What is not listed is not imported at all.
 EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
 HOMES = {
-    "anyio": {"openenv.mcp.connections"},
+    "anyio": {"openenv.mcp.connections", "openenv.mcp.transports"},
     "fastapi": {"openenv.server"},
     "fastmcp": {"openenv.mcp.servers"},
     "matplotlib": {"openenv.cli.blackjack"},
-    "mcp": {"openenv.mcp.connections", "openenv.mcp.speech2"},
-    "mcp_types": {"openenv.mcp.speech2"},
+    "mcp": {"openenv.mcp.connections", "openenv.mcp.speech2", "openenv.mcp.transports"},
+    "mcp_types": {"openenv.mcp.speech2", "openenv.mcp.transports"},
     "openspiel_env": {"openenv.cli"},
     "msgspec": {"openenv.protocol", "openenv.sessions"},
     "numpy": {"openenv.arrays", "openenv.client", "openenv.recording"},

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ToolError,
         ToolErrorType,
     )
+    from openenv.mcp.wrap import wrap
 
 __all__ = [
     "CallToolAction",
@@ -31,6 +32,7 @@ __all__ = [
     "ToolError",
     "ToolErrorType",
     "tool",
+    "wrap",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -48,5 +50,6 @@ __getattr__, __dir__ = lazy(
             "ToolError",
             "ToolErrorType",
         ],
+        "openenv.mcp.wrap": ["wrap"],
     },
 )

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib import metadata
 from typing import Any, Protocol
 
 from openenv.errors import OpenEnvError
-from openenv.mcp.functions import UnknownTool
+from openenv.mcp.functions import InvalidToolArguments, UnknownTool
 from openenv.mcp.results import WRAPPED
 
 __all__ = [
@@ -31,6 +33,7 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 MAX_PAGES = 1000  # of a list; a server that goes in circles is none that can be listed
 CLOSE_LIMIT_S = 10.0
+INVALID_PARAMS = -32602  # of JSON-RPC
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # which a server puts on each of its results
 
 
@@ -109,17 +112,21 @@ def plain_result(result: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def speaker_of_sdk(target: Any) -> AsyncIterator[Speaker]:
+async def speaker_of_sdk(target: Any, greeting: str = "auto") -> AsyncIterator[Speaker]:
     """Connect to an MCP server.
 
     Args:
         target: A server object of the SDK, to be called in this process; or a transport of the
             SDK, such as `stdio_client(...)` gives.
+        greeting: How it is greeted, of the SDK's version 2: ``auto``, or ``legacy`` for the
+            handshake of the revisions until 2025-11-25.
     """
+    if "mcp" not in sys.modules:
+        await asyncio.to_thread(importlib.import_module, "mcp")  # which takes half a second
     if sdk_version() >= 2:
         from mcp import Client
 
-        async with Client(target) as client:
+        async with Client(target, mode=greeting) as client:
             yield SDKSpeaker(client)
         return
     from mcp import ClientSession
@@ -173,9 +180,10 @@ class Connection:
             raise ConnectionBroken(
                 f"{self._name} did not answer within {self._connect_timeout_s:g} s"
             )
+        speaker = self._ready.result()
         if self._owner is None or self._owner.done():
             raise ConnectionBroken(f"the connection to {self._name} has ended")
-        return self._ready.result()
+        return speaker
 
     async def _own(self, ready: asyncio.Future[Speaker]) -> None:
         try:
@@ -184,7 +192,8 @@ class Connection:
                 await self._over.wait()
         except asyncio.CancelledError:
             if not ready.done():
-                ready.cancel()
+                ready.set_exception(ConnectionBroken(f"{self._name} was closed"))
+                ready.exception()
             raise
         except BaseException as error:
             if ready.done():  # it broke as it was left
@@ -213,6 +222,7 @@ class Connection:
 
         Raises:
             UnknownTool: The server has none of that name.
+            InvalidToolArguments: The tool does not take these.
             ConnectionBroken: The server is gone.
         """
         if self._wrapping is None or name not in self._wrapping:
@@ -221,7 +231,13 @@ class Connection:
         if name not in self._wrapping:
             raise UnknownTool(f"Unknown tool: {name!r}")
         with _broken(self._name):
-            result = await (await self.open()).call(name, dict(arguments), on_progress)
+            speaker = await self.open()
+            try:
+                result = await speaker.call(name, dict(arguments), on_progress)
+            except Exception as error:
+                if getattr(getattr(error, "error", None), "code", None) == INVALID_PARAMS:
+                    raise InvalidToolArguments(str(error)) from error
+                raise
         if self._wrapping[name] and "structuredContent" in result:
             result["_meta"] = {**(result.get("_meta") or {}), **WRAPPED}
         return result
@@ -229,10 +245,13 @@ class Connection:
     async def aclose(self) -> None:
         """Disconnect, and end a process that was started for it."""
         self._over.set()
-        if self._owner is not None and not self._owner.done():
-            _, late = await asyncio.wait([self._owner], timeout=CLOSE_LIMIT_S)
-            for task in late:
-                task.cancel()
+        if self._owner is None or self._owner.done():
+            return
+        if self._ready is not None and not self._ready.done():
+            self._owner.cancel()
+        _, late = await asyncio.wait([self._owner], timeout=CLOSE_LIMIT_S)
+        for task in late:
+            task.cancel()
 
 
 @contextlib.contextmanager

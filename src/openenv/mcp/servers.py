@@ -18,7 +18,7 @@ from openenv.mcp.connections import (
 from openenv.mcp.functions import InvalidToolArguments, UnknownTool
 from openenv.mcp.results import failure
 
-__all__ = ["ServerTools", "fastmcp_client", "tools_of_server"]
+__all__ = ["ServerTools", "fastmcp_client", "is_server", "tools_of_server"]
 
 
 class ServerTools(Protocol):
@@ -54,7 +54,7 @@ def tools_of_server(server: Any) -> ServerTools:
     Raises:
         TypeError: It is none that is known.
     """
-    packages = {cls.__module__.partition(".")[0] for cls in type(server).__mro__}
+    packages = _packages(server)
     if "fastmcp" in packages:
         return FastMCPTools(server)
     if "mcp" in packages:
@@ -63,6 +63,15 @@ def tools_of_server(server: Any) -> ServerTools:
         f"{type(server).__name__} is no MCP server; expected one of FastMCP or of the official SDK "
         "(mcp), or mark methods of the class by @openenv.mcp.tool"
     )
+
+
+def is_server(value: Any) -> bool:
+    """Whether a value is an MCP server as an object."""
+    return not _packages(value).isdisjoint(("fastmcp", "mcp"))
+
+
+def _packages(value: Any) -> set[str]:
+    return {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
 
 
 class FastMCPTools:

@@ -368,6 +368,9 @@ def models_of(cls: type) -> tuple[Any, Any, Any]:
     if parameters is None:
         return _annotated_models(cls)
     action, observation, state = parameters
+    if hasattr(cls, CALL_TOOL):  # whose steps take calls of tools, where nothing else is said
+        action = Action if action is Any else action
+        observation = Observation if observation is Any else observation
     return action, observation, state
 
 
