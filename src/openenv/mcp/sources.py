@@ -101,8 +101,7 @@ class _Defaults:
 
 
 def read_sources(
-    source: Any,
-    *,
+    *sources: Any,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
@@ -110,18 +109,18 @@ def read_sources(
     """Read which servers are meant, by their names.
 
     Args:
-        source: See `openenv.mcp.wrap`.
+        sources: Each as `openenv.mcp.wrap` takes one.
         env: Environment variables for every process.
         cwd: The working directory of every process that has none of its own.
         headers: For every request by HTTP.
 
     Raises:
-        ValueError: It says of no server how to reach it.
-        TypeError: It is nothing that could.
+        ValueError: One says of no server how to reach it.
+        TypeError: One is nothing that could.
     """
     defaults = _Defaults(dict(env or {}), None if cwd is None else os.fspath(cwd), headers or {})
     found: dict[str, Source] = {}
-    for name, one in _read(source, defaults):
+    for name, one in (named for source in sources for named in _read(source, defaults)):
         number, unique = 1, name
         while unique in found:
             number += 1
