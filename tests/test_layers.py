@@ -51,7 +51,7 @@ LAYERS = {
     "openenv.mcp.sources": "mcp tools",
     "openenv.mcp.transports": "mcp tools",
     "openenv.mcp.guests": "mcp tools",
-    "openenv.mcp.wrap": "mcp tools",
+    "openenv.mcp.wrapped": "mcp tools",
     "openenv.mcp.bridge": "mcp bridge",
     "openenv.mcp.seats": "mcp bridge",
     "openenv.mcp.speech2": "mcp bridge",

@@ -77,7 +77,7 @@ class Wrapping:
         """
         from openenv.errors import KeyFileError
         from openenv.mcp.sources import Program, read_sources
-        from openenv.mcp.wrap import wrap
+        from openenv.mcp.wrapped import wrap
         from openenv.server.app import create_app
 
         try:

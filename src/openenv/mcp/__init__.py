@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         ToolError,
         ToolErrorType,
     )
-    from openenv.mcp.wrap import wrap
+    from openenv.mcp.wrapped import wrap
 
 __all__ = [
     "CallToolAction",
@@ -50,6 +50,6 @@ __getattr__, __dir__ = lazy(
             "ToolError",
             "ToolErrorType",
         ],
-        "openenv.mcp.wrap": ["wrap"],
+        "openenv.mcp.wrapped": ["wrap"],
     },
 )

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from openenv._redaction import redact
@@ -54,7 +54,7 @@ class Guest:
         self._process: ServerProcess | None = None
         self._server: ServerTools | None = None
         self._fate: str | None = None
-        self._is_used = False
+        self._is_used = self._has_reset = False
 
     def __str__(self) -> str:
         return f"the MCP server {self.name!r} ({self._source})"
@@ -72,7 +72,7 @@ class Guest:
             Refused: The reset tool failed.
         """
         tool = None
-        if self._server is not None:
+        if self._server is not None and self._fate is None and self._has_reset:
             with contextlib.suppress(ServerGone):
                 tool = await self._tool_for_reset()
         if tool is None:
@@ -89,14 +89,17 @@ class Guest:
         try:
             result = await within(timeout_s, self.call(name, passed))
         except asyncio.TimeoutError:
-            raise Refused(f"{self}: the tool {name!r} took longer than {timeout_s:g} s") from None
+            why = f"took longer than {timeout_s:g} s to reset by its tool {name!r}"
+            raise await self._gone(why, with_words=True) from None
         if result.get("isError"):
             raise Refused(f"{self}: the tool {name!r} failed: {redact(text_in(result))}")
         return result
 
     async def _tool_for_reset(self) -> dict[str, Any] | None:
         found = await self._all_tools()
-        return next((one for one in found if one["name"] == self._reset_tool), None)
+        tool = next((one for one in found if one["name"] == self._reset_tool), None)
+        self._has_reset = tool is not None
+        return tool
 
     async def _started(self) -> ServerTools:
         """The server, which is started if none is there.
@@ -161,7 +164,12 @@ class Guest:
         return [one for one in await self._all_tools() if one["name"] not in hidden]
 
     async def _all_tools(self) -> list[dict[str, Any]]:
-        return await self._asked((await self._started()).tools())
+        server = await self._started()
+        try:
+            return await within(self._start_timeout_s, self._asked(server.tools()))
+        except asyncio.TimeoutError:
+            why = f"did not list its tools within {self._start_timeout_s:g} s"
+            raise await self._gone(why, with_words=True) from None
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
@@ -175,7 +183,7 @@ class Guest:
         self._is_used = True
         return await self._asked(server.call(name, arguments, on_progress))
 
-    async def _asked(self, request: Awaitable[T]) -> T:
+    async def _asked(self, request: Coroutine[Any, Any, T]) -> T:
         try:
             return await request
         except ConnectionError as error:
