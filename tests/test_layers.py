@@ -98,7 +98,8 @@ ARROWS = {
     "testing": INNER,
     "web": INNER,
     "mcp": INNER | {"mcp bridge", "mcp tools"},
-    "cli": INNER | {"auto", "mcp", "mcp bridge", "recording", "root", "testing", "web"},
+    "cli": INNER
+    | {"auto", "mcp", "mcp bridge", "mcp tools", "recording", "root", "testing", "web"},
     "mirrors": INNER | {"auto"},
 }
 

@@ -675,6 +675,7 @@ def test_an_mcp_json_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("command", "name"),
     [
         ("npx -y @modelcontextprotocol/server-filesystem@1.2 /tmp", "server-filesystem"),
+        ("node /lib/npx-cli.js -y files", "files"),
         ("uvx mcp-server-git --repository .", "mcp-server-git"),
         ("python3.11 -m my.server", "my_server"),
         (shlex.join(BARE), "bare_server"),

@@ -286,7 +286,7 @@ def _options(command: Sequence[str]) -> dict[str, str]:
 
 # Programs that run others, whose names say nothing of the server.
 LAUNCHERS = re.compile(
-    r"(npx|npm|node|bunx?|deno|pnpm|uvx?|pipx|python[\d.]*|docker|podman|env|bash|sh|exec|run|tool)"
+    r"(npx(-cli\.js)?|npm|node|bunx?|deno|pnpm|uvx?|pipx|python[\d.]*|docker|podman|env|bash|sh|exec|run|tool)"
 )
 
 
