@@ -72,6 +72,19 @@ def test_a_command_line_is_served_and_scored(directory: Path, workers: tuple[str
     assert len(list(directory.glob("records/*/*.jsonl"))) == 1
 
 
+@pytest.mark.parametrize("workers", [(), ("--workers=1",)])
+def test_a_file_may_hold_what_was_wrapped(directory: Path, workers: tuple[str, ...]) -> None:
+    (directory / "world.py").write_text(
+        f"from openenv.mcp import wrap\nWorld = wrap({BARE!r}, reward=lambda *_: 3)\n"
+    )
+    with (
+        serving("world.py", *workers, cwd=directory) as (_, told),
+        GenericEnvClient(base_url=told["url"]) as env,
+    ):
+        env.reset()
+        assert env.step(call("add", n=1)).reward == 3
+
+
 def test_several_servers_are_one_environment(directory: Path) -> None:
     entry = {"command": sys.executable, "args": [bare_server.__file__, "--reset"]}
     (directory / "mcp.json").write_text(json.dumps({"mcpServers": {"tally": entry}}))

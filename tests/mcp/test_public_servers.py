@@ -143,7 +143,8 @@ def test_filesystem(
 def processes_below(parent: int) -> list[int]:
     """The ids of a process's children, and of theirs."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True)
-    parents = dict(tuple(map(int, line.split())) for line in listed.stdout.splitlines())
+    pairs = (line.split() for line in listed.stdout.splitlines())
+    parents = {int(pid): int(above) for pid, above in pairs}
     found: list[int] = []
     for pid in sorted(parents):
         above = pid

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
 from support import bare_server, sdk_server
 from support.processes import is_alive, wait_until
 from support.servers import serving
@@ -136,8 +137,6 @@ def recorded(directory: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sdk", "fastmcp"])
 async def test_served_again_by_mcp_it_is_the_same(kind: str) -> None:
-    from mcp import Client, StdioServerParameters
-
     command, *args = [*SDK, kind]
     parameters = StdioServerParameters(command=command, args=args)
     calls: list[tuple[str, dict[str, Any]]] = [
@@ -169,8 +168,6 @@ async def test_served_again_by_mcp_it_is_the_same(kind: str) -> None:
 async def test_production_starts_it_with_the_first_call_and_knows_no_end() -> None:
     made = wrap(BARE, max_steps=1, done=lambda *_: True)
     with serving(create_app(made, mode="production")) as url:
-        from mcp import Client
-
         async with Client(f"{url}/mcp") as client:
             for expected in ("1", "2"):
                 result = await client.call_tool("add", {"n": 1})
@@ -263,7 +260,7 @@ async def test_arguments_that_nobody_takes_are_refused(caplog: pytest.LogCapture
     async with living(wrap(BARE, name="nobody")) as play:
         with pytest.raises(InvalidArgumentError, match="options"):
             await play.reset(options={})
-        await play.reset(seed=3)
+        await play.reset(seed=3, timeout_s=5.0)
     assert [r for r in caplog.records if "seed" in r.getMessage()]
 
 
@@ -305,6 +302,21 @@ async def test_functions_may_be_coroutines() -> None:
         await play.reset()
         seen = await play.call("add", n=1)
         assert (seen.reward, seen.done, seen.truncated) == (0.25, True, False)
+
+
+class Judge:
+    """What scores may be a method of something that cannot be copied."""
+
+    def __deepcopy__(self, memo: Any) -> Judge:
+        raise AssertionError("it was copied")
+
+    def score(self, call: CallToolAction, seen: CallToolObservation) -> float:
+        return 0.75
+
+
+async def test_a_reward_is_the_function_itself() -> None:
+    async with living(wrap(BARE, reward=Judge().score)) as play:
+        assert (await play.call("add", n=1)).reward == 0.75
 
 
 class Counting:
@@ -421,7 +433,8 @@ def test_whoever_resets_is_told_why_it_does_not_start(serve: Callable[[Any], str
 
 async def test_a_command_that_is_none_is_named() -> None:
     async with living(wrap("no-such-program --port 3")) as play:
-        with pytest.raises(ServerGone, match=r"no-such-program --port 3.*No such file"):
+        told = r"no-such-program --port 3.*no-such-program: No such file or directory$"
+        with pytest.raises(ServerGone, match=told):
             await play.reset()
     async with living(wrap(BARE, cwd="/no/such/directory")) as play:
         with pytest.raises(ServerGone, match="/no/such/directory"):
@@ -430,10 +443,15 @@ async def test_a_command_that_is_none_is_named() -> None:
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
     async with living(wrap([*BARE, "--mute"], start_timeout_s=0.5)) as play:
-        began = time.monotonic()
+        resetting = asyncio.ensure_future(play.reset())
+        await asyncio.sleep(0.2)
+        process = play.env._guests._guests[0]._process
+        assert process is not None and process.pid is not None
+        pid, began = process.pid, time.monotonic()
         with pytest.raises(ServerGone, match=r"0.5 s"):
-            await play.reset()
+            await resetting
         assert time.monotonic() - began < 5
+        assert not is_alive(pid)
 
 
 async def test_a_call_that_takes_too_long_is_an_error_and_the_next_one_is_not() -> None:
@@ -469,6 +487,21 @@ async def test_a_result_of_megabytes_comes_through() -> None:
         assert len(await play.text("big", n=5_000_000)) == 5_000_000
         seen = await play.call("fail", text="y" * 3_000_000)
         assert seen.error is not None and len(seen.error.message) == 3_000_000
+
+
+async def test_how_far_a_call_is_is_told() -> None:
+    told = []
+
+    async def on_progress(*report: Any) -> None:
+        told.append(report)
+
+    async with living(wrap(BARE)) as play:
+        await play.env.mcp_call_tool("advance", {}, on_progress)
+        for _ in range(100):
+            if told:
+                break
+            await asyncio.sleep(0.01)
+    assert told == [(1, 2, "half")]
 
 
 async def test_a_server_that_knows_no_handshake_is_spoken_to_as_of_2026() -> None:
@@ -601,6 +634,7 @@ def http_server(*, token: str) -> Iterator[tuple[str, Any]]:
         yield f"{url}/mcp", guarded
 
 
+@pytest.mark.blocks_the_loop  # the server of the SDK is made on it
 async def test_a_server_may_be_elsewhere() -> None:
     token = "open-sesame-3"
     with http_server(token=token) as (url, _):
@@ -615,6 +649,7 @@ async def test_a_server_may_be_elsewhere() -> None:
             assert token not in str(caught.value) and url in str(caught.value)
 
 
+@pytest.mark.blocks_the_loop
 async def test_a_server_elsewhere_that_goes_away() -> None:
     token = "open-sesame-4"
     with contextlib.ExitStack() as stack:
@@ -632,7 +667,7 @@ async def test_a_server_elsewhere_that_goes_away() -> None:
 
 @pytest.mark.parametrize("kind", ["sdk", "fastmcp"])
 async def test_a_server_may_be_an_object_or_a_function_that_makes_one(kind: str) -> None:
-    shared = wrap(sdk_server.made(kind), reward=scored)
+    shared = wrap(await asyncio.to_thread(sdk_server.made, kind), reward=scored)
     assert not shared.SUPPORTS_CONCURRENT_SESSIONS
     fresh = wrap(lambda: sdk_server.made(kind), reward=scored)
     assert fresh.SUPPORTS_CONCURRENT_SESSIONS

@@ -29,6 +29,7 @@ TOOLS = {
     "fail": TEXT,
     "stray": TEXT,  # written to stdout, where it has no business
     "refuse": TEXT,  # as an error of JSON-RPC
+    "advance": NONE,  # tells how far it is
     "big": NUMBER,  # so many characters
     "step": NONE,
     "state": NONE,
@@ -72,12 +73,17 @@ class Server:
         if method == "tools/call" and params["name"] == "refuse":
             return {"error": {"code": -32602, "message": "not these"}}
         if method == "tools/call":
-            return self.called(params["name"], params.get("arguments") or {}, more)
+            meta = params.get("_meta") or {}
+            return self.called(params["name"], params.get("arguments") or {}, meta, more)
         return {"error": {"code": -32601, "message": "Method not found"}}
 
-    def called(self, name: str, given: dict[str, Any], more: Any) -> dict[str, Any] | None:
+    def called(
+        self, name: str, given: dict[str, Any], meta: dict[str, Any], more: dict[str, Any]
+    ) -> dict[str, Any] | None:
         if name == "quiet":
             return None
+        if name == "advance":
+            given = {"token": meta["progressToken"]}
         text = str(getattr(self, f"do_{name}")(**given))
         content = [{"type": "text", "text": text}]
         return {"result": {"content": content, "isError": name == "fail", **more}}
@@ -117,6 +123,12 @@ class Server:
     def do_stray(self, text: str) -> str:
         put(text)
         return "written"
+
+    def do_advance(self, token: Any) -> str:
+        told = {"progressToken": token, "progress": 1, "total": 2, "message": "half"}
+        notice = {"jsonrpc": "2.0", "method": "notifications/progress", "params": told}
+        put(json.dumps(notice))
+        return "done"
 
     def do_big(self, n: int) -> str:
         return "x" * n

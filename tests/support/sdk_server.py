@@ -14,48 +14,53 @@ PIXEL = bytes.fromhex(
 
 def made(kind: str) -> Any:
     """A server with a tally, a picture, and a tool that fails."""
+    server: Any
+    image: Any
     if kind == "fastmcp":
         from fastmcp import FastMCP
         from fastmcp.utilities.types import Image
 
-        server: Any = FastMCP("tally")
+        server, image = FastMCP("tally"), Image
     else:
-        from mcp.server.mcpserver import Image, MCPServer  # type: ignore[assignment]
+        from mcp.server.mcpserver import Image as SDKImage
+        from mcp.server.mcpserver import MCPServer
 
-        server = MCPServer("tally")
+        server, image = MCPServer("tally"), SDKImage
     tally = {"sum": 0}
 
-    @server.tool(title="Add", annotations={"destructiveHint": True} if kind == "fastmcp" else None)
     def add(n: int) -> dict[str, int]:
         """Add to the tally."""
         tally["sum"] += n
         return tally
 
-    @server.tool()
     def word(text: str) -> str:
         """Give a text back."""
         return text
 
-    @server.tool()
     def picture() -> Any:
         """Show a pixel."""
-        return Image(data=PIXEL, format="png")
+        return image(data=PIXEL, format="png")
 
-    @server.tool()
     def fail(why: str) -> str:
         """Fail."""
         raise ValueError(why)
 
-    @server.tool()
     def pid() -> int:
         """The process."""
         return os.getpid()
 
-    @server.tool()
     def close() -> str:
         """A tool that no agent may have."""
         return "closed"
 
+    hints: Any = {"destructiveHint": True}
+    if kind != "fastmcp":
+        from mcp.types import ToolAnnotations
+
+        hints = ToolAnnotations(destructive_hint=True)
+    server.tool(title="Add", annotations=hints)(add)
+    for function in (word, picture, fail, pid, close):
+        server.tool()(function)
     return server
 
 

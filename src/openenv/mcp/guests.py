@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -110,7 +111,7 @@ class Guest:
         if self._fate is not None:
             raise ServerGone(self._fate)
         if self._server is None:
-            self._server = self._made()
+            self._server = await self._made()
         if isinstance(self._server, Connection):
             try:
                 await self._server.open()
@@ -119,10 +120,13 @@ class Guest:
                 raise await self._gone(f"did not start: {why}", with_words=True) from error
         return self._server
 
-    def _made(self) -> ServerTools:
+    async def _made(self) -> ServerTools:
         source = self._source
         if isinstance(source, InProcess):
-            return tools_of_server(source.server if source.is_shared else source.server())
+            if source.is_shared:
+                return tools_of_server(source.server)
+            made = await asyncio.to_thread(source.server)
+            return tools_of_server(await made if inspect.isawaitable(made) else made)
         if isinstance(source, Program):
             self._process = ServerProcess(source, self.name)
             opened: Any = functools.partial(speaker_of_process, self._process)

@@ -56,6 +56,7 @@ class ServerProcess:
         self._name = name
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_code: int | None = None
+        self._fell_silent = self._is_left = False
         self._maker = os.getpid()
         self._said: deque[str] = deque(maxlen=KEPT_LINES)
         self._listening: asyncio.Task[None] | None = None
@@ -75,6 +76,7 @@ class ServerProcess:
         import anyio
 
         self._said.clear()
+        self._fell_silent = self._is_left = False
         process = self._process = self._started()
         _running.add(self)
         assert process.stdin and process.stdout and process.stderr
@@ -125,8 +127,8 @@ class ServerProcess:
             raise ConnectionBroken(redact(f"{error.filename}: {why}")) from None
 
     async def how_it_ended(self) -> str | None:
-        """How the process ended, once its output has; None if it still runs."""
-        if self._process is not None and not await self._ends_within(LATE_S):
+        """How the process ended; None unless it did so by itself."""
+        if not self._fell_silent or not await self._ends_within(LATE_S):
             return None
         if self._listening is not None:  # for its last words
             await asyncio.wait([self._listening], timeout=LATE_S)
@@ -136,8 +138,9 @@ class ServerProcess:
         return self._exit_code if self._process is None else self._process.wait()
 
     def _has_ended(self) -> bool:
-        """Whether it has, while its id is nobody else's yet."""
-        assert self._process is not None
+        """Whether it has ended. Its id is nobody else's yet."""
+        if self._process is None:
+            return True
         try:
             how = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, self._process.pid, how) is not None
@@ -156,6 +159,7 @@ class ServerProcess:
 
     async def _wind_down(self, received: Any, sent: Any) -> None:
         """Have the process end by itself; what it still writes is read."""
+        self._is_left = True
         await received.aclose()
         await sent.aclose()
         assert self._process is not None and self._process.stdin is not None
@@ -204,6 +208,7 @@ class ServerProcess:
                     continue
                 with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                     await to_client.send(message)  # else it is being left
+            self._fell_silent = not self._is_left
 
     async def _line(self, stdout: asyncio.StreamReader) -> bytes:
         try:

@@ -43,6 +43,7 @@ class Definition:
 
     name: str
     sources: Mapping[str, Source]
+    reward: Reward | None
     rubric: Any
     done: Done | None
     transform: Transform[Any] | None
@@ -81,9 +82,10 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
 
     def __init__(self) -> None:
         definition = self.DEFINITION
-        rubric = definition.rubric
-        rubric = rubric() if isinstance(rubric, type) else copy.deepcopy(rubric)
-        super().__init__(transform=definition.transform, rubric=rubric)
+        super().__init__(
+            transform=_own(definition.transform),
+            rubric=definition.reward or _own(definition.rubric),
+        )
         self._timeout_s = definition.timeout_s
         self._is_over = False
         self._guests = self._mcp_tools = Guests(
@@ -102,13 +104,18 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
     # ------------------------------------------------------------------ episodes
 
     async def reset_async(
-        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        timeout_s: float | None = None,
+        **kwargs: Any,
     ) -> Observation:
         """Begin an episode, by the servers' reset tools or with fresh servers.
 
         Args:
             seed: For reset tools that take one.
             episode_id: By default a new one.
+            timeout_s: Seconds that a reset tool may take.
             **kwargs: For reset tools.
 
         Returns:
@@ -116,7 +123,8 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
         """
         self._home = asyncio.get_running_loop()
         passed = {"seed": seed, "episode_id": episode_id, **kwargs}
-        results = await self._guests.begin(passed, self._timeout_s)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        results = await self._guests.begin(passed, limit_s)
         self._own_state = State(episode_id=episode_id or uuid.uuid4().hex)
         self._is_over = False
         await self._reset_rubric_async()
@@ -131,7 +139,7 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
     ) -> Observation:
-        return self._run(self.reset_async(seed, episode_id, **kwargs))
+        return self._run(self.reset_async(seed=seed, episode_id=episode_id, **kwargs))
 
     async def _reset_rubric_async(self) -> None:
         if hasattr(self.rubric, "reset"):
@@ -185,6 +193,11 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
         return await _apart(self.rubric, action, observation)
 
 
+def _own(value: Any) -> Any:
+    """What one session has of something that may have a state."""
+    return value() if isinstance(value, type) else copy.deepcopy(value)
+
+
 async def _apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function on a thread, since it may block, and await what is to be awaited."""
     value = await asyncio.to_thread(function, *arguments)
@@ -225,7 +238,7 @@ def wrap(
         rubric: Scores calls instead of `reward`: called likewise, and its `reset()`, if it has
             one, with every episode. Each session has its own: a class is called for one, anything
             else is copied.
-        transform: Applied to every observation, after it was scored.
+        transform: Applied to every observation, after it was scored; each session has its own.
         tools: Those that agents get, by the names that they know; None is all.
         prefix: Put the server's name before that of every tool: ``git_status``. Otherwise that is
             done only where two servers have a tool of the same name.
@@ -259,7 +272,8 @@ def wrap(
         Definition(
             name=name or "_".join(sources),
             sources=sources,
-            rubric=reward if rubric is None else rubric,
+            reward=reward,
+            rubric=rubric,
             done=done,
             transform=transform,
             tools=None if tools is None else tuple(tools),
