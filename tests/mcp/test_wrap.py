@@ -11,6 +11,8 @@ import os
 import pickle
 import shlex
 import signal
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,6 +31,7 @@ from openenv.mcp import CallToolAction, CallToolObservation, ListToolsAction, to
 from openenv.mcp.guests import ServerGone
 from openenv.mcp.wrapped import WrappedEnvironment
 from openenv.recording import read
+from openenv.server.run import bind
 from openenv.settings import ServerMode
 
 pytestmark = pytest.mark.anyio
@@ -95,8 +98,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sdk", "fastmcp"])
-@pytest.mark.parametrize("workers", [None, 1])
+@pytest.mark.parametrize(("kind", "workers"), [("sdk", None), ("sdk", 1), ("fastmcp", None)])
 def test_it_is_stepped_rewarded_and_recorded(
     kind: str, workers: int | None, serve: Callable[[Any], str], tmp_path: Path
 ) -> None:
@@ -541,8 +543,6 @@ async def test_one_that_hangs_in_a_call_is_ended_by_reset() -> None:
 
 
 def test_a_program_that_ends_without_closing_leaves_none(tmp_path: Path) -> None:
-    import subprocess
-
     script = f"""
 import asyncio
 from openenv.mcp import wrap, CallToolAction
@@ -618,7 +618,7 @@ async def test_a_tool_that_is_not_there_cannot_be_chosen() -> None:
 
 
 @contextlib.contextmanager
-def http_server(*, token: str) -> Iterator[tuple[str, Any]]:
+def http_server(*, token: str) -> Iterator[str]:
     """A server of the official SDK over Streamable HTTP, which wants a token."""
     app = sdk_server.made("sdk").streamable_http_app(stateless_http=False)
 
@@ -631,13 +631,13 @@ def http_server(*, token: str) -> Iterator[tuple[str, Any]]:
         await app(scope, receive, send)
 
     with serving(guarded) as url:
-        yield f"{url}/mcp", guarded
+        yield f"{url}/mcp"
 
 
 @pytest.mark.blocks_the_loop  # the server of the SDK is made on it
 async def test_a_server_may_be_elsewhere() -> None:
     token = "open-sesame-3"
-    with http_server(token=token) as (url, _):
+    with http_server(token=token) as url:
         made = wrap(url, headers={"Authorization": f"Bearer {token}"}, reward=scored)
         async with living(made) as play:
             await play.reset()
@@ -649,20 +649,46 @@ async def test_a_server_may_be_elsewhere() -> None:
             assert token not in str(caught.value) and url in str(caught.value)
 
 
+@contextlib.contextmanager
+def http_process(port: int) -> Iterator[None]:
+    """The same as a process, which is killed."""
+    with subprocess.Popen([*SDK, "sdk", str(port)], stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: answers(port), 20)
+            yield
+        finally:
+            process.kill()
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@pytest.mark.slow
 @pytest.mark.blocks_the_loop
-async def test_a_server_elsewhere_that_goes_away() -> None:
-    token = "open-sesame-4"
-    with contextlib.ExitStack() as stack:
-        url, _ = stack.enter_context(http_server(token=token))
-        made = wrap({"url": url, "headers": {"Authorization": f"Bearer {token}"}}, timeout_s=10)
-        async with living(made) as play:
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_server_elsewhere_that_goes_away(comes_back: bool) -> None:
+    """One that has come back is another one, which knows nothing of the episode."""
+    with bind("127.0.0.1", 0) as bound:
+        port = bound.getsockname()[1]
+    made = wrap(f"http://127.0.0.1:{port}/mcp", timeout_s=10)
+    async with living(made) as play:
+        with http_process(port):
             await play.reset()
-            assert (await play.call("add", n=2)).error is None
-            await asyncio.to_thread(stack.close)
-            assert error_of(await play.call("add", n=2)) == "transport_error"
-            assert error_of(await play.call("add", n=2)) == "transport_error"
-            with pytest.raises(ServerGone):
+            assert json.loads(await play.text("add", n=2)) == {"sum": 2}
+        with contextlib.ExitStack() as stack:
+            if comes_back:
+                stack.enter_context(http_process(port))
+            for _ in range(2):
+                assert error_of(await play.call("add", n=2)) == "transport_error"
+            if comes_back:
                 await play.reset()
+                assert json.loads(await play.text("add", n=1)) == {"sum": 1}
+            else:
+                with pytest.raises(ServerGone):
+                    await play.reset()
 
 
 @pytest.mark.parametrize("kind", ["sdk", "fastmcp"])

@@ -1,4 +1,9 @@
-"""An MCP server as its authors write them: of the official SDK, or (``fastmcp``) of FastMCP."""
+"""An MCP server as its authors write them: of the official SDK, or of FastMCP.
+
+    python sdk_server.py {sdk,fastmcp} [PORT]
+
+It speaks by standard input and output, or by Streamable HTTP on a port.
+"""
 
 from __future__ import annotations
 
@@ -65,4 +70,8 @@ def made(kind: str) -> Any:
 
 
 if __name__ == "__main__":
-    made(sys.argv[1]).run()
+    kind, *port = sys.argv[1:]
+    if port:
+        made(kind).run("streamable-http", host="127.0.0.1", port=int(port[0]))
+    else:
+        made(kind).run()

@@ -25,6 +25,7 @@ __all__ = [
     "ConnectionBroken",
     "OnProgress",
     "Speaker",
+    "code_of",
     "sdk_version",
     "speaker_of_sdk",
 ]
@@ -34,6 +35,8 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 MAX_PAGES = 1000  # of a list; a server that goes in circles is none that can be listed
 CLOSE_LIMIT_S = 10.0
 INVALID_PARAMS = -32602  # of JSON-RPC
+# What the SDK says of a server that is no longer there, and servers of a session that is not.
+GONE = ("Connection closed", "Session terminated", "Session not found")
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # which a server puts on each of its results
 
 
@@ -235,7 +238,7 @@ class Connection:
             try:
                 result = await speaker.call(name, dict(arguments), on_progress)
             except Exception as error:
-                if getattr(getattr(error, "error", None), "code", None) == INVALID_PARAMS:
+                if code_of(error) == INVALID_PARAMS:
                     raise InvalidToolArguments(str(error)) from error
                 raise
         if self._wrapping[name] and "structuredContent" in result:
@@ -266,13 +269,25 @@ def _broken(name: str) -> Iterator[None]:
             raise
         raise ConnectionBroken(f"{name} is gone ({_words(error)})") from error
     except Exception as error:
-        if "Connection closed" in str(error):
-            raise ConnectionBroken(f"{name} is gone") from error
+        if any(words in str(error) for words in GONE):
+            raise ConnectionBroken(f"{name} is gone ({_words(error)})") from error
         raise
+
+
+def _first(error: BaseException) -> BaseException:
+    """An exception, or the first one in a group."""
+    while isinstance(getattr(error, "exceptions", None), tuple):
+        error = error.exceptions[0]  # type: ignore[attr-defined]
+    return error
+
+
+def code_of(error: BaseException) -> int | None:
+    """The code of JSON-RPC, of an exception of the SDK that is a server's answer."""
+    code = getattr(getattr(_first(error), "error", None), "code", None)
+    return code if isinstance(code, int) else None
 
 
 def _words(error: BaseException) -> str:
     """The text of an exception, or of the first one in a group."""
-    while isinstance(getattr(error, "exceptions", None), tuple):
-        error = error.exceptions[0]  # type: ignore[attr-defined]
+    error = _first(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -74,7 +74,7 @@ class Guest:
         """
         tool = None
         if self._server is not None and self._fate is None and self._has_reset:
-            with contextlib.suppress(ServerGone):
+            with contextlib.suppress(Exception):  # whatever it is, a fresh one may not have it
                 tool = await self._tool_for_reset()
         if tool is None:
             if self._is_used or self._fate is not None:

@@ -18,11 +18,18 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from openenv._redaction import redact
 from openenv.errors import how_it_ended
-from openenv.mcp.connections import ConnectionBroken, Speaker, sdk_version, speaker_of_sdk
+from openenv.mcp.connections import (
+    ConnectionBroken,
+    Speaker,
+    code_of,
+    sdk_version,
+    speaker_of_sdk,
+)
 from openenv.mcp.sources import Address, Program
 
 __all__ = ["ServerProcess", "speaker_of_address", "speaker_of_process"]
@@ -320,34 +327,30 @@ def _written(message: Any) -> bytes:
 # ------------------------------------------------------------------ speakers
 
 
-@contextlib.asynccontextmanager
-async def speaker_of_process(process: ServerProcess) -> AsyncIterator[Speaker]:
-    """Run a server and speak to it.
+def speaker_of_process(process: ServerProcess) -> AbstractAsyncContextManager[Speaker]:
+    """Run a server and speak to it."""
+    return _greeted(lambda: process)
 
-    It is greeted by the handshake, which all servers knew until 2026, and some end at anything
-    else. One that says that it knows none is run again and greeted as of 2026-07-28.
+
+def speaker_of_address(address: Address) -> AbstractAsyncContextManager[Speaker]:
+    """Speak to a server by Streamable HTTP."""
+    return _greeted(lambda: _http(address.url, address.headers))
+
+
+@contextlib.asynccontextmanager
+async def _greeted(connect: Callable[[], Any]) -> AsyncIterator[Speaker]:
+    """Greet a server by the handshake, which all knew until 2026: some end at anything else, and
+    only by it there are sessions of MCP. One that says that it knows none is connected to again,
+    and greeted as of 2026-07-28.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
-            opened = speaker_of_sdk(process, greeting="legacy")
+            opened = speaker_of_sdk(connect(), greeting="legacy")
             speaker = await stack.enter_async_context(opened)
         except Exception as error:
-            if _code_of(error) not in NO_HANDSHAKE:
+            if code_of(error) not in NO_HANDSHAKE:
                 raise
-            speaker = await stack.enter_async_context(speaker_of_sdk(process))
-        yield speaker
-
-
-def _code_of(error: BaseException) -> Any:
-    while isinstance(getattr(error, "exceptions", None), tuple):
-        error = error.exceptions[0]  # type: ignore[attr-defined]
-    return getattr(getattr(error, "error", None), "code", None)
-
-
-@contextlib.asynccontextmanager
-async def speaker_of_address(address: Address) -> AsyncIterator[Speaker]:
-    """Speak to a server by Streamable HTTP."""
-    async with speaker_of_sdk(_http(address.url, address.headers)) as speaker:
+            speaker = await stack.enter_async_context(speaker_of_sdk(connect()))
         yield speaker
 
 
