@@ -18,7 +18,7 @@ test: $(READY)  ## every test
 test-core: $(READY)  ## what needs no other package and is quick
 	$(PYTEST) -m "not slow and not compat"
 
-test-compat: $(READY)  ## with the public package, in a virtual environment of its own
+test-compat: $(READY)  ## with other packages, in virtual environments of their own
 	$(PYTEST) -m compat
 
 conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
@@ -61,4 +61,4 @@ $(READY): requirements.lock pyproject.toml $(wildcard envs/*/pyproject.toml) scr
 	touch $@
 
 clean:
-	rm -rf $(VENV) .npm .peer .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs
+	rm -rf $(VENV) .npm .peer .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs

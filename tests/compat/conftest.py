@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.venvs import python_of
 
 HERE = Path(__file__).parent
 PEER = Path(__file__).parents[2] / ".peer"
@@ -30,17 +30,7 @@ def environment(**changes: str) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def peer_python() -> str:
     """The Python of `.peer`, made when first asked for. Skips only if the index is out of reach."""
-    python, ready = PEER / "bin" / "python", PEER / ".ready"
-    if not (ready.exists() and ready.read_text() == PUBLIC):
-        ready.unlink(missing_ok=True)
-        venv.create(PEER, with_pip=True, clear=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*pip, PUBLIC], capture_output=True, text=True, check=False)
-        if "Retrying (" in done.stderr:  # pip's words for an index that does not answer
-            pytest.skip(f"the package index cannot be reached to install {PUBLIC}")
-        assert done.returncode == 0, done.stderr
-        ready.write_text(PUBLIC)
-    return str(python)
+    return python_of(PEER, PUBLIC)
 
 
 @contextmanager

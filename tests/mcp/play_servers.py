@@ -41,6 +41,9 @@ class Point(TypedDict):
 
 def add(a: int, b: int) -> int:
     """Add two numbers."""
+    if sys.argv[1] == "stdio":
+        sys.stdout.write("said aloud, and no part of the protocol\n")
+        sys.stdout.flush()
     return a + b
 
 
@@ -128,13 +131,13 @@ def fastmcp_server() -> Any:
         return bool(request_id())
 
     async def remember(ctx: Any) -> int:
-        """Keep something within a call."""
-        for n in range(3):
-            done = ctx.set_state("n", n)
-            if asyncio.iscoroutine(done):
-                await done
+        """Count the calls, as far as the context knows of others."""
         kept = ctx.get_state("n")
-        return int(await kept if asyncio.iscoroutine(kept) else kept)
+        n = int((await kept if asyncio.iscoroutine(kept) else kept) or 0) + 1
+        done = ctx.set_state("n", n)
+        if asyncio.iscoroutine(done):
+            await done
+        return n
 
     remember.__annotations__["ctx"] = Context
     server.tool(nested)
@@ -270,7 +273,8 @@ async def played() -> dict[str, Any]:
         found["no longer"] = await until(lambda: CANCELLED == [30, 31])
         found["blocked"] = await call(env, "block", timeout_s=0.2, seconds=0.6)
     if KIND == "fastmcp":
-        found |= {name: await call(env, name) for name in ("nested", "remember")}
+        found["nested"] = await call(env, "nested")
+        found["remembered"] = [await call(env, "remember") for _ in range(3)]
     await env.close_async()
     found["closed"] = await call(env, "add", a=1, b=2)
     return found
@@ -349,7 +353,7 @@ def main() -> None:
     found["together"] = asyncio.run(together())
     found["plain"] = by_plain_code()
     found["versions"] = {name: _version(name) for name in ("mcp", "fastmcp")}
-    sys.stdout.write(json.dumps(found))
+    say(found)
 
 
 def _version(name: str) -> str | None:
@@ -363,16 +367,72 @@ def serve() -> None:
     from support.servers import serving
 
     with serving(create_app(Tools, max_concurrent_envs=64)) as url:
-        sys.stdout.write(f"{url}\n")
-        sys.stdout.flush()
-        sys.stdin.read()
+        say(url)
+        for _ in sys.stdin:
+            say(census())
+
+
+def say(what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def census() -> dict[str, int]:
+    """What there is of what clients may leave behind, and which calls were cancelled."""
+    gc.collect()
+    kinds = [type(one).__name__ for one in gc.get_objects()]
+    counted = {name: kinds.count(name) for name in ("StreamableHTTPServerTransport", "Seat")}
+    return {**counted, "Task": kinds.count("Task"), "cancelled": len(CANCELLED)}
+
+
+def client() -> None:
+    """Ask a server by the client of SDK 1, and print what came of it."""
+    url = sys.argv[2]
+
+    async def run() -> dict[str, Any]:
+        http: Any = importlib.import_module("mcp.client.streamable_http")
+        sdk: Any = importlib.import_module("mcp")
+        changes: list[str] = []
+
+        async def on_message(message: Any) -> None:
+            changes.append(type(getattr(message, "root", message)).__name__)
+
+        told: list[Any] = []
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            told.append(progress)
+
+        async with (
+            http.streamable_http_client(f"{url}/mcp") as (read, write, _),
+            sdk.ClientSession(read, write, message_handler=on_message) as session,
+        ):
+            begun = await session.initialize()
+            listed = await session.list_tools()
+            added = await session.call_tool("add", {"a": 1, "b": 2})
+            await session.call_tool("linger", {"seconds": 1.2}, progress_callback=on_progress)
+            await session.call_tool("grow", {})
+            await until(lambda: "ToolListChangedNotification" in changes)
+            try:
+                await session.call_tool("nope", {})
+            except sdk.McpError as error:
+                code = error.error.code
+            read_back = await session.read_resource("openenv://observation")
+            return {
+                "revision": begun.protocolVersion,
+                "tools": [one.name for one in listed.tools],
+                "added": added.structuredContent,
+                "ticks": len(told),
+                "changes": changes,
+                "unknown": code,
+                "observation": read_back.contents[0].text,
+            }
+
+    say(asyncio.run(run()))
 
 
 def stdio() -> None:
     from openenv.mcp.bridge import Bridge
     from openenv.server.workers import managers_of
-
-    sys.stdout.write("said aloud, and no part of the protocol\n")
 
     async def run() -> None:
         (manager,) = managers_of(create_app(Tools, max_concurrent_envs=64))
@@ -383,4 +443,4 @@ def stdio() -> None:
 
 
 if __name__ == "__main__":
-    {"serve": serve, "stdio": stdio}.get(sys.argv[1], main)()
+    {"serve": serve, "stdio": stdio, "client": client}.get(sys.argv[1], main)()

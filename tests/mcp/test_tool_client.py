@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import pickle
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -18,12 +19,14 @@ from openenv import (
     ConnectError,
     NotSupported,
     ResponseTimeout,
+    ServerError,
     SessionLost,
     State,
     ToolFailed,
     create_app,
 )
 from openenv.environment import Environment
+from openenv.errors import ProtocolError
 from openenv.mcp import (
     CallToolAction,
     CallToolObservation,
@@ -122,11 +125,12 @@ def as_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @VERSIONS
 def test_tools_are_listed_and_called_in_the_session_of_the_steps(desk: str, version: str) -> None:
     with DeskEnv(base_url=desk) as client:
-        env: Any = client.sync()
+        env = client.sync()
         env.reset(episode_id="e")
         names = ["stamp", "wait", "tear", "photograph", "describe", "sigh"]
         assert [one.name for one in env.list_tools()] == names
         stamp = env.get_tool("stamp")
+        assert stamp is not None
         assert stamp.description == "Stamp a paper."
         assert stamp.input_schema["properties"]["name"]["description"] == "Whose it is."
         assert env.call_tool("stamp", name="a") == 1
@@ -250,7 +254,7 @@ def test_a_call_is_a_step_in_simulation(serve: Serve) -> None:
     with MCPToolClient(base_url=serve(create_app(Counting)), mode="simulation").sync() as env:
         assert env.use_production_mode is False
         assert env.call_tool("stamp", name="a") == 1
-        assert env.get_tool("stamp").name == "stamp"
+        assert env.has_tool("stamp")
         assert Counting.steps == 2
         with pytest.raises(ToolFailed, match="it is made of stone") as failed:
             env.call_tool("tear")
@@ -344,6 +348,36 @@ def test_an_environment_may_answer_calls_by_its_steps(serve: Serve, mode: str) -
         assert env.call_tool("a", result={"content": "mine"}) == {"content": "mine"}
 
 
+class Answered(Observation):
+    tool_name: str = ""
+    result: Any = None
+    error: Any = None
+    tools: list[dict[str, Any]] = []  # noqa: RUF012 - Pydantic copies it
+
+
+class AnsweredEnv(MCPToolClient[Any, Answered]):
+    pass
+
+
+def test_a_client_may_read_calls_by_a_model_of_its_own(serve: Serve) -> None:
+    with AnsweredEnv(base_url=serve(create_app(Steps)), mode="simulation").sync() as env:
+        assert env.call_tool("a", result=1) == Answered(tool_name="a", result=1, reward=1.0)
+        assert env.list_tools() == [Tool(name="a", description="", input_schema={})]
+
+
+def test_a_list_of_tools_that_is_none_is_no_empty_list(serve: Serve) -> None:
+    class Listless(Steps):
+        def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Observation:
+            return Observation()
+
+    url = serve(create_app(Listless))
+    in_steps = MCPToolClient(base_url=url, mode="simulation").sync()
+    with in_steps as env, pytest.raises(ProtocolError, match="a step with a ListToolsAction gave"):
+        env.list_tools()
+    with MCPToolClient(base_url=url).sync() as env, pytest.raises(ServerError):
+        env.list_tools()
+
+
 @pytest.fixture
 def relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     """To a server that keeps nothing for a client to come back to."""
@@ -360,7 +394,7 @@ def test_a_lost_session_is_told_until_another_is_begun(relay: Relay, version: st
     assert env.call_tool("stamp", name="a") == 1
     relay.cut()
     for _ in range(2):
-        with pytest.raises(SessionLost):
+        with pytest.raises(SessionLost, match=r"connect\(\) for another session"):
             env.call_tool("stamp", name="a")
     with pytest.raises(SessionLost):
         env.list_tools()
@@ -399,6 +433,18 @@ def test_a_call_that_is_made_again_is_not_made_twice(desk: str) -> None:
                 break
             except ResponseTimeout:
                 pass
+
+
+@VERSIONS
+def test_a_call_that_was_late_is_not_the_answer_to_the_next(desk: str, version: str) -> None:
+    with MCPToolClient(base_url=desk, message_timeout_s=0.5).sync() as env:
+        with pytest.raises(ResponseTimeout, match="no answer to a call of a tool"):
+            env.call_tool("wait", seconds=0.7)
+        with pytest.raises(SessionLost, match="a call of a tool was not answered"):
+            env.step({"word": "hi"})
+        assert env.call_tool("stamp", name="a") == 2
+        env.reset()
+        assert env.step({"word": "hi"}).reward == 1.0
 
 
 # ------------------------------------------------------------------ joining
@@ -469,3 +515,15 @@ def test_a_step_is_taken_once_where_both_forms_are_written(serve: Serve) -> None
 def test_its_models_are_known_without_being_told(serve: Serve) -> None:
     with MCPToolClient.local(Both) as env:
         assert env.step(CallToolAction(tool_name="hello")).observation.result["data"] == "hello"
+
+
+def test_what_a_tool_gave_is_read_as_a_dict_and_as_an_object() -> None:
+    environment = Both()
+    observation = environment.step(CallToolAction(tool_name="hello"))
+    environment.close()
+    assert observation.result.data == observation.result["data"] == "hello"
+    assert observation.result.content[0].text == "hello"
+    assert not hasattr(observation.result, "nothing")
+    again = CallToolObservation.model_validate_json(observation.model_dump_json())
+    assert again.result == observation.result
+    assert pickle.loads(pickle.dumps(observation)) == observation

@@ -93,3 +93,12 @@ def untyped_tools() -> None:
         assert [tool.name for tool in env.list_tools()] == [env.list_tools()[0].name]
         if env.has_tool("stamp"):
             assert_type(env.step(CallToolAction(tool_name="a")).observation, CallToolObservation)
+
+
+def synchronous_tools() -> None:
+    with DeskEnv(base_url="http://localhost:8000").sync() as env:
+        assert_type(env.step(Move(square=1)).observation, Board)
+        assert_type(env.step(CallToolAction(tool_name="a")).observation, CallToolObservation)
+        assert_type(env.list_tools(), list[Tool])
+        assert_type(env.get_tool("stamp"), Tool | None)
+        assert_type(env.new_session().has_tool("stamp"), bool)

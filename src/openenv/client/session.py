@@ -176,6 +176,11 @@ def _is_interim(reply: Reply) -> bool:
     )
 
 
+def named(request: Request) -> str:
+    """What a request is called in messages."""
+    return "call of a tool" if request.type == "mcp" else request.type
+
+
 def _bare(request: Request) -> Request:
     """What is asked for, without what differs from one time to the next."""
     kept = {k: v for k, v in request.arguments.items() if k != "timeout_s"}
@@ -340,8 +345,8 @@ class ClientSession:
         if request.type == "step" and self._unanswered is not None:
             hint = RESET_HINT if self.version == 0 else ASK_AGAIN_HINT
             raise SessionLost(
-                f"a {self._unanswered.type} was not answered before its caller stopped waiting, so "
-                f"the state of the episode is unknown; {hint}"
+                f"a {named(self._unanswered)} was not answered before its caller stopped waiting, "
+                f"so the state of the episode is unknown; {hint}"
             )
 
     def _check_not_closed(self, began: int) -> None:
@@ -398,8 +403,8 @@ class ClientSession:
             why = f"the step took longer than its {timeout_s:g} s, and may still be running; {hint}"
             return StepTimeout(timeout_s, is_running=True, message=why)
         return ResponseTimeout(
-            f"no answer to {request.type} within {self._timeout_s:g} s. The server may still be "
-            "working on it: raise message_timeout_s if it needs longer."
+            f"no answer to a {named(request)} within {self._timeout_s:g} s. The server may still "
+            "be working on it: raise message_timeout_s if it needs longer."
         )
 
     async def _heeded(self, reply: Reply) -> Reply:

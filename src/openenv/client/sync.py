@@ -65,9 +65,9 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         """Close the session and what a provider started."""
         resolve(self._async.close())
 
-    def new_session(self) -> SyncEnvClient[ActT, ObsT, StateT]:
+    def new_session(self) -> Self:
         """Open a further session on the same server."""
-        return SyncEnvClient(resolve(self._async.new_session()))
+        return type(self)(resolve(self._async.new_session()))
 
     def agent_access(self) -> AgentAccess:
         """How an agent connects to this session; see `EnvClient.agent_access`."""
@@ -81,9 +81,9 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         """Go back to a stored episode; see `EnvClient.restore`."""
         return cast(StateT, resolve(self._async.restore(data)))
 
-    def fork(self, n: int, *, replay: bool = False) -> list[SyncEnvClient[ActT, ObsT, StateT]]:
+    def fork(self, n: int, *, replay: bool = False) -> list[Self]:
         """Open further sessions in the state of this one; see `EnvClient.fork`."""
-        return [SyncEnvClient(one) for one in resolve(self._async.fork(n, replay=replay))]
+        return [type(self)(one) for one in resolve(self._async.fork(n, replay=replay))]
 
     def __getattr__(self, name: str) -> Any:
         # Copying and pickling ask an object that has no `_async` yet.

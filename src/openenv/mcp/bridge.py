@@ -418,7 +418,8 @@ async def _tick(
         if reporter.has_told:
             return
         seconds = round(time.monotonic() - began, 3)
-        await report(seconds, total, f"running for {seconds:.0f} s")
+        with contextlib.suppress(Exception):  # the client may have left
+            await report(seconds, total, f"running for {seconds:.0f} s")
 
 
 def _speech_of(bridge: Bridge) -> Speech:

@@ -16,19 +16,22 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import Self, TypeVar
 
-from openenv._generics import members
+from openenv._generics import members, once_per_class
 from openenv.client import codec
 from openenv.client.client import EnvClient
 from openenv.client.hybrid import Pending, PendingClient, PendingStep, PendingValue
+from openenv.client.sync import SyncEnvClient
 from openenv.errors import (
     ErrorCode,
     ExecutionFailed,
     NotSupportedByServer,
     ProtocolError,
+    SessionLost,
     ToolFailed,
 )
 from openenv.mcp.results import is_dump, text_in
 from openenv.mcp.types import (
+    NO_TOOLS,
     CallToolAction,
     CallToolObservation,
     ListToolsAction,
@@ -50,7 +53,6 @@ ActT = TypeVar("ActT", default=Any)
 ObsT = TypeVar("ObsT", default=Any)
 StateT = TypeVar("StateT", default=State)
 
-NO_TOOLS = "Environment does not support MCP"  # a server's words
 NO_TOOLS_HINT = (
     "it has actions, but no tools: call step() with one. A client of MCP finds them as tools at "
     "the server's /mcp"
@@ -193,6 +195,10 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         self._session.accept_loss()
         return self
 
+    def sync(self) -> SyncMCPClient[ActT, ObsT, StateT]:
+        """The same client with plain blocking methods."""
+        return SyncMCPClient(self)
+
     # ------------------------------------------------------------------ hooks
 
     def _step_payload(self, action: Any) -> dict[str, Any]:
@@ -203,7 +209,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[Any]:
         observation = payload.get("observation")
-        known = _fields(codec.models(type(self))[1])
+        known = _fields(type(self))
         if isinstance(observation, dict):
             if isinstance(observation.get("tools"), list) and "tools" not in known:
                 tools = [_tool(one).model_dump() for one in observation["tools"]]
@@ -235,11 +241,10 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
             return [_tool(one) for one in tools]
         listing: Any = ListToolsAction()
         observation: Any = (await self._step_async(listing)).observation
-        if not isinstance(observation, ListToolsObservation):
-            raise ProtocolError(
-                f"a step with a ListToolsAction gave a {type(observation).__name__}"
-            )
-        return observation.tools
+        tools = getattr(observation, "tools", None)
+        if not isinstance(tools, list):
+            raise ProtocolError(f"a step with a ListToolsAction gave {observation!r:.200}")
+        return [one if isinstance(one, Tool) else _tool(one) for one in tools]
 
     async def _get_tool_async(self, name: str) -> Tool | None:
         tools = await self._list_tools_async()
@@ -255,7 +260,10 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         is made again, since no answer came, is told by being the same.
         """
         request = {"jsonrpc": "2.0", "id": 1, "method": method.value, "params": params}
-        reply = await self._request(Request("mcp", request))
+        try:
+            reply = await self._request(Request("mcp", request))
+        except SessionLost as lost:  # where a server is in production, nobody can reset
+            raise SessionLost(f"{lost}; or connect() for another session") from lost.__cause__
         response = reply.response if isinstance(reply, MCPReply) else None
         if not isinstance(response, dict):
             raise ProtocolError(f"the server answered {method.value} with {reply!r:.200}")
@@ -304,9 +312,31 @@ class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
             return _value(await self._json_rpc(McpMethod.TOOLS_CALL, params), name)
         call: Any = CallToolAction(tool_name=name, arguments=arguments)
         observation: Any = (await self._step_async(call)).observation
-        if not isinstance(observation, CallToolObservation):
-            raise ProtocolError(f"a step with a CallToolAction gave a {type(observation).__name__}")
-        return _value(observation.model_dump(mode="json"), name)
+        if isinstance(observation, CallToolObservation):
+            return _value(observation.model_dump(mode="json"), name)
+        return observation  # of the client's own model
+
+
+class SyncMCPClient(SyncEnvClient[ActT, ObsT, StateT]):
+    """The synchronous face of an `MCPToolClient`: its methods, blocking."""
+
+    if TYPE_CHECKING:  # `SyncEnvClient` has them all
+
+        @overload
+        def step(
+            self, action: CallToolAction, **kwargs: Any
+        ) -> StepResult[CallToolObservation]: ...
+        @overload
+        def step(
+            self, action: ListToolsAction, **kwargs: Any
+        ) -> StepResult[ListToolsObservation]: ...
+        @overload
+        def step(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]: ...
+        def step(self, action: Any, **kwargs: Any) -> StepResult[Any]: ...
+        def list_tools(self, use_cache: bool = True) -> list[Tool]: ...
+        def get_tool(self, name: str) -> Tool | None: ...
+        def has_tool(self, name: str) -> bool: ...
+        def call_tool(self, name: str = "", /, **arguments: Any) -> Any: ...
 
 
 # How observations are read that are not the environment's own.
@@ -324,9 +354,12 @@ class _Other(EnvClient[Any, GenericMCPObservation, State]):
     pass
 
 
-def _fields(model: Any) -> set[str]:
-    """The fields of an observation model, which may be a union; empty where there is none."""
-    return {name for one in members(model) for name in getattr(one, "model_fields", ())}
+@once_per_class
+def _fields(cls: type[EnvClient[Any, Any, Any]]) -> frozenset[str]:
+    """The fields of a client's observation model, or models; none where it does not say."""
+    _, observation, _ = codec.models(cls)
+    models = members(observation)
+    return frozenset(name for one in models for name in getattr(one, "model_fields", ()))
 
 
 def _only(model: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing_extensions import TypeIs
 
 __all__ = [
     "WRAPPED",
+    "Dump",
     "Image",
     "content_of",
     "dump_of",
@@ -148,25 +149,37 @@ def text_in(result: Mapping[str, Any]) -> str:
     return "\n".join(block["text"] for block in blocks if block.get("type") == "text")
 
 
-def dump_of(result: Mapping[str, Any]) -> dict[str, Any]:
+class Dump(dict[str, Any]):
+    """A dict whose keys can be read as attributes, as those of FastMCP's own result are: code
+    around an environment's `step` reads ``observation.result.data``.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"{name!r}; there are {', '.join(self)}") from None
+
+
+def dump_of(result: Mapping[str, Any]) -> Dump:
     """Write a result in the older form."""
     structured, meta = result.get("structuredContent"), result.get("_meta")
     data = structured
     wrapped = isinstance(meta, Mapping) and bool((meta.get("fastmcp") or {}).get("wrap_result"))
     if wrapped and isinstance(structured, Mapping):
         data = structured.get("result")
-    return {
-        "content": [_dumped_block(block) for block in result.get("content") or ()],
-        "structured_content": structured,
-        "meta": meta,
-        "data": data,
-        "is_error": bool(result.get("isError")),
-    }
+    return Dump(
+        content=[_dumped_block(block) for block in result.get("content") or ()],
+        structured_content=structured,
+        meta=meta,
+        data=data,
+        is_error=bool(result.get("isError")),
+    )
 
 
-def _dumped_block(block: Mapping[str, Any]) -> dict[str, Any]:
+def _dumped_block(block: Mapping[str, Any]) -> Dump:
     rest = {key: value for key, value in block.items() if key not in ("annotations", "_meta")}
-    return {**rest, "annotations": block.get("annotations"), "meta": block.get("_meta")}
+    return Dump({**rest, "annotations": block.get("annotations"), "meta": block.get("_meta")})
 
 
 def is_dump(value: Any) -> TypeIs[Mapping[str, Any]]:

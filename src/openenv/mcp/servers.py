@@ -30,6 +30,7 @@ from openenv.mcp.results import failure
 __all__ = ["ServerTools", "fastmcp_client", "tools_of_server"]
 
 NAME = "the environment's MCP server"
+DEFAULT_MIDDLEWARE = "fastmcp.server.middleware.dereference"  # which FastMCP puts there itself
 
 
 class ServerTools(Protocol):
@@ -195,7 +196,8 @@ class FastMCPTools:
         return tool
 
     def _wants_session(self, name: str, tool: Any) -> bool:
-        if len(getattr(self._server, "middleware", ())) > DEFAULT_MIDDLEWARE:
+        middleware = getattr(self._server, "middleware", ())
+        if any(type(one).__module__ != DEFAULT_MIDDLEWARE for one in middleware):
             return True
         function = getattr(tool, "fn", None)
         known, wants = self._needs_session.get(name, (None, True))
@@ -223,9 +225,6 @@ class FastMCPTools:
 
     async def aclose(self) -> None:
         await self._connections.aclose()
-
-
-DEFAULT_MIDDLEWARE = 1  # which FastMCP puts there itself
 
 
 def _mentions_context(function: Callable[..., Any]) -> bool:
@@ -302,8 +301,11 @@ def fastmcp_client(server: Any) -> Any:
     """
     from fastmcp import Client
 
-    has_choice = "mode" in inspect.signature(Client).parameters
-    return Client(server, mode="legacy") if has_choice else Client(server)
+    if sdk_version() < 2:
+        return Client(server)
+    # The newest revision has no sessions, and what tools keep by `Context.set_state` would be gone
+    # with each call.
+    return Client(server, mode="legacy")
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,6 +19,7 @@ import mcp.server.lowlevel
 import mcp.types
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import McpError  # type: ignore[attr-defined]
+from mcp.shared.message import SessionMessage
 from mcp.shared.version import SUPPORTED_PROTOCOL_VERSIONS  # type: ignore[import-not-found]
 from pydantic import AnyUrl
 from starlette.responses import JSONResponse
@@ -49,6 +51,7 @@ class Speech1:
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
+        self._methods = {"initialize", "ping"}
         self._server = lowlevel.Server(
             bridge.name, version=metadata.version("openenv"), instructions=bridge.instructions
         )
@@ -57,6 +60,7 @@ class Speech1:
             self._server.create_initialization_options,
             lowlevel.NotificationOptions(True, True, True),
         )
+        self._server.run = functools.partial(_run, self._server.run, self._methods)
         self._answer(types.ListToolsRequest, types.ListToolsResult, self._list_tools)
         self._answer(types.CallToolRequest, types.CallToolResult, self._call_tool)
         self._answer(types.ListResourcesRequest, types.ListResourcesResult, self._list_resources)
@@ -91,8 +95,13 @@ class Speech1:
             else:
                 await _unsupported(revision)(scope, receive, send)
 
-        async with sessions.run():
-            yield serve
+        transport = logging.getLogger("mcp.server.streamable_http")
+        transport.addFilter(_is_news)
+        try:
+            async with sessions.run():
+                yield serve
+        finally:
+            transport.removeFilter(_is_news)
 
     async def stdio(self) -> None:
         import anyio
@@ -118,6 +127,7 @@ class Speech1:
             return types.ServerResult(result.model_validate(plain))
 
         self._server.request_handlers[asked] = handle
+        self._methods.add(asked.model_fields["method"].default)
 
     def _seat(self, context: Any) -> Seat:
         request = context.request
@@ -176,6 +186,43 @@ class Speech1:
     async def _complete(self, context: Any, params: Any) -> dict[str, Any]:
         asked = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
         return await self._bridge.complete(self._seat(context), asked)
+
+
+async def _run(run: Any, methods: set[str], read: Any, write: Any, *args: Any, **kw: Any) -> None:
+    """Serve a client; requests of other methods are refused, which the SDK takes for bad ones."""
+    await run(_Known(read, write, methods), write, *args, **kw)
+
+
+class _Known:
+    """The messages of a client, less requests of methods that are not known."""
+
+    def __init__(self, read: Any, write: Any, methods: set[str]) -> None:
+        self._read, self._write, self._methods = read, write, methods
+
+    async def __aenter__(self) -> _Known:
+        await self._read.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._read.__aexit__(*error)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for message in self._read:
+            request = getattr(getattr(message, "message", None), "root", None)
+            if isinstance(request, types.JSONRPCRequest) and request.method not in self._methods:
+                error = types.ErrorData(
+                    code=types.METHOD_NOT_FOUND, message=f"Method not found: {request.method}"
+                )
+                refusal = types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+                await self._write.send(SessionMessage(types.JSONRPCMessage(refusal)))
+            else:
+                yield message
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a log record is about anything but a client that listened, and has left."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__name__ != "ClosedResourceError"
 
 
 def _unsupported(revision: str) -> JSONResponse:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from openenv.types import Action, Observation
 
 __all__ = [
+    "NO_TOOLS",
     "RESERVED_TOOL_NAMES",
     "CallToolAction",
     "CallToolObservation",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 RESERVED_TOOL_NAMES = frozenset({"reset", "step", "state", "close"})
+# What the older JSON-RPC says of an environment that has no tools.
+NO_TOOLS = "Environment does not support MCP"
 
 
 class JsonRpcErrorCode(int, Enum):

@@ -24,8 +24,8 @@ from openenv.errors import (
     SessionNotFoundError,
     StepTimeout,
 )
+from openenv.mcp.types import NO_TOOLS, JsonRpcRequest, JsonRpcResponse
 from openenv.mcp.types import JsonRpcErrorCode as Code
-from openenv.mcp.types import JsonRpcRequest, JsonRpcResponse
 from openenv.protocol.codecs import parse_json
 from openenv.protocol.messages import MCPReply
 from openenv.sessions.commands import Command, Encode
@@ -53,7 +53,6 @@ CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
 AGENT_KEY = "openenv/session/agent_key"
 NO_SESSION_ID = "Invalid params - 'session_id' is required"
 OWN_SESSION = "Cannot close active WebSocket-managed session via MCP method"
-NO_TOOLS = "Environment does not support MCP"
 
 RequestId = str | int | None
 
