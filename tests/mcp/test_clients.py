@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -68,7 +69,9 @@ each_way = pytest.mark.parametrize("connect", WAYS, indirect=True, ids="-".join)
 async def test_tools_are_listed_called_and_cancelled(connect: Any) -> None:
     async with connect(Workshop) as agent:
         tools = await agent.tools()
-        assert set(tools) == {"add", "picture", "fail", "wait", "seen", "learn", "pretend"}
+        assert set(tools) == {
+            *("add", "picture", "fail", "wait", "block", "seen", "learn", "pretend")
+        }
         add = tools["add"]
         assert (add["title"], add["description"]) == ("Add", "Add two numbers.")
         assert add["annotations"] == {"readOnlyHint": True}
@@ -357,6 +360,29 @@ async def test_an_agent_is_told_that_its_session_was_idle_for_too_long(
         assert await calls(agent) == 1
 
 
+@pytest.mark.parametrize("client", ["sdk", "legacy"])
+async def test_a_function_that_goes_on_after_its_call_is_waited_for(
+    shop: tuple[str, SessionManager], client: str
+) -> None:
+    async with CLIENTS[client](mcp(shop[0])) as agent:
+        await agent.give_up("block", seconds=1.5)
+        assert (await agent.call("block", seconds=0))["structuredContent"] == {"result": 1}
+
+
+@pytest.mark.parametrize("client", ["sdk", "legacy"])
+async def test_a_function_that_goes_on_after_its_time_is_waited_for(
+    serve: Serve, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workshop, "TOOL_TIMEOUT_S", 0.2)
+    async with CLIENTS[client](mcp(serve(create_app(Workshop)))) as agent:
+        late = await agent.call("block", seconds=0.5)
+        assert late["isError"] and late["content"][0]["text"] == "block took longer than 0.2 s"
+        behind = await agent.call("add", a=1)
+        assert behind["isError"] and "still went on" in behind["content"][0]["text"]
+        await asyncio.sleep(0.3)
+        assert (await agent.call("block", seconds=0))["structuredContent"] == {"result": 1}
+
+
 # ------------------------------------------------------------------ keys
 
 
@@ -416,12 +442,13 @@ async def test_in_production_nothing_is_reset_and_its_tools_are_there(
 
 # ------------------------------------------------------------------ the command line
 
-NOISY = """
+NOISY = r"""
 import os, subprocess, sys
 from openenv.mcp import MCPEnvironment, tool
 
 print("imported")
 sys.stdout.write("without an end")
+os.write(1, b"imported by the descriptor\n")
 
 
 class Noisy(MCPEnvironment):
@@ -429,9 +456,13 @@ class Noisy(MCPEnvironment):
         print("made")
         super().__init__()
 
+    def close(self):
+        print("closed")
+        super().close()
+
     @tool
     def shout(self) -> str:
-        \"\"\"Print, by every means there is.\"\"\"
+        'Print, by every means there is.'
         print("shouted", flush=True)
         os.write(1, b"shouted to the descriptor\\n")
         subprocess.run(["echo", "shouted by a child"])
@@ -439,24 +470,28 @@ class Noisy(MCPEnvironment):
 
     @tool
     def ask(self) -> str:
-        \"\"\"Read what is none of its business.\"\"\"
+        'Read what is none of its business.'
         return sys.stdin.readline() or "nothing"
 """
 
 
-def test_stdout_of_openenv_mcp_carries_the_protocol_only(tmp_path: Path) -> None:
-    (tmp_path / "noisy.py").write_text(NOISY)
+def said(*tools: str) -> list[dict[str, Any]]:
+    """What a client says that calls these tools."""
     hello = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
     }
-    said: list[dict[str, Any]] = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "shout"}},
-        {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "ask"}},
+    begun = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    calls = [
+        {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name}}
+        for number, name in enumerate(tools, 2)
     ]
+    return [begun, {"jsonrpc": "2.0", "method": "notifications/initialized"}, *calls]
+
+
+def test_stdout_of_openenv_mcp_carries_the_protocol_only(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
     with subprocess.Popen(
         [*COMMAND, "mcp", "noisy.py"],
         cwd=tmp_path,
@@ -468,7 +503,7 @@ def test_stdout_of_openenv_mcp_carries_the_protocol_only(tmp_path: Path) -> None
     ) as process:
         assert process.stdin and process.stdout and process.stderr
         answers = []
-        for message in said:
+        for message in said("shout", "ask"):
             process.stdin.write(json.dumps(message) + "\n")
             process.stdin.flush()
             if "id" in message:
@@ -479,10 +514,44 @@ def test_stdout_of_openenv_mcp_carries_the_protocol_only(tmp_path: Path) -> None
     assert [one["id"] for one in answers] == [1, 2, 3] and rest == ""
     assert answers[1]["result"]["structuredContent"] == {"result": "hoarse"}
     assert answers[2]["result"]["structuredContent"] == {"result": "nothing"}
-    for printed in ("imported", "made", "shouted to the descriptor", "shouted by a child"):
+    for printed in (
+        "imported",
+        "imported by the descriptor",
+        "made",
+        "shouted to the descriptor",
+        "shouted by a child",
+    ):
         assert printed in words
+    assert words.endswith("closed\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_openenv_mcp_that_is_told_to_stop_closes_what_it_has(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    with subprocess.Popen(
+        [*COMMAND, "mcp", "noisy.py"],
+        cwd=tmp_path,
+        env=environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin and process.stdout and process.stderr
+        for message in said("shout"):
+            process.stdin.write(json.dumps(message) + "\n")
+            process.stdin.flush()
+            if "id" in message:
+                process.stdout.readline()
+        process.send_signal(number)
+        words = process.stderr.read()
+        assert process.wait(15) == -number
+    assert words.endswith("closed\n")
+
+
+@pytest.mark.blocks_the_loop  # FastMCP, which imports what a configuration needs
 async def test_the_entry_that_is_printed_starts_the_server(tmp_path: Path) -> None:
     done = await asyncio.to_thread(
         run_openenv, "mcp", f"{WORLDS}:Workshop", "--config", cwd=tmp_path

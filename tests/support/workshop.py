@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ class Workshop(MCPEnvironment):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls = self.cancelled = self.resets = 0
+        self.calls = self.cancelled = self.resets = self.inside = self.at_once = 0
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
         self.resets += 1
@@ -61,6 +62,15 @@ class Workshop(MCPEnvironment):
         """Tell what has happened in this session."""
         self.calls += 1
         return {"calls": self.calls, "cancelled": self.cancelled, "resets": self.resets}
+
+    @tool
+    def block(self, seconds: float) -> int:
+        """Hold a thread up; tells how many calls of this there were at once, at the most."""
+        self.inside += 1
+        self.at_once = max(self.at_once, self.inside)
+        time.sleep(seconds)
+        self.inside -= 1
+        return self.at_once
 
     @tool
     def learn(self, name: str) -> str:

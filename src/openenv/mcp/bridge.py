@@ -121,12 +121,9 @@ class Bridge:
             await self._end_of(mcp_session)
 
     async def serve_stdio(self) -> None:
-        """Serve one agent over standard input and output."""
+        """Serve one agent over standard input and output; its session stays open."""
         speech = await asyncio.to_thread(_speech_of, self)
-        try:
-            await speech.stdio()
-        finally:
-            await self.aclose()
+        await speech.stdio()
 
     async def _started(self) -> Callable[..., Any]:
         loop = asyncio.get_running_loop()

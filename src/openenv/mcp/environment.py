@@ -99,6 +99,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     _own_loop: asyncio.AbstractEventLoop | None = None  # where there is no server
     _own_client: Any = None
     _own_state: State | None = None
+    _thread: asyncio.Future[Any] | None = None  # where a plain function is being called
 
     def __init__(
         self,
@@ -217,12 +218,18 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         limit_s = self.TOOL_TIMEOUT_S if timeout_s is None else timeout_s
         if type(self).state is MCPEnvironment.state:
             self.state.step_count += 1
+        waited = self._thread is not None
         try:
             call = self._result(action.tool_name, action.arguments, on_progress)
             result = await within(limit_s, call)
         except asyncio.TimeoutError:
             why = f"{action.tool_name} took longer than {limit_s:g} s"
+            if waited:
+                why += ", in which a call before it, whose time was up, still went on"
             return _failed(action, ToolErrorType.TIMEOUT, why)
+        except asyncio.CancelledError:
+            await self._thread_is_back()
+            raise
         except UnknownTool as error:
             return _failed(action, ToolErrorType.TOOL_NOT_FOUND, str(error))
         except InvalidToolArguments as error:
@@ -242,14 +249,36 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         self, name: str, arguments: Mapping[str, Any], on_progress: Any
     ) -> dict[str, Any]:
         """Call a tool. A result in the wire's form."""
+        await self._thread_is_back()
         function = self._functions().get(name)
         if function is not None:
-            return await function.call(self, arguments, inline=self.NEVER_BLOCKS)
+            return await function.call(
+                self, arguments, inline=self.NEVER_BLOCKS, on_thread=self._on_thread
+            )
         if self._mcp_tools is None:
             raise UnknownTool(f"Unknown tool: {name!r}")
         check_name(name)
         result: dict[str, Any] = await self._mcp_tools.call(name, arguments, on_progress)
         return result
+
+    async def _on_thread(self, function: Callable[[], T]) -> T:
+        """Call a plain function on a thread. Nothing ends it: whatever comes after it waits."""
+        self._thread = asyncio.ensure_future(asyncio.to_thread(function))
+        self._thread.add_done_callback(self._has_come_back)
+        result: T = await asyncio.shield(self._thread)
+        return result
+
+    def _has_come_back(self, thread: asyncio.Future[Any]) -> None:
+        if not thread.cancelled():
+            thread.exception()  # for which nobody may wait any more
+        if self._thread is thread:
+            self._thread = None
+
+    async def _thread_is_back(self) -> None:
+        """Wait for a plain function that goes on, though its time was up or its call cancelled."""
+        thread = self._thread
+        if thread is not None and thread.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([thread])
 
     async def _scored(self, action: Any, observation: Any) -> Any:
         if self.rubric is not None:
@@ -277,6 +306,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             return await self._listed()
         if isinstance(action, CallToolAction):
             return await self._scored(action, await self._called(action, timeout_s))
+        await self._thread_is_back()
         implementation: Any = self._step_impl
         if self.NEVER_BLOCKS or inspect.iscoroutinefunction(implementation):
             value = implementation(action, timeout_s=timeout_s, **arguments)
@@ -376,6 +406,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             yield client
 
     async def close_async(self) -> None:
+        await self._thread_is_back()
         await self._let_go()
         closed: Any = await asyncio.to_thread(self.close)
         if inspect.isawaitable(closed):

@@ -225,7 +225,12 @@ class FunctionTool:
         return {self.names[f]: getattr(model, f) for f in model.model_fields_set}
 
     async def call(
-        self, instance: Any, arguments: Mapping[str, Any], *, inline: bool
+        self,
+        instance: Any,
+        arguments: Mapping[str, Any],
+        *,
+        inline: bool,
+        on_thread: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
     ) -> dict[str, Any]:
         """Call it, and write what it returns as a result.
 
@@ -233,12 +238,13 @@ class FunctionTool:
             instance: Whose method it is.
             arguments: As the agent gave them.
             inline: Call a plain function here, rather than on a thread.
+            on_thread: Calls one on a thread.
         """
         passed, function = self.validated(arguments), self.bound(instance)
         if self.is_async or inline:
             value = function(**passed)
         else:
-            value = await asyncio.to_thread(function, **passed)
+            value = await on_thread(functools.partial(function, **passed))
         if isinstance(value, Awaitable):
             value = await value
         return self.result(value)

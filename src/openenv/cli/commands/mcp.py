@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,8 +47,7 @@ def mcp(
         return
     sys.path.insert(0, str(Path.cwd()))
     set_up_logs()
-    # What the environment prints would be taken for the protocol.
-    with contextlib.redirect_stdout(sys.stderr):
+    with _printing_elsewhere():
         application = load_application(target, None, recording_of(record), debug)
         from openenv.server.workers import managers_of
 
@@ -58,17 +59,60 @@ def mcp(
         )
     import asyncio
 
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(managers[0]))
+    asyncio.run(_serve(managers[0]))
 
 
 async def _serve(manager: SessionManager) -> None:
+    """Serve until standard input ends, or until told to stop. Environments are closed in any case.
+
+    What reads standard input can be ended by nothing but the end of the process.
+    """
+    import asyncio
+
     from openenv.mcp.bridge import Bridge
 
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    told: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        told.append(number)
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    bridge = Bridge(manager)
+    serving = asyncio.ensure_future(bridge.serve_stdio())
+    stopping = asyncio.ensure_future(stopped.wait())
     try:
-        await Bridge(manager).serve_stdio()
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+        else:
+            serving.cancel()
     finally:
-        await manager.aclose()
+        with _printing_elsewhere():
+            await bridge.aclose()
+            await manager.aclose()
+    if told:
+        signal.signal(told[0], signal.SIG_DFL)
+        signal.raise_signal(told[0])
+
+
+@contextlib.contextmanager
+def _printing_elsewhere() -> Iterator[None]:
+    """Have what an environment prints, which would be taken for the protocol, go to standard error.
+
+    While it is served the SDK sees to that.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _name(target: str) -> str:
