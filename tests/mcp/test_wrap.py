@@ -23,6 +23,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from support import bare_server, sdk_server
 from support.processes import is_alive, wait_until
+from support.scores import is_done, scored
 from support.servers import serving
 
 from openenv import ExecutionFailed, GenericEnvClient, create_app
@@ -81,16 +82,6 @@ def error_of(seen: CallToolObservation) -> str:
 
 
 # ------------------------------------------------------------------ over a server
-
-
-def scored(call: CallToolAction, seen: CallToolObservation) -> float | None:
-    if call.tool_name != "add" or seen.error is not None:
-        return None
-    return float(seen.result["data"]["sum"])
-
-
-def is_done(call: CallToolAction, seen: CallToolObservation) -> bool:
-    return call.tool_name == "add" and bool(seen.result["data"]["sum"] >= 5)
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
