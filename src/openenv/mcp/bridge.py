@@ -109,16 +109,21 @@ class Bridge:
         # Servers leave the blanks around a value there, which are no part of it (RFC 9110, 5.5).
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         mcp_session = header(scope, MCP_SESSION)
+        if mcp_session is None:
+            opening = _Opening(send)
+            await app(scope, receive, opening.send)
+            if opening.is_refused:
+                await _end_session(app, scope, opening.session)
+            return
 
         async def send_of_stream(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
                 self.seat(scope[PLACE], mcp_session).hears = True
             await send(message)
 
-        hears = mcp_session is not None and scope["method"] == "GET"
-        await app(scope, receive, send_of_stream if hears else send)
-        if mcp_session is not None and scope["method"] == "DELETE":
-            await self._end_of(mcp_session)
+        await app(scope, receive, send_of_stream if scope["method"] == "GET" else send)
+        if scope["method"] == "DELETE":
+            await self._end_of(principal, mcp_session)
 
     async def serve_stdio(self) -> None:
         """Serve one agent over standard input and output; its session stays open."""
@@ -184,8 +189,8 @@ class Bridge:
         for key in gone:
             del self._seats[key]
 
-    async def _end_of(self, mcp_session: str) -> None:
-        ended = [key for key in self._seats if key[2] == mcp_session]
+    async def _end_of(self, principal: Principal | None, mcp_session: str) -> None:
+        ended = [key for key in self._seats if key[0] is principal and key[2] == mcp_session]
         for key in ended:
             await self._seats.pop(key).close()
 
@@ -422,6 +427,41 @@ async def _tick(
             await report(seconds, total, f"running for {seconds:.0f} s")
 
 
+class _Opening:
+    """The answer to a request that names no session of MCP, and so may open one."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._body = b""
+        self.session = ""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.session = header(message, MCP_SESSION) or ""
+        elif self.session:
+            self._body += message.get("body", b"")
+        await self._send(message)
+
+    @property
+    def is_refused(self) -> bool:
+        """A session was opened for a handshake that was refused."""
+        return bool(self.session) and b'"result":' not in self._body
+
+
+async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: str) -> None:
+    """End a session that nobody knows of: the SDK would keep it until it has idled for long."""
+    headers = [(MCP_SESSION.encode(), mcp_session.encode()), (b"accept", b"application/json")]
+    scope = {**opened_by, "method": "DELETE", "headers": headers}
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Message) -> None:
+        """Nobody waits for an answer."""
+
+    await app(scope, receive, send)
+
+
 def _speech_of(bridge: Bridge) -> Speech:
     if sdk_version() >= 2:
         from openenv.mcp.speech2 import Speech2
@@ -432,7 +472,7 @@ def _speech_of(bridge: Bridge) -> Speech:
     return Speech1(bridge)
 
 
-def header(scope: Scope, name: str) -> str | None:
-    """The value of a header of a request, by its name in small letters."""
+def header(scope: Scope | Message, name: str) -> str | None:
+    """The value of a header of a request or an answer, by its name in small letters."""
     key = name.encode()
     return next((value.decode("latin-1") for one, value in scope["headers"] if one == key), None)
