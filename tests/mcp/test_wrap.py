@@ -400,6 +400,16 @@ async def test_a_server_that_dies_between_calls_is_reset_all_the_same() -> None:
         assert await play.text("add", n=0) == "2"
 
 
+async def test_a_server_that_dies_before_its_first_call_is_reset_all_the_same() -> None:
+    async with living(wrap(BARE)) as play:
+        await play.reset()
+        process = play.env._guests._guests[0]._process
+        assert process is not None and process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        await play.reset()
+        assert await play.text("add", n=1) == "1"
+
+
 async def test_one_of_several_that_dies_takes_no_other_along() -> None:
     async with living(wrap({"one": BARE, "other": BARE})) as play:
         await play.reset()
@@ -524,8 +534,9 @@ async def test_a_server_that_will_not_end_is_killed() -> None:
     assert time.monotonic() - began < 8
 
 
-async def test_one_that_hangs_in_a_call_is_ended_by_reset() -> None:
-    async with living(wrap(BARE)) as play:
+@pytest.mark.parametrize("options", [[], ["--reset"]])
+async def test_one_that_hangs_in_a_call_is_ended_by_reset(options: list[str]) -> None:
+    async with living(wrap([*BARE, *options])) as play:
         await play.reset()
         pid = int(await play.text("pid"))
         assert error_of(await play.call("hang", timeout_s=0.2)) == "timeout"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import logging
@@ -61,6 +60,7 @@ class Guest:
         self._server: ServerTools | Connection | None = None
         self._fate: str | None = None
         self._is_used = self._has_reset = False
+        self._is_given_up = False  # a call may still be running there
 
     def __str__(self) -> str:
         return f"the MCP server {self.name!r} ({self._source})"
@@ -77,19 +77,27 @@ class Guest:
             ServerGone: It does not start.
             Refused: The reset tool failed.
         """
-        tool = None
-        if self._server is not None and self._fate is None and self._has_reset:
-            with contextlib.suppress(Exception):  # whatever it is, a fresh one may not have it
-                tool = await self._tool_for_reset()
-        if tool is None:
-            if self._is_used or self._fate is not None:
-                await self.aclose()
-            tool = await self._tool_for_reset()
+        if not await self._is_fit():
+            await self.aclose()
+        tool = await self._tool_for_reset()
         if tool is None:
             return None, set()
         known = (tool.get("inputSchema") or {}).get("properties") or {}
         passed = {k: v for k, v in arguments.items() if k in known and v is not None}
         return await self._reset_by(tool["name"], passed, timeout_s), set(known)
+
+    async def _is_fit(self) -> bool:
+        """Whether an episode can begin with the server that runs: by its reset tool, or since
+        nobody has called it yet.
+        """
+        if self._server is None or self._fate is not None or self._is_given_up:
+            return False
+        if self._is_used and not self._has_reset:
+            return False
+        try:
+            return await self._tool_for_reset() is not None or not self._is_used
+        except Exception:  # whatever it is, a fresh server may not have it
+            return False
 
     async def _reset_by(self, name: str, passed: dict[str, Any], timeout_s: float) -> Any:
         try:
@@ -157,7 +165,7 @@ class Guest:
     async def aclose(self) -> None:
         """End the server; it is started again when it is next needed."""
         server, self._server = self._server, None
-        self._fate, self._is_used = None, False
+        self._fate, self._is_used, self._is_given_up = None, False, False
         if server is not None:
             await server.aclose()
 
@@ -190,7 +198,11 @@ class Guest:
         """
         server = await self._started()
         self._is_used = True
-        return await self._asked(server.call(name, arguments, on_progress))
+        try:
+            return await self._asked(server.call(name, arguments, on_progress))
+        except asyncio.CancelledError:
+            self._is_given_up = True
+            raise
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for what it has beside tools.

@@ -88,7 +88,7 @@ class ServerProcess:
         _running.add(self)
         assert process.stdin and process.stdout and process.stderr
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(self._end)
+            stack.callback(self.kill)
             to_client, received = anyio.create_memory_object_stream[Any](0)
             sent, to_server = anyio.create_memory_object_stream[Any](0)
             for stream in (to_client, received, sent, to_server):
@@ -96,15 +96,15 @@ class ServerProcess:
             stdout, stderr = [
                 await _reader(pipe, stack) for pipe in (process.stdout, process.stderr)
             ]
-            self._listening = asyncio.ensure_future(self._listen(stderr))
+            sending = self._send(to_server, process.stdin.fileno(), to_client)
             pumps = [
-                self._listening,
-                asyncio.ensure_future(self._receive(stdout, to_client)),
-                asyncio.ensure_future(self._send(to_server, process.stdin.fileno(), to_client)),
+                asyncio.ensure_future(pump)
+                for pump in (self._listen(stderr), self._receive(stdout, to_client), sending)
             ]
             for pump in pumps:
                 stack.push_async_callback(_cancelled, pump)
-            stack.push_async_callback(self._wind_down, received, sent)
+            self._listening = pumps[0]
+            stack.push_async_callback(self._wind_down, received, sent, pumps[2])
             self._open = stack.pop_all()
         return received, sent
 
@@ -164,20 +164,18 @@ class ServerProcess:
             await asyncio.sleep(TICK_S)
         return True
 
-    async def _wind_down(self, received: Any, sent: Any) -> None:
+    async def _wind_down(self, received: Any, sent: Any, sending: asyncio.Task[None]) -> None:
         """Have the process end by itself; what it still writes is read."""
         self._is_left = True
         await received.aclose()
         await sent.aclose()
+        await _cancelled(sending)  # before its pipe is closed, whose number may be another's then
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
         if not await self._ends_within(EOF_GRACE_S):
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGTERM)
             await self._ends_within(TERM_GRACE_S)
-
-    async def _end(self) -> None:
-        self.kill()
 
     def kill(self) -> None:
         """End the process at once, and all that it has started in its group."""
@@ -186,9 +184,8 @@ class ServerProcess:
             return
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        if process.stdin is not None:
+            process.stdin.close()  # the others are their transports' to close
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._exit_code = process.wait(LATE_S)
         _running.discard(self)
