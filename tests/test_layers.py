@@ -52,6 +52,10 @@ LAYERS = {
     "openenv.mcp.environment": "mcp tools",
     "openenv.mcp.servers": "mcp tools",
     "openenv.mcp.connections": "mcp tools",
+    "openenv.mcp.sources": "mcp tools",
+    "openenv.mcp.transports": "mcp tools",
+    "openenv.mcp.guests": "mcp tools",
+    "openenv.mcp.wrapped": "mcp tools",
     "openenv.mcp.bridge": "mcp bridge",
     "openenv.mcp.seats": "mcp bridge",
     "openenv.mcp.speech1": "mcp bridge",
@@ -99,7 +103,8 @@ ARROWS = {
     "testing": INNER,
     "web": INNER,
     "mcp": INNER | {"mcp bridge", "mcp tools"},
-    "cli": INNER | {"auto", "mcp", "mcp bridge", "recording", "root", "testing", "web"},
+    "cli": INNER
+    | {"auto", "mcp", "mcp bridge", "mcp tools", "recording", "root", "testing", "web"},
     "mirrors": INNER | {"auto", "mcp tools"},
 }
 
@@ -109,12 +114,17 @@ LAZILY = {"openenv.client.launch": {"providers"}}
 # Packages that are not ours, and who needs them. What is not listed is not imported at all.
 EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
 HOMES = {
-    "anyio": {"openenv.mcp.connections", "openenv.mcp.speech1"},
+    "anyio": {"openenv.mcp.connections", "openenv.mcp.speech1", "openenv.mcp.transports"},
     "fastapi": {"openenv.server"},
     "fastmcp": {"openenv.mcp.servers"},
     "matplotlib": {"openenv.cli.blackjack"},
-    "mcp": {"openenv.mcp.connections", "openenv.mcp.speech1", "openenv.mcp.speech2"},
-    "mcp_types": {"openenv.mcp.speech2"},
+    "mcp": {
+        "openenv.mcp.connections",
+        "openenv.mcp.speech1",
+        "openenv.mcp.speech2",
+        "openenv.mcp.transports",
+    },
+    "mcp_types": {"openenv.mcp.speech2", "openenv.mcp.transports"},
     "openspiel_env": {"openenv.cli"},
     "msgspec": {"openenv.protocol", "openenv.sessions"},
     "numpy": {"openenv.arrays", "openenv.client", "openenv.recording"},

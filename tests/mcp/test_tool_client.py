@@ -425,14 +425,11 @@ def test_a_call_that_is_made_again_is_not_made_twice(desk: str) -> None:
     with MCPToolClient(base_url=desk, message_timeout_s=0.2).sync() as env:
         with pytest.raises(ResponseTimeout):
             env.call_tool("wait", seconds=0.6)
-        with contextlib.suppress(ResponseTimeout):
-            env.call_tool("wait", seconds=0.6)
-        while True:
-            try:
+        for _ in range(20):
+            with contextlib.suppress(ResponseTimeout):
                 assert env.call_tool("wait", seconds=0.6) == "after 1"
-                break
-            except ResponseTimeout:
-                pass
+                return
+    pytest.fail("no answer came")
 
 
 @VERSIONS

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ToolError,
         ToolErrorType,
     )
+    from openenv.mcp.wrapped import wrap
 
 __all__ = [
     "CallToolAction",
@@ -39,6 +40,7 @@ __all__ = [
     "render_tools",
     "report_progress",
     "tool",
+    "wrap",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -59,5 +61,6 @@ __getattr__, __dir__ = lazy(
             "ToolError",
             "ToolErrorType",
         ],
+        "openenv.mcp.wrapped": ["wrap"],
     },
 )

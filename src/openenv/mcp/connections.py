@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib import metadata
@@ -17,7 +19,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from openenv.errors import OpenEnvError, Refused
-from openenv.mcp.functions import UnknownTool
+from openenv.mcp.functions import InvalidToolArguments, UnknownTool
 from openenv.mcp.results import WRAPPED
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "ServerRefused",
     "Speaker",
     "ask_session",
+    "code_of",
     "sdk_version",
     "speaker_of_sdk",
 ]
@@ -35,6 +38,9 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 MAX_PAGES = 1000  # of a list; a server that goes in circles is none that can be listed
 CLOSE_LIMIT_S, TELL_LIMIT_S = 10.0, 1.0
+INVALID_PARAMS = -32602  # of JSON-RPC
+# What the SDK says of a server that is no longer there, and servers of a session that is not.
+GONE = ("Connection closed", "Session terminated", "Session not found")
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # which a server puts on each of its results
 
 
@@ -166,19 +172,25 @@ def plain_result(result: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def speaker_of_sdk(target: Any) -> AsyncIterator[Speaker]:
+async def speaker_of_sdk(target: Any, greeting: str | None = None) -> AsyncIterator[Speaker]:
     """Connect to an MCP server.
 
     Args:
         target: A server object of the SDK, to be called in this process; or a transport of the
             SDK, such as `stdio_client(...)` gives.
+        greeting: How it is greeted, of the SDK's version 2: ``auto``, or ``legacy`` for the
+            handshake of the revisions until 2025-11-25, which have sessions. By default a server
+            object by the latter, which keeps what is noted in its session.
     """
+    if "mcp" not in sys.modules:
+        await asyncio.to_thread(importlib.import_module, "mcp")  # which takes half a second
     if sdk_version() >= 2:
         from mcp import Client
 
-        # A server object knows all revisions; one that has sessions keeps what is noted in them.
         is_transport = isinstance(target, AbstractAsyncContextManager)
-        async with Client(target, mode="auto" if is_transport else "legacy") as client:
+        async with Client(
+            target, mode=greeting or ("auto" if is_transport else "legacy")
+        ) as client:
             yield SDKSpeaker(client)
         return
     from mcp import ClientSession
@@ -245,12 +257,15 @@ class Connection:
                 f"{self._name} did not answer within {self._connect_timeout_s:g} s"
             )
         assert self._owner is not None
-        error = None if self._ready.cancelled() else self._ready.exception()
+        error = self._ready.exception()
+        if isinstance(error, ConnectionBroken):
+            raise ConnectionBroken(str(error)) from error
         if error is not None:
             raise ConnectionBroken(f"{self._name}: {_words(error)}") from error
+        speaker = self._ready.result()
         if self._owner.done():
             raise ConnectionBroken(f"the connection to {self._name} has ended")
-        return self._ready.result()
+        return speaker
 
     async def _own(self, ready: asyncio.Future[Speaker]) -> None:
         try:
@@ -262,7 +277,9 @@ class Connection:
                     for scope in self._under_way:
                         scope.cancel()
         except asyncio.CancelledError:
-            ready.cancel()
+            if not ready.done():
+                ready.set_exception(ConnectionBroken(f"{self._name} was closed"))
+                ready.exception()
             raise
         except Exception as error:
             if not ready.done():  # and otherwise it broke as it was left
@@ -302,6 +319,7 @@ class Connection:
 
         Raises:
             UnknownTool: The server has none of that name.
+            InvalidToolArguments: The tool does not take these.
             ConnectionBroken: The server is gone.
         """
         if self._wrapping is None or name not in self._wrapping:
@@ -311,7 +329,12 @@ class Connection:
             raise UnknownTool(f"Unknown tool: {name!r}")
         speaker = await self.open()
         with self._asking():
-            result = await speaker.call(name, dict(arguments), on_progress)
+            try:
+                result = await speaker.call(name, dict(arguments), on_progress)
+            except Exception as error:
+                if code_of(error) == INVALID_PARAMS:
+                    raise InvalidToolArguments(str(error)) from error
+                raise
         if self._wrapping[name] and "structuredContent" in result:
             result["_meta"] = {**(result.get("_meta") or {}), **WRAPPED}
         return result
@@ -385,8 +408,8 @@ def _broken(name: str) -> Iterator[None]:
             raise
         raise ConnectionBroken(f"{name} is gone ({_words(error)})") from error
     except Exception as error:
-        if "Connection closed" in str(error):
-            raise ConnectionBroken(f"{name} is gone") from error
+        if any(words in str(error) for words in GONE):
+            raise ConnectionBroken(f"{name} is gone ({_words(error)})") from error
         refused = getattr(error, "error", None)  # MCPError; McpError before version 2
         if isinstance(getattr(refused, "code", None), int):
             assert refused is not None
@@ -394,8 +417,20 @@ def _broken(name: str) -> Iterator[None]:
         raise
 
 
-def _words(error: BaseException) -> str:
-    """The text of an exception, or of the first one in a group."""
+def _first(error: BaseException) -> BaseException:
+    """An exception, or the first one in a group."""
     while isinstance(getattr(error, "exceptions", None), tuple):
         error = error.exceptions[0]  # type: ignore[attr-defined]
+    return error
+
+
+def code_of(error: BaseException) -> int | None:
+    """The code of JSON-RPC, of an exception of the SDK that is a server's answer."""
+    code = getattr(getattr(_first(error), "error", None), "code", None)
+    return code if isinstance(code, int) else None
+
+
+def _words(error: BaseException) -> str:
+    """The text of an exception, or of the first one in a group."""
+    error = _first(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -94,6 +94,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     mcp_server: Any = None
     _mode: ServerMode = ServerMode.SIMULATION
     _mcp_tools: Any = None
+    _has_let_go = False
     _own_tools: tuple[FunctionTool, ...] = ()
     _home: asyncio.AbstractEventLoop | None = None  # of the server
     _own_loop: asyncio.AbstractEventLoop | None = None  # where there is no server
@@ -412,13 +413,19 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         if inspect.isawaitable(closed):
             await closed
 
+    @property
+    def _is_free(self) -> bool:
+        """Nothing is held of a server, or no longer."""
+        return self._has_let_go or self._mcp_tools is None
+
     async def _let_go(self) -> None:
-        if self.mcp_server is not None:
-            self.mcp_server = self._own_client = None
+        self.mcp_server = self._own_client = None
+        if not self._is_free:
+            self._has_let_go = True
             await self._mcp_tools.aclose()
 
     def close(self) -> None:
-        if self.mcp_server is not None:
+        if not self._is_free:
             self._run(self._let_go())
         loop, self._own_loop = self._own_loop, None
         if loop is not None:

@@ -27,7 +27,7 @@ from openenv.mcp.connections import (
 from openenv.mcp.functions import InvalidToolArguments, UnknownTool
 from openenv.mcp.results import failure
 
-__all__ = ["ServerTools", "fastmcp_client", "tools_of_server"]
+__all__ = ["ServerTools", "fastmcp_client", "is_server", "tools_of_server"]
 
 NAME = "the environment's MCP server"
 DEFAULT_MIDDLEWARE = "fastmcp.server.middleware.dereference"  # which FastMCP puts there itself
@@ -70,7 +70,7 @@ def tools_of_server(server: Any) -> ServerTools:
     Raises:
         TypeError: It is none that is known.
     """
-    packages = {cls.__module__.partition(".")[0] for cls in type(server).__mro__}
+    packages = _packages(server)
     if "fastmcp" in packages:
         return FastMCPTools(server)
     if "mcp" in packages:
@@ -145,6 +145,15 @@ class SDKTools:
 
     async def aclose(self) -> None:
         await self._connections.aclose()
+
+
+def is_server(value: Any) -> bool:
+    """Whether a value is an MCP server as an object."""
+    return not _packages(value).isdisjoint(("fastmcp", "mcp"))
+
+
+def _packages(value: Any) -> set[str]:
+    return {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
 
 
 class FastMCPTools:

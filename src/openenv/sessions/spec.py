@@ -373,8 +373,9 @@ def models_of(cls: type) -> tuple[Any, Any, Any]:
     if parameters is None:
         return _annotated_models(cls)
     action, observation, state = parameters
-    if hasattr(cls, CALL_TOOL) and (action, observation) == (Action, Observation):
-        return CallToolAction, CallToolObservation, state  # where the author says no more
+    is_unsaid = action in (Any, Action) and observation in (Any, Observation)
+    if hasattr(cls, CALL_TOOL) and is_unsaid:
+        return CallToolAction, CallToolObservation, state
     return action, observation, state
 
 

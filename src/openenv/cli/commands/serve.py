@@ -22,6 +22,7 @@ from openenv import settings
 from openenv._logs import set_up_logs
 from openenv._peers import is_loopback
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
+from openenv.cli._wrapped import Wrapping
 from openenv.settings import use_api_key_file
 
 if TYPE_CHECKING:
@@ -50,6 +51,56 @@ Target = Annotated[
         help="A directory with an openenv.yaml, the name of an installed environment "
         "package, a Python file, or module:attribute.",
         metavar="TARGET",
+    ),
+]
+MCP = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SERVER",
+        help="Serve an MCP server instead of a TARGET: a command line, the URL of a server of "
+        "Streamable HTTP, or the path of an mcp.json. It may be given several times.",
+        show_default=False,
+    ),
+]
+Reward = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="Of --mcp: what scores a call, by the call and the observation.",
+        show_default=False,
+    ),
+]
+Done = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="Of --mcp: what says, by the same, whether the episode is over.",
+        show_default=False,
+    ),
+]
+Rubric = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:NAME",
+        help="Of --mcp: the rubric that scores calls, or its class.",
+        show_default=False,
+    ),
+]
+ResetTool = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Of --mcp: the tool that begins an episode; by default one called reset. Without "
+        "one every episode has a fresh process.",
+        show_default=False,
+    ),
+]
+MaxSteps = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Of --mcp: the number of calls after which an episode is truncated.",
+        show_default=False,
     ),
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
@@ -123,7 +174,14 @@ AsJSON = Annotated[
 
 
 def serve(
+    context: typer.Context,
     target: Target = ".",
+    mcp: MCP = None,
+    reward: Reward = None,
+    done: Done = None,
+    rubric: Rubric = None,
+    reset_tool: ResetTool = None,
+    max_steps: MaxSteps = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     reload: Reload = False,
@@ -139,6 +197,10 @@ def serve(
     as_json: AsJSON = False,
 ) -> None:
     """Serve an environment over WebSocket and HTTP."""
+    wrapping = Wrapping(mcp or (), reward, done, rubric, reset_tool, max_steps)
+    source = context.get_parameter_source("target")
+    is_given = source is not None and source.name == "COMMANDLINE"
+    wrapping.check(has_target=is_given, reload=reload)
     if reload and workers is not None:
         raise CommandError(
             "--reload and --workers exclude each other",
@@ -152,7 +214,10 @@ def serve(
     if log_format is not None:  # worker processes, and the one that --reload starts, read it there
         os.environ["OPENENV_LOG_FORMAT"] = log_format.value
     set_up_logs()
-    application = load_application(target, workers, recording, debug)
+    if wrapping.mcp:
+        target, application = str(wrapping), wrapping.application(workers, recording, debug)
+    else:
+        application = load_application(target, workers, recording, debug)
     tls = _tls_options(ssl_certfile, ssl_keyfile, ssl_keyfile_password_file)
     bound = _listen(host, port)
     scheme = "https" if tls else "http"

@@ -1,0 +1,144 @@
+"""What `openenv serve --mcp` serves: MCP servers, as one environment."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from openenv.cli._console import MISUSED, CommandError, did_you_mean
+
+if TYPE_CHECKING:
+    from openenv.mcp.sources import Program
+    from openenv.sessions.recording import RecordingOptions
+
+__all__ = ["Wrapping"]
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """The options of `openenv serve` that `openenv.mcp.wrap` takes.
+
+    Attributes:
+        mcp: Command lines, URLs and paths of mcp.json files.
+        reward: The function that scores calls, as ``module:function``.
+        done: The function that says whether the episode is over, likewise.
+        rubric: The rubric, or its class, likewise.
+        reset_tool: The tool that begins episodes.
+        max_steps: Calls after which an episode is truncated.
+    """
+
+    mcp: Sequence[str]
+    reward: str | None = None
+    done: str | None = None
+    rubric: str | None = None
+    reset_tool: str | None = None
+    max_steps: int | None = None
+
+    def check(self, *, has_target: bool, reload: bool) -> None:
+        """See that the options fit together.
+
+        Raises:
+            CommandError: They do not.
+        """
+        others = {
+            "--reward": self.reward,
+            "--done": self.done,
+            "--rubric": self.rubric,
+            "--reset-tool": self.reset_tool,
+            "--max-steps": self.max_steps,
+        }
+        given = [option for option, value in others.items() if value is not None]
+        if not self.mcp and given:
+            raise CommandError(
+                f"{given[0]} is for MCP servers only",
+                hint='name one: --mcp "npx some-server"; an environment of your own scores itself',
+                exit_code=MISUSED,
+            )
+        if self.mcp and has_target:
+            raise CommandError("TARGET and --mcp exclude each other", exit_code=MISUSED)
+        if self.mcp and reload:
+            raise CommandError("--reload and --mcp exclude each other", exit_code=MISUSED)
+
+    def __str__(self) -> str:
+        from openenv._redaction import redact
+
+        return redact(", ".join(self.mcp))
+
+    def application(
+        self, workers: int | None, recording: RecordingOptions | None, debug: bool
+    ) -> Any:
+        """Make the application.
+
+        Raises:
+            CommandError: The servers, or the functions, cannot be had.
+        """
+        from openenv.errors import KeyFileError
+        from openenv.mcp.sources import Program, read_sources
+        from openenv.mcp.wrapped import wrap
+        from openenv.server.app import create_app
+
+        try:
+            sources = read_sources(*self.mcp)
+            wrapped = wrap(
+                sources,
+                reward=_named("reward", self.reward),
+                done=_named("done", self.done),
+                rubric=_named("rubric", self.rubric),
+                reset_tool=self.reset_tool,
+                max_steps=self.max_steps,
+            )
+        except (TypeError, ValueError) as error:
+            raise CommandError(str(error), exit_code=MISUSED) from error
+        for source in sources.values():
+            if isinstance(source, Program):
+                _check_program(source)
+        try:
+            return create_app(wrapped, workers=workers, record=recording, debug=debug or None)
+        except KeyFileError as error:
+            raise CommandError(str(error)) from error
+
+
+def _named(option: str, text: str | None) -> Any:
+    """What ``module:name`` names."""
+    if text is None:
+        return None
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise CommandError(
+            f"--{option} {text!r} names nothing",
+            hint=f"expected module:name, such as --{option} scores:{option}",
+            exit_code=MISUSED,
+        )
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise CommandError(f"--{option} {text}: {error}") from error
+        raise CommandError(
+            f"--{option}: there is no module {error.name!r}",
+            hint=f"{module}.py is looked for in this directory, and among what is installed",
+            exit_code=MISUSED,
+        ) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise CommandError(
+                f"--{option}: {module} has no {part!r}",
+                hint=did_you_mean(part, dir(found)),
+                exit_code=MISUSED,
+            )
+        found = getattr(found, part)
+    return found
+
+
+def _check_program(source: Program) -> None:
+    program = source.command[0]
+    path = source.env.get("PATH")
+    if shutil.which(program, path=path) is None and not (source.cwd and "/" in program):
+        raise CommandError(
+            f"there is no program {program!r} to run an MCP server",
+            hint="install it, or give its path",
+            exit_code=MISUSED,
+        )

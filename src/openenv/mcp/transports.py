@@ -1,0 +1,366 @@
+"""What carries MCP to a server that is wrapped: the pipes of a process, or Streamable HTTP.
+
+A process is run in a group of its own, and ended with all of the group. The transports are as both
+versions of the official SDK take them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import time
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from openenv._redaction import redact
+from openenv.errors import how_it_ended
+from openenv.mcp.connections import (
+    ConnectionBroken,
+    Speaker,
+    code_of,
+    sdk_version,
+    speaker_of_sdk,
+)
+from openenv.mcp.sources import Address, Program
+
+__all__ = ["ServerProcess", "speaker_of_address", "speaker_of_process"]
+
+logger = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+KEPT_LINES, KEPT_CHARACTERS = 20, 500  # of what a process says beside the protocol, and of a line
+# What a process has to end in once its input is closed, and then once it was asked to.
+EOF_GRACE_S, TERM_GRACE_S = 1.0, 2.0
+LATE_S = 1.0  # how long after its output has ended a process may live on and be said to have ended
+TICK_S = 0.01
+CHUNK_BYTES = 65536
+
+# Codes of JSON-RPC by which a server says that it knows no handshake.
+NO_HANDSHAKE = (-32022, -32601)
+
+_running: weakref.WeakSet[ServerProcess] = weakref.WeakSet()
+
+
+class ServerProcess:
+    """An MCP server that runs as a process while this is entered; it may be entered again.
+
+    Args:
+        program: What to run.
+        name: How the log calls it.
+    """
+
+    def __init__(self, program: Program, name: str) -> None:
+        self._program = program
+        self._name = name
+        self._process: subprocess.Popen[bytes] | None = None
+        self._exit_code: int | None = None
+        self._fell_silent = self._is_left = False
+        self._maker = os.getpid()
+        self._said: deque[str] = deque(maxlen=KEPT_LINES)
+        self._listening: asyncio.Task[None] | None = None
+        self._open: contextlib.AsyncExitStack | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, while it runs."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def last_words(self) -> str:
+        """The last lines that it wrote beside the protocol, without secrets."""
+        return redact("\n".join(self._said))
+
+    async def __aenter__(self) -> tuple[Any, Any]:
+        import anyio
+
+        self._said.clear()
+        self._fell_silent = self._is_left = False
+        process = self._process = self._started()
+        _running.add(self)
+        assert process.stdin and process.stdout and process.stderr
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._end)
+            to_client, received = anyio.create_memory_object_stream[Any](0)
+            sent, to_server = anyio.create_memory_object_stream[Any](0)
+            for stream in (to_client, received, sent, to_server):
+                stack.push_async_callback(stream.aclose)
+            stdout, stderr = [
+                await _reader(pipe, stack) for pipe in (process.stdout, process.stderr)
+            ]
+            self._listening = asyncio.ensure_future(self._listen(stderr))
+            pumps = [
+                self._listening,
+                asyncio.ensure_future(self._receive(stdout, to_client)),
+                asyncio.ensure_future(self._send(to_server, process.stdin.fileno(), to_client)),
+            ]
+            for pump in pumps:
+                stack.push_async_callback(_cancelled, pump)
+            stack.push_async_callback(self._wind_down, received, sent)
+            self._open = stack.pop_all()
+        return received, sent
+
+    async def __aexit__(self, *exception: object) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.aclose()
+
+    # ------------------------------------------------------------------ its life
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        from mcp.client.stdio import get_default_environment
+
+        try:
+            return subprocess.Popen(  # nosec B603  # what the operator names, without a shell
+                self._program.command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=self._program.cwd,
+                env={**get_default_environment(), **self._program.env},
+                start_new_session=True,
+            )
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ConnectionBroken(redact(f"{error.filename}: {why}")) from None
+
+    async def how_it_ended(self) -> str | None:
+        """How the process ended; None unless it did so by itself."""
+        if not self._fell_silent or not await self._ends_within(LATE_S):
+            return None
+        if self._listening is not None:  # for its last words
+            await asyncio.wait([self._listening], timeout=LATE_S)
+        return how_it_ended(self._code())
+
+    def _code(self) -> int | None:
+        return self._exit_code if self._process is None else self._process.wait()
+
+    def _has_ended(self) -> bool:
+        """Whether it has ended. Its id is nobody else's yet."""
+        if self._process is None:
+            return True
+        try:
+            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self._process.pid, how) is not None
+        except ChildProcessError:
+            return True
+        except AttributeError:  # macOS has it since Python 3.13
+            return self._process.poll() is not None
+
+    async def _ends_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not self._has_ended():
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(TICK_S)
+        return True
+
+    async def _wind_down(self, received: Any, sent: Any) -> None:
+        """Have the process end by itself; what it still writes is read."""
+        self._is_left = True
+        await received.aclose()
+        await sent.aclose()
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.close()
+        if not await self._ends_within(EOF_GRACE_S):
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+            await self._ends_within(TERM_GRACE_S)
+
+    async def _end(self) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, and all that it has started in its group."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._exit_code = process.wait(LATE_S)
+        _running.discard(self)
+
+    def kill_if_ours(self) -> None:
+        """End it, unless this process was forked from the one that started it."""
+        if self._maker == os.getpid():
+            self.kill()
+
+    # ------------------------------------------------------------------ what it says
+
+    async def _receive(self, stdout: asyncio.StreamReader, to_client: Any) -> None:
+        import anyio
+
+        parse = _parser()
+        with to_client:
+            while line := await self._line(stdout):
+                if not line.strip():
+                    continue
+                try:
+                    message = parse(line)
+                except ValueError:
+                    self._note(f"(on stdout, and no JSON-RPC) {line.decode(errors='replace')}")
+                    continue
+                with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await to_client.send(message)  # else it is being left
+            self._fell_silent = not self._is_left
+
+    async def _line(self, stdout: asyncio.StreamReader) -> bytes:
+        try:
+            return await stdout.readline()
+        except ValueError:
+            self._note(f"(a message of over {MAX_MESSAGE_BYTES} bytes, which is not read)")
+            return b""
+
+    async def _send(self, to_server: Any, pipe: int, to_client: Any) -> None:
+        try:
+            async for message in to_server:
+                await _write(pipe, _written(message.message) + b"\n")
+        except OSError:  # it takes no more; whoever waits for an answer is told so
+            await to_client.aclose()
+
+    async def _listen(self, stderr: asyncio.StreamReader) -> None:
+        tail = b""
+        while chunk := await stderr.read(CHUNK_BYTES):
+            *lines, tail = (tail + chunk).split(b"\n")
+            tail = tail[-KEPT_CHARACTERS:]
+            for line in lines:
+                self._note(line.decode(errors="replace"))
+        if tail:
+            self._note(tail.decode(errors="replace"))
+
+    def _note(self, line: str) -> None:
+        line = line.rstrip()[:KEPT_CHARACTERS]
+        self._said.append(line)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s: %s", self._name, redact(line))
+
+
+@atexit.register
+def _kill_all() -> None:
+    for process in list(_running):
+        process.kill_if_ours()
+
+
+# ------------------------------------------------------------------ pipes
+
+
+async def _reader(pipe: Any, stack: contextlib.AsyncExitStack) -> asyncio.StreamReader:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(MAX_MESSAGE_BYTES, loop=loop)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader, loop=loop), pipe
+    )
+    stack.callback(transport.close)
+    return reader
+
+
+async def _write(pipe: int, data: bytes) -> None:
+    """Write all of `data` to a pipe."""
+    os.set_blocking(pipe, False)
+    rest = memoryview(data)
+    while rest:
+        rest = rest[_written_at_once(pipe, rest) :]
+        if rest:
+            await _writable(pipe)
+
+
+def _written_at_once(pipe: int, data: memoryview) -> int:
+    try:
+        return os.write(pipe, data)
+    except BlockingIOError:
+        return 0
+
+
+async def _writable(pipe: int) -> None:
+    loop = asyncio.get_running_loop()
+    is_so = asyncio.Event()
+    loop.add_writer(pipe, is_so.set)
+    try:
+        await is_so.wait()
+    finally:
+        loop.remove_writer(pipe)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("a pipe of an MCP server broke", exc_info=error)
+
+
+# ------------------------------------------------------------------ messages, by either SDK
+
+
+def _parser() -> Callable[[bytes], Any]:
+    """What reads a line; it raises ValueError."""
+    from mcp.shared.message import SessionMessage
+
+    if sdk_version() >= 2:
+        from mcp_types import jsonrpc_message_adapter
+
+        return lambda line: SessionMessage(
+            jsonrpc_message_adapter.validate_json(line, by_name=False)
+        )
+    message = getattr(importlib.import_module("mcp.types"), "JSONRPCMessage")  # noqa: B009
+    return lambda line: SessionMessage(message.model_validate_json(line))
+
+
+def _written(message: Any) -> bytes:
+    left_out = {"exclude_unset": True} if sdk_version() >= 2 else {"exclude_none": True}
+    text: str = message.model_dump_json(by_alias=True, **left_out)
+    return text.encode()
+
+
+# ------------------------------------------------------------------ speakers
+
+
+def speaker_of_process(process: ServerProcess) -> AbstractAsyncContextManager[Speaker]:
+    """Run a server and speak to it."""
+    return _greeted(lambda: process)
+
+
+def speaker_of_address(address: Address) -> AbstractAsyncContextManager[Speaker]:
+    """Speak to a server by Streamable HTTP."""
+    return _greeted(lambda: _http(address.url, address.headers))
+
+
+@contextlib.asynccontextmanager
+async def _greeted(connect: Callable[[], Any]) -> AsyncIterator[Speaker]:
+    """Greet a server by the handshake, which all knew until 2026: some end at anything else, and
+    only by it there are sessions of MCP. One that says that it knows none is connected to again,
+    and greeted as of 2026-07-28.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            opened = speaker_of_sdk(connect(), greeting="legacy")
+            speaker = await stack.enter_async_context(opened)
+        except Exception as error:
+            if code_of(error) not in NO_HANDSHAKE:
+                raise
+            speaker = await stack.enter_async_context(speaker_of_sdk(connect()))
+        yield speaker
+
+
+@contextlib.asynccontextmanager
+async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async with (
+        create_mcp_http_client(headers=dict(headers)) as client,
+        streamable_http_client(url, http_client=client) as streams,
+    ):
+        yield streams
