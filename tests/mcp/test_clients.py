@@ -171,14 +171,19 @@ async def test_the_readme_of_a_package_is_a_resource(serve: Serve, client: str) 
 # ------------------------------------------------------------------ lists that change
 
 
-async def test_a_tool_that_is_new_is_told_of_in_a_session_of_mcp(serve: Serve) -> None:
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_tool_that_is_new_is_told_of_in_a_session_of_mcp(
+    serve: Serve, tmp_path: Path, transport: str
+) -> None:
     told: asyncio.Queue[str] = asyncio.Queue()
 
     async def hear(message: Any) -> None:
         told.put_nowait(getattr(message, "method", ""))
 
-    url = mcp(serve(create_app(Workshop)))
-    async with Client(url, mode="legacy", message_handler=hear) as client:
+    target: Any = over_stdio(f"{WORLDS}:Workshop", tmp_path)
+    if transport == "http":
+        target = mcp(serve(create_app(Workshop)))
+    async with Client(target, mode="legacy", message_handler=hear) as client:
         agent = Agent(client)
         tools = client.server_capabilities.tools
         assert tools is not None and tools.list_changed

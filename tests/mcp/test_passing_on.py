@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from mcp import Client, MCPError
+from mcp import Client, MCPDeprecationWarning, MCPError
 from mcp_types import PromptReference
 from support.agents import CLIENTS, Agent
 from support.libraries import FastLibrary, Library, Tasked
@@ -82,3 +83,17 @@ async def test_lists_that_have_changed_are_told_of(serve: Serve) -> None:
             assert set(events) == {"PromptsListChanged", "ResourcesListChanged"}
         assert "borrow" in await Agent(client).prompts()
         assert "library://annex" in await Agent(client).resources()
+
+
+async def test_an_agent_may_subscribe_to_so_many_resources_only(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openenv.mcp.seats.MAX_SUBSCRIBED", 1)
+    async with CLIENTS["legacy"](mcp(serve(create_app(FastLibrary)))) as agent:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MCPDeprecationWarning)
+            await agent.client.subscribe_resource("library://rules")
+            with pytest.raises(MCPError, match="at most"):
+                await agent.client.subscribe_resource("library://annex")
+            await agent.client.unsubscribe_resource("library://rules")
+            await agent.client.subscribe_resource("library://annex")

@@ -243,7 +243,7 @@ class Bridge:
         """
         changed = []
         with contextlib.suppress(OpenEnvError):  # the session may be ending just now
-            for kind, before in listed.items() if seat.current is not None else ():
+            for kind, before in list(listed.items()) if seat.current is not None else ():
                 listed[kind] = await self.digest(seat, kind)
                 if listed[kind] != before:
                     changed.append(kind)

@@ -58,6 +58,7 @@ from openenv.settings import ServerMode
 __all__ = ["Reporter", "Seat", "SessionEnded", "digest_of", "readme_of"]
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+MAX_SUBSCRIBED = 1000  # resources, of one agent
 REWARD, DONE, TRUNCATED = "openenv/reward", "openenv/done", "openenv/truncated"
 
 
@@ -252,6 +253,16 @@ class Seat:
         if answer is None:
             self._serverless = session.id
         return answer
+
+    def subscribe(self, uri: str) -> None:
+        """Have the agent told when a resource may have changed.
+
+        Raises:
+            Refused: It is told of too many already.
+        """
+        if len(self.subscribed) >= MAX_SUBSCRIBED:
+            raise Refused(f"an agent may subscribe to {MAX_SUBSCRIBED} resources at most")
+        self.subscribed.add(uri)
 
     async def look(self) -> dict[str, Any] | None:
         """What the last step or reset has shown, as a result; None before the first."""

@@ -153,7 +153,7 @@ class Speech1:
             seat, params.name, params.arguments or {}, meta, report
         )
         if seat.hears:
-            for uri in seat.subscribed:
+            for uri in list(seat.subscribed):
                 await context.session.send_resource_updated(AnyUrl(uri))
             for kind in await self._bridge.changed(seat, seat.listed):
                 await getattr(context.session, f"send_{kind.removesuffix('s')}_list_changed")()
@@ -169,7 +169,7 @@ class Speech1:
         return await self._bridge.read_resource(self._seat(context), str(params.uri))
 
     async def _subscribe(self, context: Any, params: Any) -> dict[str, Any]:
-        self._seat(context).subscribed.add(str(params.uri))
+        self._seat(context).subscribe(str(params.uri))
         return {}
 
     async def _unsubscribe(self, context: Any, params: Any) -> dict[str, Any]:

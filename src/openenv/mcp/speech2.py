@@ -32,8 +32,10 @@ from mcp_types import (
     SubscriptionsListenResult,
     UnsubscribeRequestParams,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
+from openenv.errors import Refused
 from openenv.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, Bridge, Place
 from openenv.mcp.seats import Seat
 
@@ -68,15 +70,13 @@ class Listeners:
 
     Attributes:
         listed: Digests of those lists of which a change is listened for, as they are.
-        uris: The resources of which a change is listened for.
-        count: How many they are.
+        uris: The resources of which each of them wants to know that they may have changed.
     """
 
     bus: InMemorySubscriptionBus
     handler: ListenHandler
     listed: dict[str, bytes] = dataclasses.field(default_factory=dict)
-    uris: set[str] = dataclasses.field(default_factory=set)
-    count: int = 0
+    uris: list[list[str]] = dataclasses.field(default_factory=list)
 
 
 class Speech2:
@@ -133,7 +133,10 @@ class Speech2:
     def _seat(self, context: Context) -> Seat:
         request = context.request
         if request is None:
-            return self._bridge.seat(Place(), None)
+            seat = self._bridge.seat(Place(), None)
+            # Over standard output; later revisions have clients ask for what they want to hear.
+            seat.hears = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            return seat
         place: Place = request.scope[PLACE]
         return self._bridge.seat(place, request.headers.get(MCP_SESSION))
 
@@ -176,7 +179,10 @@ class Speech2:
         return _whole(await self._served(read))
 
     async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> dict[str, Any]:
-        self._seat(context).subscribed.add(str(params.uri))
+        try:
+            self._seat(context).subscribe(str(params.uri))
+        except Refused as error:
+            raise MCPError(*self._bridge.refusal(error)) from None
         return {}
 
     async def _unsubscribe(
@@ -216,17 +222,17 @@ class Speech2:
         if known is None:
             bus = InMemorySubscriptionBus()
             known = self._listeners[session.id] = Listeners(bus, ListenHandler(bus))
-        known.count += 1
+        wanted = params.notifications
+        uris = [str(uri) for uri in wanted.resource_subscriptions or ()]
+        known.uris.append(uris)
         try:
-            wanted = params.notifications
-            known.uris.update(map(str, wanted.resource_subscriptions or ()))
             for kind in LISTS:
                 if getattr(wanted, f"{kind}_list_changed") and kind not in known.listed:
                     known.listed[kind] = await self._served(self._bridge.digest(seat, kind))
             return await known.handler(context, params)
         finally:
-            known.count -= 1
-            if not known.count:
+            known.uris.remove(uris)
+            if not known.uris:
                 self._listeners.pop(session.id, None)
 
     async def _tell(self, context: Context, seat: Seat) -> None:
@@ -234,12 +240,12 @@ class Speech2:
         session = seat.current
         listeners = None if session is None else self._listeners.get(session.id)
         if listeners is not None:
-            for uri in listeners.uris:
+            for uri in set().union(*listeners.uris):
                 await listeners.bus.publish(ResourceUpdated(uri=uri))
             for kind in await self._bridge.changed(seat, listeners.listed):
                 await listeners.bus.publish(LISTS[kind][0]())
         if seat.hears:
-            for uri in seat.subscribed:
+            for uri in list(seat.subscribed):
                 await context.session.send_resource_updated(uri)
             for kind in await self._bridge.changed(seat, seat.listed):
                 await getattr(context.session, LISTS[kind][1])()
