@@ -19,7 +19,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_type_hints, overload
+from typing import Any, Literal, TypeVar, cast, get_type_hints, overload
 
 from pydantic import (
     BaseModel,
@@ -173,7 +173,7 @@ class FunctionTool:
             ValueError: No tool may have its name.
             TypeError: It takes arguments that no JSON object can carry.
         """
-        mark = mark or getattr(function, _MARK, None) or ToolMark()
+        mark = mark or cast(ToolMark, getattr(function, _MARK, ToolMark()))
         name = str(mark.name or getattr(function, "__name__", type(function).__name__))
         check_name(name)
         text, described = _docstring(inspect.getdoc(function) or "")

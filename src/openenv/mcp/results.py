@@ -118,12 +118,12 @@ def png_of(array: Any) -> bytes | None:
         array: A `numpy.ndarray` of uint8, shaped (height, width) or (height, width, channels) with
             1 (grey), 3 (RGB) or 4 (RGBA) channels, at least 8 pixels along each side.
     """
-    shape: tuple[int, ...] = getattr(array, "shape", ())
+    shape: Any = getattr(array, "shape", ())
     kinds = {1: 0, 3: 2, 4: 6}
     channels = 1 if len(shape) == 2 else shape[2] if len(shape) == 3 else 0
     if channels not in kinds or str(getattr(array, "dtype", "")) != "uint8":
         return None
-    height, width = shape[:2]
+    height, width = shape[0], shape[1]
     if min(height, width) < SMALLEST_PICTURE:
         return None
     row = width * channels

@@ -208,7 +208,7 @@ class _Known:
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         async for message in self._read:
-            request = getattr(getattr(message, "message", None), "root", None)
+            request: Any = getattr(getattr(message, "message", None), "root", None)
             if isinstance(request, types.JSONRPCRequest) and request.method not in self._methods:
                 error = types.ErrorData(
                     code=types.METHOD_NOT_FOUND, message=f"Method not found: {request.method}"
