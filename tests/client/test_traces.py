@@ -137,6 +137,34 @@ def test_a_header_carries_a_trace_over_http(serve: Serve, exported: InMemorySpan
     assert is_child(found["environment.reset"], server)
 
 
+@pytest.mark.parametrize("where", ["header", "meta"])
+def test_a_call_of_a_tool_by_mcp_carries_a_trace(
+    serve: Serve, exported: InMemorySpanExporter, where: str
+) -> None:
+    url, parent = serve(create_app(Counter)), f"00-{'ab' * 16}-{'cd' * 8}-01"
+    meta: dict[str, Any] = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "a", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "do",
+    }
+    if where == "header":
+        headers["traceparent"] = parent
+    else:
+        meta["traceparent"] = parent
+    params = {"name": "do", "arguments": {}, "_meta": meta}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = httpx.post(f"{url}/mcp", json=request, headers=headers, timeout=30).json()
+    assert answer["result"]["isError"] is False
+    of_ours = [s for s in exported.get_finished_spans() if s.context.trace_id == int("ab" * 16, 16)]
+    assert {"openenv.mcp", "environment.step"} <= {span.name for span in of_ours}
+
+
 def test_version_0_carries_nothing(
     serve: Serve, exported: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

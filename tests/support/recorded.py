@@ -44,11 +44,6 @@ def _answers(text: str) -> Callable[[Exchange], bool]:
     return lambda exchange: text in exchange["answer"]
 
 
-def _without_reward(recorded: Exchange) -> Any:
-    answer = json.loads(recorded["answer"])
-    return {k: v for k, v in result_in(answer).items() if k not in ("reward", "done")}
-
-
 def result_in(answer: Any) -> Any:
     """The JSON-RPC result, or error, of an answer, whatever is around it."""
     answer = answer["data"] if answer.get("type") == "mcp" else answer
@@ -64,11 +59,6 @@ TOOLS = {
             result_in(answer)["code"] == -32602
             and result_in(answer)["message"] == "'name' must be a string; got 5"
         ),
-    ),
-    "no reward for agents": Deviation(
-        "who calls a tool is not told what the call is worth: that is the trainer's, who steps",
-        lambda exchange: '"reward":0.5' in exchange["answer"] and "tools/call" in exchange["body"],
-        lambda status, answer, recorded: result_in(answer) == _without_reward(recorded),
     ),
     "what an environment raised": Deviation(
         "what was not meant for the caller stays in the log, under an id that the caller is told",

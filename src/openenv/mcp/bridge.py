@@ -34,6 +34,7 @@ __all__ = [
     "MCP_SESSION",
     "PLACE",
     "REVISION",
+    "TRACE",
     "Bridge",
     "Place",
     "Speech",
@@ -47,7 +48,7 @@ MCP_SESSION, REVISION = "mcp-session-id", "mcp-protocol-version"  # headers
 MAX_SESSIONS = 10_000  # of MCP
 OBSERVATION, README = "openenv://observation", "openenv://readme"
 TASK = "task"
-TIMEOUT = "openenv/timeout_s"  # in the `_meta` of a call
+TIMEOUT, TRACE = "openenv/timeout_s", "traceparent"  # in the `_meta` of a call
 INVALID_PARAMS, INTERNAL_ERROR, OVERLOADED = -32602, -32603, -32000
 TICK_S = 1.0  # between reports of how long a call has been running
 METHOD_NOT_FOUND = -32601
@@ -263,20 +264,21 @@ class Bridge:
             seat: Who asks.
             name: The tool.
             arguments: Its arguments.
-            meta: The `_meta` of the request.
+            meta: The `_meta` of the request; `traceparent` in it may be a header's.
             report: Tells the client how far the call is; None where it does not want to know.
 
         Raises:
             LookupError: There is no such tool.
             OpenEnvError: There is no session.
         """
-        timeout_s = meta.get(TIMEOUT)
+        timeout_s, trace = meta.get(TIMEOUT), meta.get(TRACE)
+        trace = trace if isinstance(trace, str) else None
         if report is None:
-            return await seat.call(name, arguments, timeout_s)
+            return await seat.call(name, arguments, timeout_s, trace=trace)
         reporter = Reporter(report)
         ticking = asyncio.ensure_future(_tick(reporter, report, timeout_s))
         try:
-            return await seat.call(name, arguments, timeout_s, reporter)
+            return await seat.call(name, arguments, timeout_s, reporter, trace)
         finally:
             ticking.cancel()
 

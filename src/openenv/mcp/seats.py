@@ -27,6 +27,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from openenv._incidents import told
+from openenv._traces import serving
 from openenv.errors import (
     EnvironmentCrashed,
     InvalidActionError,
@@ -206,8 +207,16 @@ class Seat:
         arguments: Mapping[str, Any],
         timeout_s: float | None = None,
         reporter: Reporter | None = None,
+        trace: str | None = None,
     ) -> dict[str, Any]:
         """Call a tool. A call that fails is a result too.
+
+        Args:
+            name: The tool.
+            arguments: Its arguments.
+            timeout_s: Seconds that it may take; None is as long as the environment lets it.
+            reporter: Told how far it is.
+            trace: The span that it is part of, as W3C's `traceparent`.
 
         Raises:
             LookupError: There is no tool of that name.
@@ -215,13 +224,16 @@ class Seat:
         """
         session = await self.session()
         if self._is_over and self._named is None:
-            return _told_of_new_episode(await self._begin(session))
+            async with self._opening:
+                if self._is_over:  # and no other call has been here first
+                    return _told_of_new_episode(await self._begin(session))
         try:
             command = to_call(session.spec, name, arguments, timeout_s, reporter)
         except InvalidActionError as error:
             return failure(f"{name}: {_refused(error)}")
         try:
-            reply: Reply = await session.handle(command, encode=read_call)
+            with serving("openenv.mcp", trace, session.attributes()) as span:
+                reply: Reply = await session.handle(command, encode=read_call, trace=span)
         except EnvironmentCrashed as error:
             await self._manager.close(session.id)
             return failure(told(error, debug=self._manager.debug))

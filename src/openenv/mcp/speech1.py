@@ -30,6 +30,7 @@ from openenv.mcp.bridge import (
     MCP_SESSION,
     PLACE,
     REVISION,
+    TRACE,
     Bridge,
     Place,
     header,
@@ -144,6 +145,8 @@ class Speech1:
     async def _call_tool(self, context: Any, params: Any) -> dict[str, Any]:
         seat = self._seat(context)
         meta = {} if context.meta is None else context.meta.model_dump(exclude_none=True)
+        if context.request is not None:
+            meta = {TRACE: context.request.headers.get(TRACE), **meta}
         token = meta.get("progressToken")
         report = None
         if token is not None:

@@ -36,7 +36,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
 from openenv.errors import Refused
-from openenv.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, Bridge, Place
+from openenv.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, TRACE, Bridge, Place
 from openenv.mcp.seats import Seat
 
 __all__ = ["Speech2"]
@@ -157,7 +157,8 @@ class Speech2:
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> dict[str, Any]:
         seat = self._seat(context)
-        meta: dict[str, Any] = dict(context.meta or {})
+        headers = context.request.headers if context.request is not None else {}
+        meta: dict[str, Any] = {TRACE: headers.get(TRACE), **(context.meta or {})}
         wants_progress = meta.get("progress_token", meta.get("progressToken")) is not None
         report = context.session.report_progress if wants_progress else None
         called = self._bridge.call_tool(seat, params.name, params.arguments or {}, meta, report)

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from openenv._traces import serving
-from openenv.errors import EnvironmentCrashed, NotPermittedError, TooLargeError
+from openenv.errors import EnvironmentCrashed, TooLargeError
 from openenv.mcp.bridge import Bridge
 from openenv.mcp.types import JsonRpcErrorCode as Code
 from openenv.mcp.types import JsonRpcRequest, JsonRpcResponse
@@ -34,13 +34,14 @@ from openenv.sessions.dialect import (
     Asked,
     agent_key,
     asked_of,
+    check_may_control,
     encode_json_rpc,
     failed,
     parse,
     read_json_rpc,
 )
 from openenv.sessions.manager import SessionManager
-from openenv.sessions.principal import Principal, Role
+from openenv.sessions.principal import Principal
 from openenv.sessions.session import Session
 
 __all__ = ["MCPEndpoint", "mcp_routes"]
@@ -115,8 +116,7 @@ class MCPEndpoint:
     async def _served(self, http: Request, request: JsonRpcRequest) -> JsonRpcResponse:
         principal = principal_of(http.scope)
         if request.method in (CREATE, CLOSE, AGENT_KEY):
-            if principal is not None and principal.role is Role.AGENT:
-                raise NotPermittedError(f"{request.method} is for those who drive the environment")
+            check_may_control(request, principal)
             if request.method == CREATE:
                 session = await self._manager.create(principal=principal)
                 return JsonRpcResponse.success({"session_id": session.id}, request.id)
@@ -127,11 +127,11 @@ class MCPEndpoint:
             named = principal.session_id
         is_clear = spec.environment_class is not None or not request.method.startswith("tools/")
         if is_clear and not named:
-            early = asked_of(spec, request)
+            early = asked_of(spec, request, principal)
             if isinstance(early, JsonRpcResponse):
                 return early
         async with self._session(named, principal) as session:
-            asked = asked_of(session.spec, request)
+            asked = asked_of(session.spec, request, principal)
             if isinstance(asked, JsonRpcResponse):
                 return asked
             return await self._ask(http, session, asked)

@@ -326,7 +326,7 @@ class Conversation:
     def _serve_json_rpc(self, data: Any, encode: Encode) -> None:
         assert self._session is not None
         session = self._session
-        asked = json_rpc(self._manager, session, data)
+        asked = json_rpc(self._manager, session, data, self._principal)
         if isinstance(asked, JsonRpcResponse):
             self._send(encode(MCPReply(asked)))
             return
@@ -474,11 +474,13 @@ def closed_in_production(request_type: str) -> NotSupported:
 
 
 def json_rpc(
-    manager: SessionManager, session: Session, data: dict[str, Any]
+    manager: SessionManager, session: Session, data: dict[str, Any], principal: Principal | None
 ) -> Asked | JsonRpcResponse:
     """What a frame with JSON-RPC asks of a session, or the response to it."""
     request = parse(data)
-    return request if isinstance(request, JsonRpcResponse) else asked(manager, session, request)
+    if isinstance(request, JsonRpcResponse):
+        return request
+    return asked(manager, session, request, principal)
 
 
 async def close_or_leave(manager: SessionManager, session: Session) -> None:

@@ -19,6 +19,7 @@ from openenv._incidents import incident_of, is_incident, log_incident, told
 from openenv.errors import (
     EnvironmentFactoryError,
     InvalidJSONError,
+    NotPermittedError,
     OpenEnvError,
     SessionCapacityError,
     SessionNotFoundError,
@@ -30,6 +31,7 @@ from openenv.protocol.codecs import parse_json
 from openenv.protocol.messages import MCPReply
 from openenv.sessions.commands import Command, Encode
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.principal import Principal, Role
 from openenv.sessions.session import Session
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.tools import Doors, Reply, doors_of, read_call, read_list, to_call, to_list
@@ -42,6 +44,7 @@ __all__ = [
     "Asked",
     "asked",
     "asked_of",
+    "check_may_control",
     "encode_json_rpc",
     "failed",
     "parse",
@@ -103,11 +106,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Makes the response to a request."""
+    """Makes the response to a request. Agents are told no reward, and not that it is over."""
 
     method: str
     doors: Doors
     id: RequestId
+    for_agent: bool
 
     def __call__(self, value: Any) -> JsonRpcResponse:
         if self.method == "tools/list":
@@ -119,7 +123,8 @@ class Answer:
     def _called(self, reply: Reply) -> JsonRpcResponse:
         observation = reply.observation or {}
         if self.doors is Doors.TOOL_ACTIONS:
-            return JsonRpcResponse.success(observation, self.id)
+            score = {} if self.for_agent else {"done": reply.done, "reward": reply.reward}
+            return JsonRpcResponse.success({**score, **observation}, self.id)
         if observation.get("error"):
             message = observation["error"]["message"]
             return JsonRpcResponse.error_response(Code.INTERNAL_ERROR, message, request_id=self.id)
@@ -157,16 +162,23 @@ def _short_tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def asked(
-    manager: SessionManager, session: Session, request: JsonRpcRequest
+    manager: SessionManager,
+    session: Session,
+    request: JsonRpcRequest,
+    principal: Principal | None,
 ) -> Asked | JsonRpcResponse:
     """What a request asks of a session; a response, where the session need not be asked."""
     if request.method == CREATE:
         return JsonRpcResponse.success({"session_id": session.id}, request.id)
     if request.method == AGENT_KEY:
+        try:
+            check_may_control(request, principal)
+        except NotPermittedError as error:
+            return failed(error, request.id)
         return agent_key(manager, session, request)
     if request.method == CLOSE:
         return _close_own(session, request)
-    return asked_of(session.spec, request)
+    return asked_of(session.spec, request, principal)
 
 
 def agent_key(
@@ -177,14 +189,31 @@ def agent_key(
     return JsonRpcResponse.success({"session_id": session.id, "key": key}, request.id)
 
 
-def asked_of(spec: EnvironmentSpec, request: JsonRpcRequest) -> Asked | JsonRpcResponse:
+def check_may_control(request: JsonRpcRequest, principal: Principal | None) -> None:
+    """See that whoever asks is no agent.
+
+    Raises:
+        NotPermittedError: It is one.
+    """
+    if is_agent(principal):
+        raise NotPermittedError(f"{request.method} is for those who drive the environment")
+
+
+def is_agent(principal: Principal | None) -> bool:
+    """Whether somebody's key is an agent's."""
+    return principal is not None and principal.role is Role.AGENT
+
+
+def asked_of(
+    spec: EnvironmentSpec, request: JsonRpcRequest, principal: Principal | None
+) -> Asked | JsonRpcResponse:
     """What a request about tools asks of any session of an environment."""
     if request.method not in ("tools/list", "tools/call"):
         return JsonRpcResponse.error_response(
             Code.METHOD_NOT_FOUND, f"Method not found: {request.method}", request_id=request.id
         )
     doors = doors_of(spec)
-    answer = Answer(request.method, doors, request.id)
+    answer = Answer(request.method, doors, request.id, is_agent(principal))
     none = JsonRpcResponse.error_response(Code.INTERNAL_ERROR, NO_TOOLS, request_id=request.id)
     if request.method == "tools/list":
         command = to_list(spec)

@@ -460,7 +460,7 @@ class MultiplexedConversation:
             self.fail(request, closed_in_production(request.type))
 
     def _serve_json_rpc(self, request: Request, session: Session) -> None:
-        asked = json_rpc(self._manager, session, request.data)
+        asked = json_rpc(self._manager, session, request.data, self._principal)
         if isinstance(asked, JsonRpcResponse):
             self._answer("mcp", request, self.encode_data(MCPReply(asked)))
             return
