@@ -62,7 +62,7 @@ def main() -> None:
     if not script.exists():
         sys.exit(f"no {program} among the packages of {WANTED / 'package.json'}")
     node = str(NODE / "bin" / "node")
-    os.execve(node, [node, str(script), *arguments], environment())  # nosec B606  # no shell
+    os.execve(node, [node, str(script), *arguments], environment())  # nosec B606
 
 
 if __name__ == "__main__":

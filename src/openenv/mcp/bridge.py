@@ -47,6 +47,7 @@ PLACE = "openenv.mcp.place"  # where a scope says who asks, and for which sessio
 MCP_SESSION, REVISION = "mcp-session-id", "mcp-protocol-version"  # headers
 MAX_SESSIONS = 10_000  # of MCP
 OBSERVATION, README = "openenv://observation", "openenv://readme"
+OURS = "openenv://"
 TASK = "task"
 TIMEOUT, TRACE = "openenv/timeout_s", "traceparent"  # in the `_meta` of a call
 INVALID_PARAMS, INTERNAL_ERROR, OVERLOADED = -32602, -32603, -32000
@@ -321,6 +322,8 @@ class Bridge:
             return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]}
         if uri != OBSERVATION:
             unknown = LookupError(f"Unknown resource: {uri}", {"uri": uri})
+            if uri.startswith(OURS):
+                raise unknown
             return await _asked(seat, "resources/read", {"uri": uri}, unknown)
         shown = await seat.look()
         if shown is None:
