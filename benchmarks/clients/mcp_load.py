@@ -179,7 +179,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             connection.socket.sendall(requests[connection])
     used = cpu_seconds(options.cpu_of) - cpu
     took.sort()
-    at = {str(q): took[min(int(len(took) * q / 100), len(took) - 1)] * 1e6 for q in (50, 90, 99)}
+    at = {f"p{q}": took[min(int(len(took) * q / 100), len(took) - 1)] * 1e6 for q in (50, 90, 99)}
     return {
         "steps": len(took),
         "steps_per_s": len(took) / options.duration,
@@ -189,7 +189,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def hold(options: argparse.Namespace) -> dict[str, Any]:
+def hold(options: argparse.Namespace) -> None:
     """Open sessions and call each once; they stay until standard input ends."""
     connections = []
     for _ in range(options.connections):
@@ -200,7 +200,6 @@ def hold(options: argparse.Namespace) -> dict[str, Any]:
         connections.append(connection)
     print(json.dumps({"opened": len(connections)}), flush=True)
     sys.stdin.read()
-    return {"errors": {"closed": {}}}
 
 
 def main() -> None:
@@ -213,7 +212,10 @@ def main() -> None:
     parser.add_argument("--warmup", type=float, default=0.5)
     parser.add_argument("--cpu-of", type=int, nargs="*", default=[])
     options = parser.parse_args()
-    print(json.dumps(hold(options) if options.method == "open" else measure(options)))
+    if options.method == "open":
+        hold(options)
+    else:
+        print(json.dumps(measure(options)))
 
 
 if __name__ == "__main__":
