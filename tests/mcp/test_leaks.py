@@ -42,6 +42,7 @@ REFUSED: list[tuple[dict[str, str], str, int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_thousands_of_rejected_requests_leave_nothing(
     serve: Callable[[Any], str], caplog: pytest.LogCaptureFixture

@@ -35,7 +35,7 @@ from openenv.recording import read
 from openenv.server.run import bind
 from openenv.settings import ServerMode
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 BARE = [sys.executable, bare_server.__file__]
 SDK = [sys.executable, sdk_server.__file__]
@@ -88,7 +88,6 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
     return {"type": "call_tool", "tool_name": name, "arguments": arguments}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "workers"), [("sdk", None), ("sdk", 1), ("fastmcp", None)])
 def test_it_is_stepped_rewarded_and_recorded(
     kind: str, workers: int | None, serve: Callable[[Any], str], tmp_path: Path
@@ -127,7 +126,6 @@ def recorded(directory: Path) -> list[Path]:
     return sorted(directory.glob("*/*"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sdk", "fastmcp"])
 def test_served_again_by_mcp_it_is_the_same(kind: str) -> None:
     command, *args = [*SDK, kind]
@@ -669,7 +667,6 @@ def answers(port: int) -> bool:
     return False
 
 
-@pytest.mark.slow
 @pytest.mark.blocks_the_loop
 @pytest.mark.parametrize("comes_back", [False, True])
 async def test_a_server_elsewhere_that_goes_away(comes_back: bool) -> None:
