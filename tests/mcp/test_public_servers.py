@@ -118,9 +118,10 @@ def test_filesystem(
         return float(done(action, seen))
 
     made = wrap(command, env=variables, reward=reward, done=done, name="filesystem")
+    others = set(processes_below(os.getpid()))
     with GenericEnvClient(base_url=serve(create_app(made, record=records))) as env:
         env.reset()
-        before = processes_below(os.getpid())
+        before = set(processes_below(os.getpid())) - others
         listed = env.step(call("list_directory", path=str(place)))
         assert (listed.reward, listed.done) == (0.0, False)
         outside = env.step(call("read_text_file", path="/etc/passwd"))
