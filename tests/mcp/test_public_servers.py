@@ -129,7 +129,7 @@ def test_filesystem(
         last = env.step(call("write_file", path=str(place / "answer.txt"), content="42"))
         assert (last.reward, last.done) == (1.0, True)
     assert before
-    wait_until(lambda: not any(map(is_alive, before)), timeout_s=20)
+    wait_until(lambda: not any(map(is_alive, before)))
     wait_until(lambda: any(b'{"event":"end"' in f.read_bytes() for f in records.glob("*/*")))
     (episode,) = read(*records.glob("*/*"))
     assert [event.reward for event in episode.events] == [None, 0.0, 0.0, 1.0]
