@@ -7,18 +7,20 @@ READY  := $(VENV)/.ready
 RUNNERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadfile
 
-.PHONY: demo test test-core test-compat conformance check audit format bench docs mirrors lock clean
+TEST_READY := $(READY) engines
+
+.PHONY: demo engines escapes test test-core test-compat conformance check audit format bench docs mirrors lock clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
 
-test: $(READY)  ## every test
+test: $(TEST_READY)  ## every test
 	$(PYTEST)
 
-test-core: $(READY)  ## what needs no other package and is quick
+test-core: $(TEST_READY)  ## what needs no other package and is quick
 	$(PYTEST) -m "not slow and not compat"
 
-test-compat: $(READY)  ## with other packages, in virtual environments of their own
+test-compat: $(TEST_READY)  ## with other packages, in virtual environments of their own
 	$(PYTEST) -m compat
 
 conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
@@ -33,6 +35,12 @@ check: $(READY)  ## lint, types, generated files, known vulnerabilities
 	$(PYTHON) scripts/reference.py --check
 	$(VENV)/bin/bandit --configfile pyproject.toml --quiet --recursive src envs scripts
 	$(PYTHON) scripts/audit.py
+
+engines:  ## programs that tests use for real, by apt: bubblewrap, Stockfish, Chromium
+	scripts/engines
+
+escapes: $(READY)  ## every way out of every kind of sandbox; writes docs/reference/sandbox-escapes.md
+	$(PYTHON) scripts/escapes.py
 
 audit: $(READY)  ## known vulnerabilities; fails where they cannot be looked up
 	$(PYTHON) scripts/audit.py --strict

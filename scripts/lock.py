@@ -20,12 +20,19 @@ LOCK = ROOT / "requirements.lock"
 HEADER = "# Locked by `make lock`, for Python 3.10 to 3.14. Do not edit.\n"
 
 
+# Environments whose libraries are many, or need a compiler: they are tried in virtual environments
+# of their own (tests marked `compat`).
+APART = {"reasoning_gym_env", "textarena_env"}
+
+
 def requirements() -> list[str]:
     """What the workspace asks for, less its own members."""
     root = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*root["project"]["dependencies"], *root["dependency-groups"]["dev"]]
     wanted += root["build-system"]["requires"] + ["editables>=0.5"]
     for path in sorted(ROOT.glob("envs/*/pyproject.toml")):
+        if path.parent.name in APART:
+            continue
         wanted += tomllib.loads(path.read_text())["project"]["dependencies"]
     return [line for line in wanted if not line.lower().startswith("openenv")]
 

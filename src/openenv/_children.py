@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from openenv._forkserver import CODE, Request, receive, send
+from openenv.manifest import MANIFEST
 from openenv.settings import without_keys
 
 __all__ = [
@@ -135,8 +136,11 @@ def keep_freed_memory() -> None:
 
 def absolute_target(target: str) -> str:
     """Name what is served such that the name does not depend on the current directory."""
-    path, colon, attribute = target.partition(":")
-    return f"{Path(path).resolve()}{colon}{attribute}" if Path(path).exists() else target
+    name, colon, attribute = target.partition(":")
+    path = Path(name)
+    # Other directories may be called as a scheme is, as in gymnasium:CartPole-v1.
+    is_place = path.is_file() or (path / MANIFEST).exists() or (path.exists() and not colon)
+    return f"{path.resolve()}{colon}{attribute}" if is_place else target
 
 
 # ------------------------------------------------------------------ forked processes

@@ -28,6 +28,10 @@
      |    +-- WrongHostError                  asked for by a name that is not the server's
      |    +-- RateLimitError                  a key asks for more than it may; .retry_after_s
      |    +-- KeyFileError                    (ValueError) keys that are not to be used
+     |    +-- SandboxError                    (RuntimeError) of a sandbox
+     |         +-- SandboxUnavailable         none with that guarantee is to be had; .reasons
+     |         +-- SandboxEnded               it is over, with all that was in it; .why
+     |         +-- SandboxFileError           (OSError) a file in it; .errno
      +-- raised by a client
      |    +-- ConnectError                    (ConnectionError) no server answers there
      |    |    +-- AuthenticationError        the server wants a key, or another one
@@ -107,6 +111,10 @@ __all__ = [
     "RateLimitError",
     "RateLimited",
     "ResponseTimeout",
+    "SandboxEnded",
+    "SandboxError",
+    "SandboxFileError",
+    "SandboxUnavailable",
     "ServerError",
     "SessionBusy",
     "SessionBusyError",
@@ -468,6 +476,53 @@ class KeyFileError(OpenEnvError, ValueError):
     """A file of keys cannot be read, is malformed, or is open to others; or OPENENV_API_KEY holds
     no key. The text says which.
     """
+
+
+class SandboxError(OpenEnvError, RuntimeError):
+    """Something about a sandbox; see `openenv.sandbox`."""
+
+
+class SandboxUnavailable(SandboxError):
+    """No sandbox of this machine gives the guarantee asked for, and none with less is used.
+
+    Attributes:
+        guarantee: What was asked for.
+        reasons: Why each kind of sandbox does not give it, and what would help, by its name.
+    """
+
+    def __init__(self, guarantee: str, reasons: Mapping[str, str]) -> None:
+        self.guarantee = guarantee
+        self.reasons = dict(reasons)
+        told = "; ".join(f"{kind}: {reason}" for kind, reason in self.reasons.items())
+        super().__init__(f"no sandbox here guarantees {guarantee!r} ({told})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.guarantee, self.reasons)
+
+
+class SandboxEnded(SandboxError):
+    """The sandbox is over, with every process and file in it.
+
+    Attributes:
+        why: Such as that it took too much memory.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the sandbox has ended: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.why,)
+
+
+class SandboxFileError(SandboxError, OSError):
+    """A file in a sandbox cannot be read or written; `errno`, `strerror` and `filename` say why."""
+
+    def __init__(self, errno: int, strerror: str, filename: str) -> None:
+        OSError.__init__(self, errno, strerror, filename)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.errno, self.strerror, self.filename)
 
 
 # ------------------------------------------------------------------ raised by a client

@@ -12,6 +12,7 @@ from mcp.server.mcpserver import MCPServer
 
 from openenv import Action, NotSupported, Observation, State, Transform, create_app
 from openenv.client.generic import GenericEnvClient
+from openenv.errors import Refused
 from openenv.mcp import (
     CallToolAction,
     CallToolObservation,
@@ -20,6 +21,7 @@ from openenv.mcp import (
     ToolErrorType,
     tool,
 )
+from openenv.sandbox import kinds
 from openenv.settings import ServerMode
 
 
@@ -251,10 +253,33 @@ def test_each_mode_has_its_tools(shop: Shop) -> None:
         shop.tool(mode="testing")
 
 
-def test_code_is_run_nowhere_but_in_a_sandbox(shop: Shop) -> None:
-    assert not shop.supports_code_mode
-    with pytest.raises(NotSupported, match="needs a sandbox"):
-        shop.execute_code("result = 1")
+def test_code_calls_tools_in_a_sandbox(shop: Shop) -> None:
+    shop.TOOL_TIMEOUT_S = 20  # type: ignore[misc]
+    assert shop.supports_code_mode
+    ran = shop.execute_code("print('so'); result = buy(what='tea', count=2)")
+    assert (ran.metadata["stdout"], ran.metadata["exit_code"]) == ("so\n", 0)
+    assert ran.metadata["result"] == {"bought": "tea", "count": 2}
+    again = shop.execute_code("fail(why=str(6 * 7))")
+    assert again.metadata["error"] == "ToolError: RuntimeError: 42"
+    assert again.metadata["result"] is None
+    assert shop.execute_code("result = {print}").metadata["result"] == "{<built-in function print>}"
+    shop.TOOL_TIMEOUT_S = 0.5  # type: ignore[misc]
+    assert "longer than 0.5 s" in shop.execute_code("while True: pass").metadata["error"]
+
+
+def test_code_is_run_nowhere_but_in_a_sandbox(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shop, "CODE_SANDBOX", "kernel")
+    monkeypatch.setenv("PATH", "/nowhere")
+    kinds._tried.cache_clear()
+    try:
+        assert not shop.supports_code_mode
+        with pytest.raises(NotSupported, match="gvisor: there is no runsc; apt-get install"):
+            shop.execute_code("result = 1")
+    finally:
+        kinds._tried.cache_clear()
+
+
+def test_tools_are_functions_too(shop: Shop) -> None:
     callables = shop.get_callables()
     assert callables["buy"](what="tea", count=2) == {"bought": "tea", "count": 2}
     with pytest.raises(RuntimeError, match="RuntimeError: why"):
@@ -342,6 +367,47 @@ def test_a_server_whose_tool_controls_the_simulation_is_refused(name: str) -> No
     with pytest.raises(ValueError, match=f"no tool may be called '{name}'"):
         tool(name=name)(lambda self: None)
         type("Bad", (MCPEnvironment,), {"x": tool(name=name)(lambda self: None)})()
+
+
+def test_a_reserved_name_is_that_of_no_tool() -> None:
+    for shop in (Shop(), Shop(fastmcp_server()), Shop(sdk_server())):
+        observation = shop.step(call("reset"))
+        assert observation.error.error_type is ToolErrorType.TOOL_NOT_FOUND
+        shop.close()
+
+
+def test_a_servers_tool_may_be_called_what_ours_may_not() -> None:
+    server: FastMCP[Any] = FastMCP("x")
+
+    @server.tool(name="coffee/tea")
+    def served() -> str:
+        return "served"
+
+    shop = Shop(server)
+    shop.TOOL_TIMEOUT_S = 5  # type: ignore[misc]
+    assert "coffee/tea" in {one.name for one in shop.step(ListToolsAction()).tools}
+    assert shop.step(call("coffee/tea")).result["data"] == "served"
+    shop.close()
+
+
+@pytest.mark.anyio
+async def test_a_server_that_keeps_its_answer_is_not_waited_for_forever() -> None:
+    server: FastMCP[Any] = FastMCP("x")
+
+    @server.resource("slow://rules")
+    async def rules() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    shop = Shop(server)
+    why = r"did not answer resources/read within 0\.3 s"
+    listed = await shop.mcp_ask("resources/list", {})
+    assert listed is not None
+    assert [one["uri"] for one in listed["resources"]] == ["slow://rules"]
+    with pytest.raises(Refused, match=why):
+        await shop.mcp_ask("resources/read", {"uri": "slow://rules"})
+    assert await shop.mcp_ask("resources/list", {}) == listed
+    await shop.close_async()
 
 
 def test_what_is_no_server_is_refused() -> None:

@@ -165,6 +165,7 @@ if TYPE_CHECKING:
     from openenv.core import http_env_client as http_env_client
     from openenv.core import mcp_client as mcp_client
     from openenv.core import sync_client as sync_client
+    from openenv.core import tools as tools
     from openenv.core import utils as utils
 else:
     __getattr__, __dir__ = lazy(
@@ -263,6 +264,7 @@ else:
             "http_env_client",
             "mcp_client",
             "sync_client",
+            "tools",
             "utils",
         ],
     )

@@ -350,8 +350,8 @@ class Connection:
             ServerRefused: The server answered with an error.
             ConnectionBroken: The server is gone.
         """
-        with _broken(self._name):
-            speaker = await self.open()
+        speaker = await self.open()
+        with self._asking():
             result = page = _told(await speaker.ask(method, dict(params)))
             for _ in range(MAX_PAGES):
                 if page.get("nextCursor") is None:

@@ -19,25 +19,26 @@ import inspect
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from openenv._redaction import redact
 from openenv._timeouts import within
 from openenv.environment import Environment, Transform
-from openenv.errors import NotSupported, OpenEnvError, words
+from openenv.errors import NotSupported, OpenEnvError, Refused, SandboxUnavailable, words
 from openenv.mcp.functions import (
     FunctionTool,
     InvalidToolArguments,
     ToolMark,
     UnknownTool,
-    check_name,
+    check_not_reserved,
     declared_tools,
 )
 from openenv.mcp.progress import REPORTER
-from openenv.mcp.results import dump_of, failure, result_of, text_in
+from openenv.mcp.results import dump_of, text_in
 from openenv.mcp.types import (
+    RESERVED_TOOL_NAMES,
     CallToolAction,
     CallToolObservation,
     ListToolsAction,
@@ -48,6 +49,9 @@ from openenv.mcp.types import (
 )
 from openenv.settings import ServerMode, parse_mode
 from openenv.types import Action, Observation, State
+
+if TYPE_CHECKING:
+    from openenv.mcp.code import CodeMode
 
 __all__ = ["MCP_TOOL_CALL_TIMEOUT", "VALID_MODES", "MCPEnvironment", "get_server_tools"]
 
@@ -82,6 +86,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     Class attributes:
         TOOL_TIMEOUT_S: Seconds that a call may take, unless the caller says otherwise.
+        CODE_SANDBOX: What the sandbox of `execute_code` must guarantee: ``"process"``,
+            ``"namespaces"`` or ``"kernel"``; see `openenv.sandbox.Guarantee`.
 
     Raises:
         ValueError: A tool is called reset, step, state or close.
@@ -89,6 +95,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     """
 
     TOOL_TIMEOUT_S: ClassVar[float] = MCP_TOOL_CALL_TIMEOUT
+    CODE_SANDBOX: ClassVar[str] = "namespaces"
 
     # What is there also where a subclass does not call this constructor.
     mcp_server: Any = None
@@ -99,6 +106,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     _home: asyncio.AbstractEventLoop | None = None  # of the server
     _own_loop: asyncio.AbstractEventLoop | None = None  # where there is no server
     _own_client: Any = None
+    _code: CodeMode | None = None
     _own_state: State | None = None
     _thread: asyncio.Future[Any] | None = None  # where a plain function is being called
 
@@ -115,7 +123,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             self.mcp_server = mcp_server
             self._mcp_tools = tools_of_server(mcp_server)
             for described in _run_apart(self._mcp_tools.at_once()):
-                check_name(described["name"])
+                check_not_reserved(described["name"])
         declared_tools(type(self))  # which raises for one that cannot be
 
     # ------------------------------------------------------------------ what an author writes
@@ -179,7 +187,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         found = {name: one.description for name, one in self._functions().items()}
         if self._mcp_tools is not None:
             for described in await self._mcp_tools.tools():
-                check_name(described["name"])
+                check_not_reserved(described["name"])
                 found.setdefault(described["name"], described)
         return list(found.values())
 
@@ -206,11 +214,17 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
         Raises:
             ServerRefused: The server answered with an error.
+            Refused: It did not answer within `TOOL_TIMEOUT_S`.
         """
         self._home = asyncio.get_running_loop()
         if self._mcp_tools is None:
             return None
-        answer: dict[str, Any] = await self._mcp_tools.ask(method, params)
+        try:
+            asked = self._mcp_tools.ask(method, params)
+            answer: dict[str, Any] = await within(self.TOOL_TIMEOUT_S, asked)
+        except asyncio.TimeoutError:
+            why = f"the MCP server did not answer {method} within {self.TOOL_TIMEOUT_S:g} s"
+            raise Refused(why) from None
         return answer
 
     async def _called(
@@ -236,7 +250,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         except InvalidToolArguments as error:
             return _failed(action, ToolErrorType.INVALID_ARGS, str(error))
         except ConnectionError as error:
-            return _failed(action, ToolErrorType.TRANSPORT_ERROR, words(error))
+            return _failed(action, ToolErrorType.TRANSPORT_ERROR, redact(words(error)))
         except Exception as error:
             return _failed(action, ToolErrorType.EXECUTION_ERROR, _told(error))
         if result.get("isError"):
@@ -256,9 +270,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             return await function.call(
                 self, arguments, inline=self.NEVER_BLOCKS, on_thread=self._on_thread
             )
-        if self._mcp_tools is None:
+        if self._mcp_tools is None or name in RESERVED_TOOL_NAMES:
             raise UnknownTool(f"Unknown tool: {name!r}")
-        check_name(name)
         result: dict[str, Any] = await self._mcp_tools.call(name, arguments, on_progress)
         return result
 
@@ -349,8 +362,17 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     @property
     def supports_code_mode(self) -> bool:
-        """Whether `execute_code` can run code: only in a sandbox, which this version has not."""
-        return False
+        """Whether `execute_code` can run code: where this machine has a sandbox as it is required.
+
+        The first time it is asked a sandbox is tried.
+        """
+        from openenv.sandbox.kinds import strongest
+
+        try:
+            strongest(self.CODE_SANDBOX)
+        except SandboxUnavailable:
+            return False
+        return True
 
     def get_callables(self) -> dict[str, Callable[..., Any]]:
         """The tools as functions that take keyword arguments and give plain values."""
@@ -370,16 +392,29 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return call
 
     def execute_code(self, code: str) -> Observation:
-        """Run code in which the tools are functions.
+        """Run Python in a sandbox, in which the tools are functions of keyword arguments.
+
+        Names stay from one piece of code to the next, until `close`. It is no step: the tools that
+        the code calls are.
+
+        Returns:
+            An observation whose `metadata` has `stdout`, `stderr` and `exit_code`; `result`, what
+            the code has assigned to a variable of that name, as JSON, or its `repr` where JSON has
+            no form for it; and `error` where it failed.
 
         Raises:
-            NotSupported: There is no sandbox to run it in, and it is run nowhere else.
+            NotSupported: This machine has no sandbox that guarantees `CODE_SANDBOX`, and the code
+                is run nowhere else. The text says what is missing.
+            SandboxEnded: The sandbox is over, by what the code did; the next code gets a new one.
         """
-        raise NotSupported(
-            "code mode runs what a model wrote, so it needs a sandbox; this version has none yet, "
-            "and runs such code nowhere else. Call the tools one by one instead",
-            feature="code mode",
-        )
+        return self._code_mode().run(code, self.TOOL_TIMEOUT_S)
+
+    def _code_mode(self) -> CodeMode:
+        from openenv.mcp.code import CodeMode
+
+        if self._code is None or self._code.is_over:
+            self._code = CodeMode(self.get_callables(), self.CODE_SANDBOX)
+        return self._code
 
     # ------------------------------------------------------------------ what its driver calls
 
@@ -425,6 +460,9 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             await self._mcp_tools.aclose()
 
     def close(self) -> None:
+        code, self._code = self._code, None
+        if code is not None:
+            code.close()
         if not self._is_free:
             self._run(self._let_go())
         loop, self._own_loop = self._own_loop, None
@@ -484,12 +522,3 @@ def _told(error: Exception) -> str:
     """
     text = words(error)
     return redact(text if isinstance(error, OpenEnvError) else f"{type(error).__name__}: {text}")
-
-
-def result_of_observation(observation: Observation) -> dict[str, Any]:
-    """What an agent gets of the observation of a call, as a result in the wire's form."""
-    if isinstance(observation, CallToolObservation):
-        if observation.error is not None and observation.result is None:
-            return failure(observation.error.message)
-        return result_of(observation.result)
-    return result_of(observation.model_dump(mode="json", exclude={"reward", "metadata"}))

@@ -44,7 +44,9 @@ __all__ = [
     "ToolMark",
     "UnknownTool",
     "check_name",
+    "check_not_reserved",
     "declared_tools",
+    "is_tool",
     "tool",
 ]
 
@@ -121,21 +123,35 @@ def tool(
     return marked if function is None else marked(function)
 
 
+def is_tool(function: Any) -> bool:
+    """Whether a method is marked as a tool."""
+    return isinstance(getattr(function, _MARK, None), ToolMark)
+
+
 def check_name(name: str) -> None:
-    """See that a tool may have this name.
+    """See that a tool of ours may have this name.
 
     Raises:
         ValueError: It is one of simulation control, or none that MCP allows.
+    """
+    check_not_reserved(name)
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"a tool's name has 1 to 128 letters, digits, '_', '-' and '.'; got {name!r}"
+        )
+
+
+def check_not_reserved(name: str) -> None:
+    """See that a tool of any server may have this name.
+
+    Raises:
+        ValueError: It is one of simulation control.
     """
     if name in RESERVED_TOOL_NAMES:
         reserved = ", ".join(sorted(RESERVED_TOOL_NAMES))
         raise ValueError(
             f"no tool may be called {name!r}: {reserved} are reserved for those who drive the "
             "environment, and no agent may reach them"
-        )
-    if not NAME.fullmatch(name):
-        raise ValueError(
-            f"a tool's name has 1 to 128 letters, digits, '_', '-' and '.'; got {name!r}"
         )
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import base64
 import io
-import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import TypeIs
+
+from openenv.arrays import is_pixels, write_png
 
 __all__ = [
     "WRAPPED",
@@ -112,30 +112,10 @@ def image_block(data: bytes, mime_type: str = "image/png") -> dict[str, Any]:
 
 
 def png_of(array: Any) -> bytes | None:
-    """Write an array of pixels as PNG (RFC 2083); None if it is none.
-
-    Args:
-        array: A `numpy.ndarray` of uint8, shaped (height, width) or (height, width, channels) with
-            1 (grey), 3 (RGB) or 4 (RGBA) channels, at least 8 pixels along each side.
-    """
-    shape: Any = getattr(array, "shape", ())
-    kinds = {1: 0, 3: 2, 4: 6}
-    channels = 1 if len(shape) == 2 else shape[2] if len(shape) == 3 else 0
-    if channels not in kinds or str(getattr(array, "dtype", "")) != "uint8":
+    """Write an array of pixels, of at least 8 along each side, as PNG; None if it is none."""
+    if not is_pixels(array) or min(array.shape[:2]) < SMALLEST_PICTURE:
         return None
-    height, width = shape[0], shape[1]
-    if min(height, width) < SMALLEST_PICTURE:
-        return None
-    row = width * channels
-    pixels = array.tobytes()
-    lines = b"".join(b"\0" + pixels[start : start + row] for start in range(0, height * row, row))
-    head = struct.pack(">IIBBBBB", width, height, 8, kinds[channels], 0, 0, 0)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
-    written = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(written)
+    return write_png(array)
 
 
 def failure(text: str) -> dict[str, Any]:

@@ -191,7 +191,7 @@ class FastMCPTools:
         tool = await self._tool(name)
         if not self._has_direct_calls or self._wants_session(name, tool):
             return await self._connections.here().call(name, arguments, on_progress)
-        return await self._call_directly(tool, dict(arguments))
+        return await self._call_directly(name, tool, dict(arguments))
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self._connections.here().ask(method, params)
@@ -218,19 +218,21 @@ class FastMCPTools:
             self._needs_session[name] = function, wants
         return wants
 
-    async def _call_directly(self, tool: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _call_directly(
+        self, name: str, tool: Any, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
         from fastmcp.exceptions import ToolError, ValidationError
         from pydantic import ValidationError as PydanticValidationError
 
         # What the server does beside running a function (its middleware, its context, spans) takes
-        # twice as long as that, and concerns nobody here.
+        # about 0.15 ms, and concerns nobody here.
         is_plain = type(tool).__name__ == "FunctionTool" and tool.timeout is None
         is_strict = getattr(self._server, "strict_input_validation", True)
         try:
             if is_plain and not is_strict:
                 result = await self._run(tool, arguments)
             else:
-                result = await self._server.call_tool(tool.name, arguments)
+                result = await self._server.call_tool(name, arguments)
         except (ValidationError, PydanticValidationError) as error:
             raise InvalidToolArguments(str(error)) from None
         except ToolError as error:

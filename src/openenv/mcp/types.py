@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from openenv.types import Action, Observation
 
 __all__ = [
+    "AGENT_KEY",
+    "CLOSE",
+    "CREATE",
     "NO_TOOLS",
     "RESERVED_TOOL_NAMES",
     "CallToolAction",
@@ -31,7 +34,11 @@ __all__ = [
 ]
 
 RESERVED_TOOL_NAMES = frozenset({"reset", "step", "state", "close"})
-# What the older JSON-RPC says of an environment that has no tools.
+# The methods of the older JSON-RPC that are about sessions, beside those of `McpMethod`.
+CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
+# Ours: gives a key by which an agent reaches the tools of a session; none where there are no keys.
+AGENT_KEY = "openenv/session/agent_key"
+# What it says of an environment that has no tools.
 NO_TOOLS = "Environment does not support MCP"
 
 

@@ -86,7 +86,6 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
             transform=_own(definition.transform),
             rubric=definition.reward or _own(definition.rubric),
         )
-        self._timeout_s = definition.timeout_s
         self._is_over = False
         self._guests = self._mcp_tools = Guests(
             definition.sources,
@@ -123,7 +122,7 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
         """
         self._home = asyncio.get_running_loop()
         passed = {"seed": seed, "episode_id": episode_id, **kwargs}
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        limit_s = self.TOOL_TIMEOUT_S if timeout_s is None else timeout_s
         results = await self._guests.begin(passed, limit_s)
         self._own_state = State(episode_id=episode_id or uuid.uuid4().hex)
         self._is_over = False
@@ -152,8 +151,7 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
     ) -> CallToolObservation:
         if self._is_over:
             raise Refused("the episode is over; reset begins the next one")
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        return await super()._called(action, limit_s, on_progress)
+        return await super()._called(action, timeout_s, on_progress)
 
     async def _scored(self, action: Any, observation: Any) -> Any:
         assert isinstance(action, CallToolAction)
@@ -296,6 +294,7 @@ def made_of(definition: Definition) -> type[WrappedEnvironment]:
         "__module__": __name__,
         "DEFINITION": definition,
         "SUPPORTS_CONCURRENT_SESSIONS": not is_shared,
+        "TOOL_TIMEOUT_S": definition.timeout_s,
     }
     made: Any = _Wrapped(definition.name, (WrappedEnvironment,), attributes)
     return made  # type: ignore[no-any-return]

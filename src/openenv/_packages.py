@@ -1,0 +1,56 @@
+"""What is needed beside this package, and the commands that install it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from openenv.errors import OpenEnvError
+
+__all__ = ["MissingPackage", "needs"]
+
+COMMANDS = {
+    "dm_env": "pip install dm-env gymnasium",
+    "gymnasium": "pip install gymnasium",
+    "httpx": "pip install httpx",
+    "numpy": "pip install numpy",
+    "openspiel_env": "pip install openenv-openspiel-env",
+    "pettingzoo": "pip install pettingzoo",
+    "pyspiel": "pip install open_spiel",
+    "reasoning_gym": "pip install reasoning-gym",
+    "reasoning_gym_env": "pip install openenv-reasoning-gym-env",
+    "textarena": "pip install textarena",
+    "textarena_env": "pip install openenv-textarena-env",
+    "verifiers": "pip install verifiers",
+}
+
+
+class MissingPackage(OpenEnvError, ModuleNotFoundError):
+    """A package that is not installed is needed; the text says the command that installs it."""
+
+
+@contextmanager
+def needs(needed_by: str, command: str | None = None) -> Iterator[None]:
+    """Say of imports in the block which command installs what is not there.
+
+    Args:
+        needed_by: Who imports it, for the message.
+        command: What installs it; by default the one that is known for the package.
+
+    Raises:
+        MissingPackage: It is not installed.
+    """
+    try:
+        yield
+    except MissingPackage:
+        raise
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package == "openenv":
+            raise
+        command = command or COMMANDS.get(package)
+        # What a module that nobody knows would be installed by is not to be guessed.
+        cure = f"is not installed: {command}" if command else "is no module that can be imported"
+        raise MissingPackage(
+            f"{needed_by} needs {package!r}, which {cure}", name=package
+        ) from error

@@ -1,0 +1,119 @@
+"""Sandboxes by bubblewrap: namespaces, a read-only root, and a filter of system calls.
+
+bubblewrap: https://github.com/containers/bubblewrap. As root it makes the namespaces as root, and
+the first process changes to a user of its own; as anybody else it makes a namespace of users too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from openenv.sandbox import seccomp
+from openenv.sandbox.kinds import (
+    INSIDE,
+    LINKED,
+    PYTHON,
+    Place,
+    file_of,
+    own_uid,
+    seen_of_this_machine,
+    settings_of,
+    spawn,
+)
+from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
+from openenv.sandbox.proxy import PROXY_SOCKET, Proxy
+
+__all__ = ["Bubblewrap"]
+
+HOME, GUEST = "/home/agent", "/run/openenv"
+UID = 1000  # in a namespace of users
+
+PASSWD = "root:x:0:0::/root:/usr/sbin/nologin\nagent:x:{uid}:{uid}::" + HOME + ":/bin/bash\n"
+GROUP = "root:x:0:\nagent:x:{uid}:\n"
+HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost\n"
+
+
+class Bubblewrap:
+    """Sandboxes by bubblewrap."""
+
+    name = "bubblewrap"
+    guarantee = Guarantee.NAMESPACES
+
+    def why_not(self) -> str | None:
+        if shutil.which("bwrap") is None:
+            return "there is no bwrap; apt-get install bubblewrap"
+        return seccomp.why_not()
+
+    def start(self, policy: SandboxPolicy) -> Place:
+        uid = own_uid()
+        shown = UID if uid is None else uid
+        files = {
+            "/etc/passwd": PASSWD.format(uid=shown),
+            "/etc/group": GROUP.format(uid=shown),
+            "/etc/hosts": HOSTS,
+            "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+        }
+        texts = {path: file_of(text.encode()) for path, text in files.items()}
+        program = file_of(seccomp.program(internet=True))
+        proxy = Proxy(policy.network) if policy.network else None
+        command = _command(policy, uid, texts, program, proxy.path if proxy else None)
+        try:
+            process = spawn(command, [program, *texts.values()])
+        except BaseException:
+            if proxy is not None:
+                proxy.close()
+            raise
+        release = [] if proxy is None else [proxy.close]
+        return Place(process, HOME, GUEST, PYTHON, release=release)
+
+
+def _command(
+    policy: SandboxPolicy,
+    uid: int | None,
+    texts: dict[str, int],
+    program: int,
+    proxy: Path | None,
+) -> list[str]:
+    """The command line. Later mounts lie over earlier ones; the root is closed last."""
+    if uid is None:
+        # No --disable-userns: older bubblewraps have none, and the filter refuses new namespaces.
+        options = ["--unshare-all", "--uid", str(UID), "--gid", str(UID), "--cap-drop", "ALL"]
+    else:
+        options = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+        options += ["--unshare-cgroup-try", "--cap-drop", "ALL"]
+        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    options += ["--die-with-parent", "--as-pid-1", "--new-session", "--clearenv"]
+    options += ["--hostname", "sandbox"]
+    seen = seen_of_this_machine(policy)
+    for folder in _folders_of([*seen, *texts, GUEST, HOME]):
+        options += ["--perms", "0755", "--dir", folder]  # else they are closed to all but root
+    for path in seen:
+        options += ["--ro-bind", path, path]
+    for path in filter(os.path.islink, LINKED):
+        options += ["--symlink", os.readlink(path), path]
+    for path, fd in texts.items():
+        options += ["--perms", "0444", "--ro-bind-data", str(fd), path]
+    options += ["--proc", "/proc", "--dev", "/dev"]
+    options += _writable("/dev/shm", 16 * MIB)  # in there
+    options += _writable("/tmp", policy.disk_bytes)  # in there
+    options += _writable(HOME, policy.disk_bytes)
+    options += ["--ro-bind", str(INSIDE), GUEST]
+    if proxy is not None:
+        options += ["--bind", str(proxy), PROXY_SOCKET]
+    for path in ("/dev", "/"):
+        options += ["--remount-ro", path]
+    options += ["--chdir", HOME, "--seccomp", str(program)]
+    guest = [PYTHON, "-I", "-S", f"{GUEST}/guest.py", settings_of(policy, uid)]
+    return ["bwrap", *options, "--", *guest]
+
+
+def _folders_of(paths: list[str]) -> list[str]:
+    """The directories above, each after its own."""
+    folders = {str(parent) for path in paths for parent in Path(path).parents}
+    return sorted(folders - {"/"})
+
+
+def _writable(path: str, size: int) -> list[str]:
+    return ["--size", str(size), "--perms", "1777", "--tmpfs", path]

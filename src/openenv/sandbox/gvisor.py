@@ -1,0 +1,166 @@
+"""Sandboxes by gVisor: system calls are carried out by a kernel in user space.
+
+gVisor: https://gvisor.dev (`runsc`). It needs no container engine: the bundle is made here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from openenv.errors import SandboxUnavailable
+from openenv.sandbox import seccomp
+from openenv.sandbox.bubblewrap import GROUP, GUEST, HOME, HOSTS, PASSWD
+from openenv.sandbox.kinds import (
+    INSIDE,
+    LINKED,
+    NICE,
+    PYTHON,
+    Place,
+    own_uid,
+    seen_of_this_machine,
+    settings_of,
+    spawn,
+)
+from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
+
+__all__ = ["GVisor"]
+
+# ptrace works on every machine, virtual ones too; newer versions have "systrap", which is quicker.
+PLATFORM = "ptrace"
+ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
+
+
+class GVisor:
+    """Sandboxes by gVisor."""
+
+    name = "gvisor"
+    guarantee = Guarantee.KERNEL
+
+    def why_not(self) -> str | None:
+        if shutil.which("runsc") is None:
+            return "there is no runsc; apt-get install runsc, or see https://gvisor.dev"
+        if os.geteuid() != 0:
+            return "runsc needs root here"
+        if platform.machine() not in ARCHITECTURES:
+            return f"it is for {' and '.join(ARCHITECTURES)}, and this is {platform.machine()}"
+        return None
+
+    def start(self, policy: SandboxPolicy) -> Place:
+        if policy.network:
+            raise SandboxUnavailable(str(self.guarantee), {self.name: "it has no network"})
+        uid = own_uid()
+        assert uid is not None
+        folder = Path(tempfile.mkdtemp(prefix="openenv-gvisor-"))
+        folder.chmod(0o711)
+        name = f"openenv-{secrets.token_hex(8)}"
+        _write_bundle(folder, policy, uid)
+        runsc = ["runsc", "--root", str(folder / "state"), "--platform", PLATFORM]
+        runsc += ["--ignore-cgroups", "--network", "none", "--oci-seccomp"]
+        # What the first process says of its niceness is true in there only.
+        process = spawn(["nice", "-n", str(NICE), *runsc, "run", "--bundle", str(folder), name])
+        release: list[Callable[[], None]] = [
+            partial(_delete, [*runsc, "delete", "--force", name]),
+            partial(shutil.rmtree, folder, ignore_errors=True),
+        ]
+        return Place(process, HOME, GUEST, PYTHON, release=release)
+
+
+def _delete(command: list[str]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired, OSError):
+        subprocess.run(command, capture_output=True, timeout=10, check=False)  # nosec B603  # no shell
+
+
+def _write_bundle(folder: Path, policy: SandboxPolicy, uid: int) -> None:
+    """Write what the OCI runtime specification calls a bundle."""
+    root = folder / "root"
+    for path in ("dev", "etc", "home", "proc", "run", "tmp"):
+        (root / path).mkdir(parents=True)
+    (root / HOME.lstrip("/")).mkdir()
+    files = {
+        "passwd": PASSWD.format(uid=uid),
+        "group": GROUP.format(uid=uid),
+        "hosts": HOSTS,
+    }
+    for name, text in files.items():
+        (root / "etc" / name).write_text(text)
+    for path in filter(os.path.islink, LINKED):
+        (root / path.lstrip("/")).symlink_to(os.readlink(path))
+    (folder / "config.json").write_text(json.dumps(_config(policy, uid)))
+
+
+def _config(policy: SandboxPolicy, uid: int) -> dict[str, Any]:
+    seen = {path: path for path in seen_of_this_machine(policy)} | {str(INSIDE): GUEST}
+    mounts = [
+        {"destination": at, "type": "bind", "source": path, "options": ["rbind", "ro"]}
+        for path, at in seen.items()
+    ]
+    mounts += [{"destination": "/proc", "type": "proc", "source": "proc"}]
+    mounts += [{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"}]
+    sizes = {"/tmp": policy.disk_bytes, HOME: policy.disk_bytes, "/dev/shm": 16 * MIB}
+    mounts += [
+        {
+            "destination": at,
+            "type": "tmpfs",
+            "source": "tmpfs",
+            "options": ["nosuid", "nodev", "mode=1777", f"size={size}"],
+        }
+        for at, size in sizes.items()
+    ]
+    privileges = ["CAP_SETUID", "CAP_SETGID"]  # until the first process has changed its user
+    sets = ("bounding", "effective", "inheritable", "permitted")
+    return {
+        "ociVersion": "1.0.0",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": [PYTHON, "-I", "-S", f"{GUEST}/guest.py", settings_of(policy, uid)],
+            "env": ["PATH=/usr/bin:/bin"],
+            "cwd": HOME,
+            "capabilities": dict.fromkeys(sets, privileges),
+            "noNewPrivileges": True,
+        },
+        "root": {"path": "root", "readonly": True},
+        "hostname": "sandbox",
+        "mounts": mounts,
+        "linux": {
+            "namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")],
+            "seccomp": _filter(),
+        },
+    }
+
+
+def _filter() -> dict[str, Any]:
+    """What `seccomp.program` refuses, in the words of the runtime specification."""
+    refused: dict[str, Any] = {"action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
+    bits = (1 << n for n in range(32) if seccomp.NEW_NAMESPACES >> n & 1)
+    rules = [
+        {**refused, "names": list(seccomp.REFUSED)},
+        {**refused, "names": list(seccomp.UNKNOWN), "errnoRet": errno.ENOSYS},
+        *({**refused, "names": ["clone"], "args": [_argument(bit)]} for bit in bits),
+        {
+            **refused,
+            "names": ["socket", "socketpair"],
+            "args": [{"index": 0, "value": max(seccomp.INTERNET), "op": "SCMP_CMP_GT"}],
+        },
+    ]
+    return {
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": [ARCHITECTURES[platform.machine()]],
+        "syscalls": rules,
+    }
+
+
+def _argument(bit: int) -> dict[str, Any]:
+    return {"index": 0, "value": bit, "valueTwo": bit, "op": "SCMP_CMP_MASKED_EQ"}

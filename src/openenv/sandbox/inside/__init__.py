@@ -1,0 +1,1 @@
+"""Programs that run in a sandbox, on the standard library alone."""

@@ -1,0 +1,167 @@
+"""A Python that keeps its names: it runs one piece of code after the other.
+
+It runs alone in a sandbox (``python -I interpreter.py``), and speaks frames on its files 3 and 4:
+
+    run     (told) bytes: code; name, for tracebacks; names: of functions of the holder
+    answer  (told) of a call: value, or error
+    call    (tells) name, arguments: a function of the holder is called
+    done    (tells) exit_code
+    ready   (tells) once
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import json
+import linecache
+import os
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+_here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, _here)
+
+# Beside this file, which is no package in there.
+from frames import MAX_BODY, Decoder, encode  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+TOLD, TELLS = 3, 4
+
+
+class ToolError(RuntimeError):
+    """A function of the holder has failed; the text is its."""
+
+
+class Interpreter:
+    """The names, and what is run with them."""
+
+    def __init__(self) -> None:
+        self.decoder = Decoder()
+        self.module = types.ModuleType("__main__")
+        self.module.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = self.module
+
+    def next(self) -> tuple[dict[str, Any], bytes]:
+        """Wait for the next frame."""
+        while True:
+            frame: tuple[dict[str, Any], bytes] | None = self.decoder.next()
+            if frame is not None:
+                return frame
+            data = os.read(TOLD, 2**20)
+            if not data:
+                os._exit(0)
+            self.decoder.feed(data)
+
+    def tell(self, header: dict[str, Any], body: bytes = b"") -> None:
+        """Send a frame."""
+        data = memoryview(encode(header, body))
+        while data:
+            data = data[os.write(TELLS, data) :]
+
+    def serve(self) -> None:
+        """Run what is told until the end."""
+        self.tell({"is": "ready"})
+        while True:
+            header, body = self.next()
+            for name in header.get("names", ()):
+                self.module.__dict__[name] = self._function(name)
+            code = self._run(body.decode("utf-8", "surrogatepass"), header["name"])
+            if not self._flush():
+                code = code or 120  # Python's own exit code for output that is lost
+            self.tell({"is": "done", "exit_code": code})
+
+    @staticmethod
+    def _flush() -> bool:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):
+            return False
+        return True
+
+    def _run(self, source: str, name: str) -> int:
+        """Run a piece of code; the value of a last expression is printed, as at the prompt."""
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        names = self.module.__dict__
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            tree: Any = compile(source, name, "exec", ast.PyCF_ONLY_AST)
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, name, "exec"), names)  # nosec B102  # what a sandbox is for
+            if isinstance(last, ast.Expr):
+                code = compile(ast.Expression(last.value), name, "eval")
+                value = eval(code, names)  # nosec B307  # likewise
+                if value is not None:
+                    print(repr(value))
+        except SystemExit as ended:
+            return self._exit_code(ended)
+        except BaseException as error:
+            self._show(error)
+            return 1
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that comes late ends nothing
+        return 0
+
+    @staticmethod
+    def _exit_code(ended: SystemExit) -> int:
+        if ended.code is None or isinstance(ended.code, int):
+            return (ended.code or 0) & 0xFF
+        print(ended.code, file=sys.stderr)
+        return 1
+
+    @staticmethod
+    def _show(error: BaseException) -> None:
+        """Print a traceback, without the frames of this program."""
+        try:
+            shown = traceback.TracebackException.from_exception(error, compact=True)
+            frames = [one for one in shown.stack if not one.filename.startswith(_here)]
+            shown.stack[:] = traceback.StackSummary.from_list(frames)
+            text = "".join(shown.format())
+        except BaseException as failed:  # its own __str__, or no stack left
+            text = f"{type(error).__name__} (its traceback could not be written: {failed!r:.200})\n"
+        sys.stderr.write(text)
+
+    # ------------------------------------------------------------------ functions of the holder
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        def call(*values: Any, **arguments: Any) -> Any:
+            if values:
+                raise TypeError(f"{name}() takes its arguments by name")
+            return self._call(name, arguments)
+
+        call.__name__ = call.__qualname__ = name
+        return call
+
+    def _call(self, name: str, arguments: dict[str, Any]) -> Any:
+        body = json.dumps({"name": name, "arguments": arguments}).encode()
+        if len(body) > MAX_BODY:
+            raise ValueError(f"the arguments of {name} are {len(body)} bytes, over {MAX_BODY}")
+        self._flush()
+        self.tell({"is": "call"}, body)
+        header, answer = self.next()
+        if header.get("failed"):
+            raise ToolError(answer.decode())
+        return json.loads(answer)
+
+
+def main() -> None:
+    """Run as a job of a sandbox, with a channel."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace", line_buffering=True, encoding="utf-8")
+    sys.path[:] = [os.getcwd(), *(one for one in sys.path if one != _here)]
+    for name in ("frames",):
+        sys.modules.pop(name, None)
+    sys.argv = [""]
+    os.set_inheritable(TOLD, False)
+    os.set_inheritable(TELLS, False)
+    Interpreter().serve()
+
+
+if __name__ == "__main__":
+    main()

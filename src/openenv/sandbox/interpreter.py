@@ -1,0 +1,217 @@
+"""Python in a sandbox, which keeps its names from one piece of code to the next."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import Self
+
+from openenv.errors import SandboxEnded
+from openenv.sandbox.inside.frames import MAX_BODY, Decoder, FrameError, encode
+from openenv.sandbox.sandbox import (
+    ANSWER_TIMEOUT_S,
+    INTERRUPT_GRACE_S,
+    Completed,
+    OnOutput,
+    Running,
+    Sandbox,
+)
+
+__all__ = ["Execution", "Interpreter"]
+
+TIMED_OUT = 124  # the exit code of timeout(1)
+GARBLED = "the code has written to the interpreter's own files, so the interpreter was ended\n"
+
+
+@dataclass(frozen=True)
+class Execution(Completed):
+    """What became of a piece of code; see `Completed`.
+
+    Attributes:
+        names_are_gone: What earlier pieces had named is gone: the interpreter was ended, by this
+            piece or before it.
+    """
+
+    names_are_gone: bool = False
+
+
+class Interpreter:
+    """A CPython in a sandbox: names, imports and files stay through its life.
+
+        with Sandbox() as sandbox, Interpreter(sandbox) as python:
+            python.run("x = 6")
+            print(python.run("x * 7").stdout)  # 42
+
+    The value of a last expression is printed, as at the prompt. A piece that takes too long is
+    interrupted (`KeyboardInterrupt`); if that does not end it within a second, the interpreter and
+    all that it has started is killed, and the next piece gets a new one.
+
+    Args:
+        sandbox: Where it runs.
+        functions: Functions of this process which the code may call, by keyword arguments that JSON
+            can carry; so is what they return. What one raises is a RuntimeError in there.
+    """
+
+    def __init__(
+        self, sandbox: Sandbox, functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> None:
+        self.sandbox = sandbox
+        self.functions = dict(functions or {})
+        self._numbers = itertools.count(1)
+        self._job: Running | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start it, and wait until it is ready."""
+        place = self.sandbox._place
+        self._decoder, self._is_garbled, self._is_busy = Decoder(), False, False
+        argv = [place.python, "-s", f"{place.guest}/interpreter.py"]
+        self._job = self.sandbox.start(
+            argv,
+            environment={"PYTHONHASHSEED": "0"},  # else the order of sets is another each time
+            has_channel=True,
+            limit=self.sandbox.policy.output_bytes,
+        )
+        frame = self._next(time.monotonic() + ANSWER_TIMEOUT_S)
+        if frame is None or frame[0].get("is") != "ready":
+            text = self._job.text("stderr").strip()
+            self.close()
+            raise SandboxEnded(f"Python does not start in it: {text[-300:] or 'no answer'}")
+
+    @property
+    def is_running(self) -> bool:
+        """It has not ended; if it has, the next piece of code starts it anew, without names."""
+        return self._job is not None and self._job.code is None
+
+    def run(
+        self, code: str, *, wall_s: float | None = None, on_output: OnOutput | None = None
+    ) -> Execution:
+        """Run a piece of code.
+
+        Args:
+            code: What to run.
+            wall_s: Seconds that it may take; by default `SandboxPolicy.wall_s`.
+            on_output: Called with the stream and some text, as it comes.
+
+        Returns:
+            `exit_code` is 0, or 1 after an exception, whose traceback is in `stderr`; what the code
+            gives to `exit`; 124 where its time was over.
+
+        Raises:
+            SandboxEnded: The sandbox is over.
+            ValueError: The code is longer than a frame, 1 MiB.
+        """
+        data = code.encode("utf-8", "surrogatepass")
+        if len(data) > MAX_BODY:
+            raise ValueError(f"code is {len(data)} bytes long, and may have {MAX_BODY}")
+        began_anew = not self.is_running
+        if began_anew:
+            self._begin()
+        job, began = self._job, time.monotonic()
+        assert job is not None
+        job.forget()
+        job._on_output = on_output
+        wall_s = self.sandbox.policy.wall_s if wall_s is None else wall_s
+        header = {
+            "is": "run",
+            "name": f"<step {next(self._numbers)}>",
+            "names": sorted(self.functions),
+        }
+        job.say(encode(header, data), begins=True)
+        exit_code = self._wait_for_the_end(job, began + wall_s)
+        timed_out = exit_code is None and job.code is None
+        if timed_out and not self._is_garbled:
+            job.interrupt()
+            self._wait_for_the_end(job, time.monotonic() + INTERRUPT_GRACE_S)
+        was_ended = self._settle(job, was_interrupted=timed_out)
+        if job.code is not None and exit_code is None and not timed_out:
+            exit_code = 128 - job.code if job.code < 0 else job.code
+        garbled = GARBLED if self._is_garbled else ""
+        return Execution(
+            exit_code=255 if garbled else TIMED_OUT if timed_out else exit_code or 0,
+            stdout=job.text("stdout"),
+            stderr=job.text("stderr") + garbled,
+            timed_out=timed_out and not garbled,
+            left_out=job.left_out,
+            seconds=time.monotonic() - began,
+            names_are_gone=began_anew or was_ended,
+        )
+
+    def _settle(self, job: Running, was_interrupted: bool) -> bool:
+        """Have all of the output; end the interpreter where it does not stop. Say if it is gone."""
+        if job.code is None and not (was_interrupted and self._is_busy):
+            if job.has_more:
+                job.settle()
+            return False
+        with contextlib.suppress(SandboxEnded):
+            job.kill()
+            job.wait(ANSWER_TIMEOUT_S)
+        self._job = None
+        if self.sandbox.is_over:
+            raise SandboxEnded(self.sandbox._why or "")
+        return True
+
+    def _wait_for_the_end(self, job: Running, deadline: float) -> int | None:
+        """Serve the code's calls until it is done; None where it ended otherwise, or did not."""
+        self._is_busy = True
+        while (frame := self._next(deadline)) is not None:
+            header, body = frame
+            if header.get("is") == "done":
+                self._is_busy = False
+                code = header.get("exit_code")
+                return code & 0xFF if isinstance(code, int) else 255
+            if header.get("is") == "call":
+                job.say(self._called(body))
+        return None
+
+    def _called(self, body: bytes) -> bytes:
+        """Carry out a call of the code, and give the frame that answers it."""
+        try:
+            asked = json.loads(body)
+            function = self.functions[asked["name"]]
+            value = function(**asked["arguments"])
+            return encode({"is": "answer"}, json.dumps(value).encode())
+        except Exception as error:
+            words = str(error) or type(error).__name__
+            return encode({"is": "answer", "failed": True}, words.encode()[: MAX_BODY // 2])
+
+    def _next(self, deadline: float) -> tuple[dict[str, Any], bytes] | None:
+        """The next frame of the interpreter; None where none came in time, or it is gone."""
+        job = self._job
+        assert job is not None
+        while True:
+            try:
+                frame = self._decoder.next()
+            except FrameError:
+                self._is_garbled = True
+                return None
+            if frame is not None:
+                return frame
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            data = job.hear(left)
+            if not data and job.code is not None:
+                return None
+            self._decoder.feed(data)
+
+    def close(self) -> None:
+        """End it; the sandbox stays."""
+        job, self._job = self._job, None
+        if job is not None and job.code is None and not self.sandbox.is_over:
+            with contextlib.suppress(SandboxEnded):
+                job.signal(signal.SIGKILL)
+                job.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

@@ -1,0 +1,118 @@
+"""Sandboxes by Landlock: a user of its own (as root), a domain, limits, and a filter of system
+calls.
+
+For machines where no namespaces can be made. Landlock (Linux 5.13, `landlock(7)`) lets a process
+give up access to files; from its sixth version on (Linux 6.12) also signals to processes outside.
+There is no network at all: the filter refuses its sockets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from openenv.errors import SandboxUnavailable
+from openenv.sandbox import seccomp
+from openenv.sandbox.kinds import (
+    INSIDE,
+    LINKED,
+    PYTHON,
+    Place,
+    file_of,
+    own_uid,
+    seen_of_this_machine,
+    settings_of,
+    spawn,
+)
+from openenv.sandbox.policy import Guarantee, SandboxPolicy
+
+__all__ = ["Landlock"]
+
+CREATE_RULESET = 444
+VERSION = 1  # a flag: ask for the version
+NEEDED = 6
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# As the holder's own user, its commands could open the holder's terminal there.
+TERMINALS = ("/dev/ptmx", "/dev/pts")
+
+
+class Landlock:
+    """Sandboxes by Landlock."""
+
+    name = "landlock"
+    guarantee = Guarantee.PROCESS
+
+    def why_not(self) -> str | None:
+        if sys.platform != "linux":
+            return "it is Linux's"
+        version = version_of_the_kernel()
+        if version < NEEDED:
+            return (
+                f"the kernel's Landlock is of version {max(version, 0)}, and signals to processes "
+                f"outside are only refused from {NEEDED} on (Linux 6.12)"
+            )
+        if _python() is None:
+            return (
+                f"{PYTHON} is open to this user only, and there is no other Python "
+                "for the sandbox's; apt-get install python3"
+            )
+        return seccomp.why_not()
+
+    def start(self, policy: SandboxPolicy) -> Place:
+        if policy.network:
+            raise SandboxUnavailable(str(self.guarantee), {self.name: "it has no network"})
+        uid, python = own_uid(), _python()
+        assert python is not None
+        folder = Path(tempfile.mkdtemp(prefix="openenv-sandbox-"))
+        home, guest = folder / "home", folder / "guest"
+        shutil.copytree(INSIDE, guest, ignore=shutil.ignore_patterns("__pycache__"))
+        home.mkdir(mode=0o700)
+        for path in (folder, guest):
+            path.chmod(0o755)
+        if uid is not None:
+            os.chown(home, uid, uid)
+        program = file_of(seccomp.program(internet=False))
+        seen = [*seen_of_this_machine(policy), str(guest), *filter(os.path.islink, LINKED)]
+        how = {
+            "readable": seen,
+            "writable": [str(home)],
+            "devices": [*DEVICES, *(TERMINALS if uid is not None else ())],
+            "program": program,
+            "uid": uid,
+            "command": [python, "-I", "-S", f"{guest}/guest.py", settings_of(policy, uid)],
+        }
+        keeper = INSIDE / "keeper.py"
+        command = [PYTHON, "-I", "-S", str(keeper), json.dumps(how)]
+        process = spawn(command, [program], cwd=home)
+        release = partial(shutil.rmtree, folder, ignore_errors=True)
+        watched = [str(home)]
+        # Killed, the keeper could not end those that it keeps.
+        return Place(process, str(home), str(guest), python, watched, [release], signal.SIGTERM)
+
+
+def _python() -> str | None:
+    """This process's interpreter, or the machine's where a sandbox's user cannot reach that one."""
+    candidates = [PYTHON, "/usr/bin/python3", "/usr/local/bin/python3"]
+    if os.geteuid() != 0:
+        return PYTHON
+    return next((path for path in candidates if _is_open_to_all(os.path.realpath(path))), None)
+
+
+def _is_open_to_all(path: str) -> bool:
+    if not os.path.exists(path):
+        return False
+    return all(one.stat().st_mode & 0o001 for one in (Path(path), *Path(path).parents))
+
+
+def version_of_the_kernel() -> int:
+    """Which version of Landlock the kernel has; at most 0 for none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return int(libc.syscall(CREATE_RULESET, None, 0, VERSION))

@@ -1,0 +1,171 @@
+"""The way out of a sandbox whose policy names hosts: an HTTP proxy that asks these, and no other.
+
+It listens on a socket in the file system, which is mounted into the sandbox; in there
+`openenv.sandbox.inside.forward` takes connections on the loopback to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import selectors
+import shutil
+import socket
+import socketserver
+import tempfile
+import threading
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import urlsplit
+
+__all__ = ["PROXY_SOCKET", "Proxy", "variables"]
+
+PROXY_SOCKET = "/run/proxy.sock"  # in the sandbox
+PORT = 3128  # of the sandbox's loopback
+MAX_HEAD = 2**16
+CONNECT_TIMEOUT_S, IDLE_TIMEOUT_S = 10.0, 60.0
+
+
+def variables() -> dict[str, str]:
+    """The variables by which programs find the proxy."""
+    url = f"http://127.0.0.1:{PORT}"
+    names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+    return dict.fromkeys(names, url) | {"no_proxy": "localhost,127.0.0.1"}
+
+
+class Proxy:
+    """A proxy that knows some hosts, as ``NAME:PORT``; a name may begin with ``*.``."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self.hosts = tuple(host.lower() for host in hosts)
+        self._folder = Path(tempfile.mkdtemp(prefix="openenv-proxy-"))
+        self._folder.chmod(0o711)
+        self.path = self._folder / "proxy.sock"
+        self._server = _Server(str(self.path), self)
+        self.path.chmod(0o666)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="openenv-sandbox-proxy", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let nobody out any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        """Connect to a host of the list.
+
+        A name that the list has with a ``*`` only must lead to a public address: whoever owns such
+        names shall not choose what of this machine, or of its network, is asked.
+
+        Raises:
+            PermissionError: It is none of the list.
+            OSError: It cannot be reached.
+        """
+        wanted = f"{host}:{port}".lower()
+        if wanted not in self.hosts and not any(fnmatchcase(wanted, one) for one in self.hosts):
+            raise PermissionError(f"{wanted} is none of the hosts that this sandbox may ask")
+        is_named = wanted in self.hosts
+        error: OSError = OSError(f"{host} has no address")
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, 0, 1):
+            if not is_named and not ipaddress.ip_address(address[0]).is_global:
+                error = PermissionError(f"{host} is {address[0]}, which is no public address")
+                continue
+            found = socket.socket(family, kind, protocol)
+            found.settimeout(CONNECT_TIMEOUT_S)
+            try:
+                found.connect(address)
+            except OSError as failed:
+                error = failed
+                found.close()
+            else:
+                return found
+        raise error
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, path: str, proxy: Proxy) -> None:
+        self.proxy = proxy
+        super().__init__(path, _Connection)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: what a sandbox sends is no error of this program."""
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    """One connection: its first request says where to, and the rest goes both ways."""
+
+    request: socket.socket
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def handle(self) -> None:
+        self.request.settimeout(CONNECT_TIMEOUT_S)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            data = self.request.recv(MAX_HEAD)
+            head += data
+            if not data or len(head) > MAX_HEAD:
+                return
+        try:
+            outside, first = self._reached(head)
+        except (OSError, ValueError) as error:
+            self._refuse(error)
+            return
+        with outside:
+            if first:
+                outside.sendall(first)
+            else:
+                self.request.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            _join(self.request, outside)
+
+    def _reached(self, head: bytes) -> tuple[socket.socket, bytes]:
+        """Connect to where a request goes; give what is to be sent there first."""
+        head, _, body = head.partition(b"\r\n\r\n")
+        line, *headers = head.split(b"\r\n")
+        method, target, version = line.decode("latin-1").split(" ")
+        if method == "CONNECT":
+            host, _, port = target.rpartition(":")
+            return self.server.proxy.connect(host.strip("[]"), int(port)), b""
+        url = urlsplit(target)
+        if url.scheme != "http" or url.hostname is None:
+            raise ValueError(f"a proxy was asked for {target[:100]!r}; expected http://HOST/...")
+        outside = self.server.proxy.connect(url.hostname, url.port or 80)
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        # One request for one connection: a second could name another host.
+        kept = [one for one in headers if not _is_of_this_hop(one)]
+        first = f"{method} {path} {version}\r\nConnection: close".encode("latin-1")
+        return outside, b"\r\n".join([first, *kept]) + b"\r\n\r\n" + body
+
+    def _refuse(self, error: Exception) -> None:
+        status = "403 Forbidden" if isinstance(error, PermissionError) else "502 Bad Gateway"
+        body = f"{error}\n".encode()
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        with contextlib.suppress(OSError):
+            self.request.sendall(head.encode() + body)
+
+
+def _is_of_this_hop(header: bytes) -> bool:
+    return header.lower().startswith((b"connection:", b"proxy-"))
+
+
+def _join(one: socket.socket, other: socket.socket) -> None:
+    """Pass on what comes from either, until both are at their ends or nothing comes for long."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(one, selectors.EVENT_READ, other)
+        selector.register(other, selectors.EVENT_READ, one)
+        while selector.get_map() and (ready := selector.select(IDLE_TIMEOUT_S)):
+            for key, _ in ready:
+                assert isinstance(key.fileobj, socket.socket)
+                data = key.fileobj.recv(2**16)
+                if data:
+                    key.data.sendall(data)
+                    continue
+                selector.unregister(key.fileobj)
+                with contextlib.suppress(OSError):
+                    key.data.shutdown(socket.SHUT_WR)

@@ -1,0 +1,754 @@
+"""`check_sandbox`: does a sandbox hold what nobody has read?
+
+Each of `ESCAPES` is a way out that has been tried on real sandboxes, as a piece of Python. What it does
+is looked at from outside: a secret that it may not read, a file that it may not change, a port that it
+may not reach, a process that it may not end, and the memory, processes and disk that it may not take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openenv.errors import SandboxEnded, SandboxFileError
+from openenv.sandbox.interpreter import Interpreter
+from openenv.sandbox.policy import MIB, SandboxPolicy
+from openenv.sandbox.sandbox import Sandbox
+from openenv.sandbox.watch import memory_of
+
+__all__ = ["ESCAPES", "POLICY", "Attempt", "Escape", "EscapeReport", "Outside", "check_sandbox"]
+
+POLICY = SandboxPolicy(
+    memory_bytes=192 * MIB,
+    disk_bytes=24 * MIB,
+    file_bytes=16 * MIB,
+    processes=24,
+    output_bytes=64 * 1024,
+    wall_s=4.0,
+)
+"""What the sandboxes of the check may have: little, so that too much is soon reached."""
+
+SLACK_BYTES = 256 * MIB  # what may be taken between two looks of the sandbox's own watch
+MARK = "ESCAPED"  # printed by an escape that sees its own success
+ENOUGH_S = 20.0  # for any attempt, the end of its sandbox included
+
+
+@dataclass(frozen=True)
+class Escape:
+    """A way out.
+
+    Attributes:
+        name: A short sentence of what it tries.
+        kind: What it is after: files, processes, network, kernel, memory, disk, output, Python.
+        code: Python, in which ``SECRET``, ``CANARY`` (paths of the machine), ``PORT`` and ``PID`` are
+            set. It prints ESCAPED where it sees that it got out.
+    """
+
+    name: str
+    kind: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What an escape came to.
+
+    Attributes:
+        breaches: What was seen outside that must not be; empty where it was contained.
+        outcome: How it ended for the code: its exit code, or how the sandbox did.
+        seconds: Until the sandbox was answering again, or over.
+    """
+
+    escape: Escape
+    breaches: tuple[str, ...]
+    outcome: str
+    seconds: float
+
+    @property
+    def is_contained(self) -> bool:
+        """Nothing got out."""
+        return not self.breaches
+
+
+@dataclass
+class EscapeReport:
+    """What all of them came to."""
+
+    kind: str
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def escaped(self) -> list[Attempt]:
+        """Those that got out."""
+        return [one for one in self.attempts if not one.is_contained]
+
+
+class Outside:
+    """What is outside of a sandbox, and whether it was touched.
+
+    It is the machine's: a secret file, a file to be changed, a listening port and an abstract socket,
+    and a process; all of this user's, and open to every user where files can be.
+    """
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(16)
+        self.folder = Path(tempfile.mkdtemp(prefix="openenv-outside-"))
+        self.folder.chmod(0o777)
+        self.secret, self.canary = self.folder / "secret.txt", self.folder / "canary.txt"
+        self.secret.write_text(self.token)
+        self.canary.write_text("untouched")
+        self.secret.chmod(0o644)
+        self.canary.chmod(0o666)
+        sleeper = [sys.executable, "-c", "import time; time.sleep(3600)"]
+        self.process = subprocess.Popen(sleeper)  # nosec B603  # no shell
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.abstract = socket.socket(socket.AF_UNIX)
+        self.abstract.bind(f"\0openenv-{self.token[:12]}")
+        self.abstract.listen()
+        self.visitors = 0
+        for server in (self.listener, self.abstract):
+            threading.Thread(target=self._count, args=(server,), daemon=True).start()
+
+    def _count(self, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                server.accept()[0].close()
+                self.visitors += 1
+
+    def names(self) -> str:
+        """The beginning of an escape's code: what it needs to know."""
+        port, name = self.listener.getsockname()[1], f"openenv-{self.token[:12]}"
+        return (
+            f"SECRET, CANARY, PORT, PID, SOCKET = {str(self.secret)!r}, {str(self.canary)!r}, "
+            f"{port}, {self.process.pid}, {name!r}\n"
+        )
+
+    def breaches(self, stdout: str, stderr: str) -> list[str]:
+        """What must not be."""
+        found = []
+        if self.token in stdout + stderr:
+            found.append("it has read the secret file")
+        if MARK in stdout:  # stderr has the code itself, in tracebacks
+            found.append(f"it says: {stdout[stdout.index(MARK) :][:200].strip()}")
+        if not self.canary.exists() or self.canary.read_text() != "untouched":
+            found.append("it has changed a file of the machine")
+        if self.visitors:
+            found.append("it has reached a port of the machine")
+        if self.process.poll() is not None:
+            found.append("it has ended a process of the machine")
+        return found
+
+    def close(self) -> None:
+        """Take it away."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        for server in (self.listener, self.abstract):
+            server.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def check_sandbox(
+    make: Callable[[SandboxPolicy], Sandbox],
+    escapes: Sequence[Escape] | None = None,
+    progress: Callable[[Attempt], object] | None = None,
+) -> EscapeReport:
+    """Try every way out, each from a fresh sandbox.
+
+    Args:
+        make: Starts a sandbox with the given policy.
+        escapes: Which; by default all of `ESCAPES`.
+        progress: Called after each.
+
+    Returns:
+        What each came to. `EscapeReport.escaped` should be empty.
+    """
+    report = EscapeReport("")
+    for escape in ESCAPES if escapes is None else escapes:
+        with contextlib.closing(Outside()) as outside, make(POLICY) as sandbox:
+            report.kind = sandbox.kind
+            attempt = _try(escape, sandbox, outside)
+        report.attempts.append(attempt)
+        if progress is not None:
+            progress(attempt)
+    return report
+
+
+def _try(escape: Escape, sandbox: Sandbox, outside: Outside) -> Attempt:
+    began = time.monotonic()
+    with _memory_looked_at(sandbox) as taken:
+        output, outcome, breaches = _run(escape, sandbox, outside)
+    if max(taken, default=0) > POLICY.memory_bytes + SLACK_BYTES:
+        breaches.append(f"it has taken {max(taken) >> 20} MiB of memory")
+    seconds = time.monotonic() - began
+    if seconds > ENOUGH_S:
+        breaches.append(f"it has held its holder for {seconds:.0f} s")
+    most = 4 * POLICY.output_bytes
+    if len(output) > most:
+        breaches.append(f"it has printed {len(output)} bytes")
+    sandbox.close()
+    breaches += _left_behind(sandbox)
+    return Attempt(escape, tuple(breaches), outcome, seconds)
+
+
+def _run(escape: Escape, sandbox: Sandbox, outside: Outside) -> tuple[str, str, list[str]]:
+    """What it printed, how it ended, and what was seen outside."""
+    done = None
+    try:
+        with Interpreter(sandbox) as python:
+            done = python.run(outside.names() + escape.code)
+        outcome = "it was timed out" if done.timed_out else f"exit code {done.exit_code}"
+        if done.names_are_gone:
+            outcome += ", and the interpreter has ended"
+        breaches = _after(sandbox)
+    except SandboxEnded as error:
+        outcome, breaches = str(error), []
+    stdout, stderr = (done.stdout, done.stderr) if done is not None else ("", "")
+    return stdout + stderr, outcome, breaches + outside.breaches(stdout, stderr)
+
+
+def _after(sandbox: Sandbox) -> list[str]:
+    """Whether the sandbox still serves its holder, once all that is left in it was ended."""
+    sandbox.kill_all()
+    for _ in range(20):  # the kernel takes away the last of many processes a moment later
+        with contextlib.suppress(SandboxFileError):
+            if sandbox.run(["/bin/echo", "well"], wall_s=10).stdout.strip() == "well":
+                return []
+        time.sleep(0.1)
+    return ["its sandbox serves nobody any more"]
+
+
+@contextlib.contextmanager
+def _memory_looked_at(sandbox: Sandbox) -> Iterator[list[int]]:
+    """How much memory a sandbox takes, in bytes, looked at now and then."""
+    taken: list[int] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.05):
+            taken.append(memory_of(sandbox.processes()))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _left_behind(sandbox: Sandbox) -> list[str]:
+    """Processes that are still there after the sandbox's end, and its outermost process."""
+    deadline = time.monotonic() + 5
+    while (left := sandbox.processes()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return [] if not left else [f"it has left processes behind: {left}"]
+
+
+def _escapes() -> Iterator[Escape]:
+    for kind, ways in _WAYS.items():
+        for name, code in ways.items():
+            yield Escape(name, kind, textwrap.dedent(code))
+
+
+_WAYS: dict[str, dict[str, str]] = {
+    "files": {
+        "read a file of the machine": "print(open(SECRET).read())",
+        "list the machine's directory for temporary files": """
+            import os
+            if os.path.basename(os.path.dirname(SECRET)) in os.listdir("/tmp"): print("ESCAPED")
+        """,
+        "write a file of the machine": "open(CANARY, 'w').write('touched')",
+        "read it by a symbolic link": """
+            import os
+            os.symlink(SECRET, 'link'); print(open('link').read())
+        """,
+        "read it by a hard link": """
+            import os
+            os.link(SECRET, 'hard'); print(open('hard').read())
+        """,
+        "read it by many parents": "print(open('../' * 40 + SECRET.lstrip('/')).read())",
+        "read it by the root of process 1": "print(open('/proc/1/root' + SECRET).read())",
+        "read it by the directory of process 1": "print(open('/proc/1/cwd/' + SECRET).read())",
+        "read it by the root of its own process": "print(open('/proc/self/root' + SECRET).read())",
+        "read it by an open file of process 1": """
+            import os
+            for fd in os.listdir('/proc/1/fd'):
+                try: print(open(f'/proc/1/fd/{fd}/../..' + SECRET).read())
+                except OSError: pass
+        """,
+        "read it by an inherited open directory": """
+            import os
+            for fd in range(3, 256):
+                try: print(os.read(os.open('../' * 40 + SECRET[1:], os.O_RDONLY, dir_fd=fd), 99))
+                except OSError: pass
+        """,
+        "read it by a handle of the file system": """
+            import ctypes, os, struct
+            libc = ctypes.CDLL(None, use_errno=True)
+            handle = struct.pack('II', 8, 1) + struct.pack('II', 2, 0)
+            for fd in (os.open('/', os.O_RDONLY), os.open('/usr', os.O_RDONLY)):
+                got = libc.open_by_handle_at(fd, handle, os.O_RDONLY)
+                if got >= 0: print('ESCAPED', os.listdir(got))
+        """,
+        "write where the machine's programs are": """
+            import os
+            for path in ('/usr/bin/x', '/bin/x', '/etc/x', '/lib/x', '/x', '/root/x', '/dev/x'):
+                try: open(path, 'w').write('x'); print('ESCAPED', path)
+                except OSError: pass
+        """,
+        "write where Python is": """
+            import os, sys
+            path = os.path.join(os.path.dirname(os.__file__), 'x.py')
+            try: open(path, 'w').write('x'); print('ESCAPED', path)
+            except OSError: pass
+        """,
+        "write over the sandbox's own program": """
+            import os, sys
+            own = open('/proc/self/cmdline').read().split(chr(0)) if os.path.exists('/proc/self/cmdline') else []
+            for path in [one for one in own if one.endswith('.py')]:
+                try: open(path, 'a').write('print(1)'); print('ESCAPED', path)
+                except OSError: pass
+        """,
+        "mount the machine's disk": """
+            import ctypes, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            os.makedirs('m', exist_ok=True)
+            for kind in (b'ext4', b'proc', b'sysfs', b'tmpfs', b'overlay'):
+                if libc.mount(b'/dev/vda', b'm', kind, 0, None) == 0: print('ESCAPED', kind)
+        """,
+        "unmount what hides the machine": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            for path in (b'/', b'/proc', b'/tmp', b'/dev', b'/home/agent'):
+                if libc.umount2(path, 2) == 0: print('ESCAPED', path)
+        """,
+        "mount anew what is read-only": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            for path in (b'/', b'/usr'):
+                if libc.mount(None, path, None, 32 | 4096, None) == 0: print('ESCAPED', path)
+        """,
+        "change the root": """
+            import os
+            os.makedirs('r', exist_ok=True)
+            os.chroot('r'); os.chdir('../' * 40); os.chroot('.'); print(open(SECRET).read())
+        """,
+        "make a device of the disk": """
+            import os, stat
+            os.mknod('disk', 0o600 | stat.S_IFBLK, os.makedev(254, 0)); open('disk', 'rb').read(1); print('ESCAPED')
+        """,
+        "read the machine's memory": """
+            for path in ('/dev/mem', '/dev/kmem', '/proc/kcore', '/dev/port'):
+                try: open(path, 'rb').read(1); print('ESCAPED', path)
+                except OSError: pass
+        """,
+        "read the machine's passwords": "open('/etc/shadow').read(); print('ESCAPED')",
+        "read the holder's secrets from its variables": """
+            import os
+            if any('OPENENV' in name or 'TOKEN' in name or 'KEY' in name for name in os.environ): print('ESCAPED')
+        """,
+    },
+    "processes": {
+        "end a process of the machine": "import os; os.kill(PID, 9)",
+        "end everything": """
+            import os
+            if os.fork() == 0:
+                os.kill(-1, 9)
+        """,
+        "end the holder by the parent's number": """
+            import os
+            for pid in {os.getppid(), 1, 2}: os.kill(pid, 9)
+        """,
+        "end all whose number it can guess": """
+            import os
+            for pid in range(1, 100000):
+                if pid != os.getpid():
+                    try: os.kill(pid, 9)
+                    except OSError: pass
+        """,
+        "ignore every signal and go on": """
+            import signal
+            for number in range(1, 65):
+                try: signal.signal(number, signal.SIG_IGN)
+                except (OSError, ValueError): pass
+            while True: pass
+        """,
+        "catch the interrupt and go on": """
+            while True:
+                try:
+                    while True: pass
+                except BaseException: pass
+        """,
+        "live on as a daemon": """
+            import os, time
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    time.sleep(600)
+                os._exit(0)
+        """,
+        "live on as a thousand daemons": """
+            import os, time
+            for _ in range(1000):
+                try:
+                    if os.fork() == 0:
+                        os.setsid(); time.sleep(600); os._exit(0)
+                except OSError: break
+        """,
+        "fork without end": """
+            import os
+            while True:
+                try: os.fork()
+                except OSError: pass
+        """,
+        "fork without end, in a shell": """
+            import subprocess
+            subprocess.run(['/bin/bash', '-c', 'b() { b | b & }; b; wait'])
+        """,
+        "leave zombies": """
+            import os
+            for _ in range(10000):
+                try:
+                    if os.fork() == 0: os._exit(0)
+                except OSError: break
+        """,
+        "start threads without end": """
+            import threading, time
+            while True:
+                try: threading.Thread(target=time.sleep, args=(600,)).start()
+                except RuntimeError: time.sleep(0.01)
+        """,
+        "stop itself": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+        "crash the interpreter": "import ctypes; ctypes.string_at(0)",
+        "end the interpreter": "import os; os._exit(0)",
+        "trace the first process": """
+            import ctypes, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            for pid in (1, 2, os.getppid(), PID):
+                if libc.ptrace(16, pid, 0, 0) == 0: print('ESCAPED', pid)
+        """,
+        "write into the memory of the first process": """
+            import os
+            for pid in {1, os.getppid(), PID} - {os.getpid()}:
+                try: open(f'/proc/{pid}/mem', 'r+b'); print('ESCAPED', pid)
+                except OSError: pass
+        """,
+        "read the memory of another process": """
+            import ctypes, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            here, there = (ctypes.c_size_t * 2)(), (ctypes.c_size_t * 2)(4194304, 16)
+            buffer = ctypes.create_string_buffer(16)
+            here[0], here[1] = ctypes.addressof(buffer), 16
+            for pid in (1, os.getppid(), PID):
+                if libc.process_vm_readv(pid, here, 1, there, 1, 0) > 0: print('ESCAPED', pid)
+        """,
+        "take a file of another process": """
+            import ctypes, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            for pid in {1, os.getppid(), PID} - {os.getpid()}:
+                handle = libc.syscall(434, pid, 0)
+                for fd in range(16):
+                    if handle >= 0 and libc.syscall(438, handle, fd, 0) >= 0: print('ESCAPED', pid, fd)
+        """,
+        "see the machine's processes": """
+            import os
+            if os.path.isdir(f'/proc/{PID}') and b'time.sleep(3600)' in open(f'/proc/{PID}/cmdline', 'rb').read(): print('ESCAPED')
+        """,
+        "become root": """
+            import os
+            for become in (os.setuid, os.seteuid, os.setgid):
+                try: become(0); print('ESCAPED', become.__name__)
+                except OSError: pass
+        """,
+        "become root by a program that makes it so": """
+            import subprocess
+            for command in (['su', '-c', 'id -u'], ['sudo', '-n', 'id', '-u'], ['pkexec', 'id', '-u'], ['newgrp']):
+                try: done = subprocess.run(command, capture_output=True, text=True, timeout=1, stdin=subprocess.DEVNULL)
+                except (OSError, subprocess.TimeoutExpired): continue
+                if done.stdout.strip() == '0': print('ESCAPED', command)
+        """,
+        "raise its own limits": """
+            import resource
+            for name in ('NPROC', 'FSIZE', 'DATA', 'NOFILE'):
+                number = getattr(resource, 'RLIMIT_' + name)
+                try: resource.setrlimit(number, (resource.RLIM_INFINITY,) * 2); print('ESCAPED', name)
+                except (OSError, ValueError): pass
+        """,
+        "take the processor from everybody": """
+            import os
+            for nice in (-20, -1):
+                try: os.nice(nice); print('ESCAPED', os.nice(0))
+                except OSError: pass
+            try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99)); print('ESCAPED')
+            except OSError: pass
+        """,
+    },
+    "network": {
+        "reach a port of the machine": """
+            import socket
+            socket.create_connection(('127.0.0.1', PORT), 1)
+        """,
+        "reach a port of the machine by its other names": """
+            import socket
+            for name in ('localhost', '0.0.0.0', '::1', '::ffff:127.0.0.1', '127.0.0.2', '10.0.2.2', '172.17.0.1'):
+                try: socket.create_connection((name, PORT), 0.3)
+                except OSError: pass
+        """,
+        "reach an abstract socket of the machine": """
+            import socket
+            socket.socket(socket.AF_UNIX).connect(chr(0) + SOCKET)
+        """,
+        "ask a name server": """
+            import socket
+            try:
+                one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); one.settimeout(0.5)
+                one.sendto(b'x', ('8.8.8.8', 53)); one.recv(1); print('ESCAPED')
+            except OSError: pass
+        """,
+        "see or send raw packets": """
+            import socket
+            for family, kind in ((socket.AF_PACKET, socket.SOCK_RAW), (socket.AF_INET, socket.SOCK_RAW), (socket.AF_NETLINK, socket.SOCK_RAW)):
+                try: socket.socket(family, kind, socket.ntohs(3) if family == socket.AF_PACKET else 1 if family == socket.AF_INET else 0); print('ESCAPED', family)
+                except OSError: pass
+        """,
+        "find the machine's network cards": """
+            import os
+            if os.path.isdir('/sys/class/net') and set(os.listdir('/sys/class/net')) - {'lo'}: print('ESCAPED')
+            names = [line.split(':')[0].strip() for line in open('/proc/net/dev').read().splitlines()[2:]] if os.path.exists('/proc/net/dev') else []
+            if any(name.startswith(('eth', 'en', 'wl')) for name in names): print('ESCAPED', names)
+        """,
+        "ask the cloud for its keys": """
+            import urllib.request
+            urllib.request.urlopen('http://169.254.169.254/latest/meta-data/', timeout=0.5); print('ESCAPED')
+        """,
+        "use the container engine's socket": """
+            import os, socket
+            for path in ('/var/run/docker.sock', '/run/docker.sock', '/run/podman/podman.sock', '/run/containerd/containerd.sock'):
+                try: socket.socket(socket.AF_UNIX).connect(path); print('ESCAPED', path)
+                except OSError: pass
+        """,
+    },
+    "kernel": {
+        "make namespaces": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000):
+                if libc.unshare(flag) == 0: print('ESCAPED', hex(flag))
+        """,
+        "make a child in namespaces": """
+            import ctypes, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            pid = libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
+            if pid == 0: os._exit(0)
+            if pid > 0: print('ESCAPED')
+        """,
+        "enter the namespaces of process 1": """
+            import ctypes, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            for name in ('user', 'mnt', 'pid', 'net'):
+                try: fd = os.open(f'/proc/{PID}/ns/{name}', os.O_RDONLY)
+                except OSError: continue
+                if libc.setns(fd, 0) == 0: print('ESCAPED', name)
+        """,
+        "load a program into the kernel": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            for number in (321, 298, 323, 425): # bpf, perf_event_open, userfaultfd, io_uring_setup
+                if libc.syscall(number, 1, ctypes.create_string_buffer(256), 128, 0, 0) >= 0: print('ESCAPED', number)
+        """,
+        "load a module": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.syscall(175, b'', 0, b'') == 0 or libc.syscall(246, 0, 0, 0, 0, 0) == 0: print('ESCAPED')
+        """,
+        "use the keys of the kernel": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.syscall(248, b'user', b'a', b'b', 1, -3) > 0: print('ESCAPED')
+        """,
+        "change the kernel's settings": """
+            import os
+            for path in ('/proc/sys/kernel/hostname', '/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger', '/proc/sys/vm/overcommit_memory'):
+                try: open(path, 'w').write('x'); print('ESCAPED', path)
+                except OSError: pass
+        """,
+        "change the clock, or the machine's name": """
+            import socket, time
+            for change in (lambda: time.clock_settime(0, 0), lambda: socket.sethostname('x')):
+                try: change(); print('ESCAPED')
+                except OSError: pass
+        """,
+        "restart the machine": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.reboot(0x89abcdef) == 0: print('ESCAPED')
+        """,
+        "type into the holder's terminal": """
+            import fcntl, os
+            for path in ('/dev/tty', '/dev/console', '/proc/self/fd/0'):
+                try: fcntl.ioctl(os.open(path, os.O_RDWR), 0x5412, b'x'); print('ESCAPED', path)
+                except OSError: pass
+        """,
+    },
+    "memory": {
+        "take all of the memory": "held = [bytearray(b'x' * 2**24) for _ in range(4096)]",
+        "take all of the memory, with others": """
+            import os, time
+            for _ in range(12):
+                if os.fork() == 0:
+                    held = []
+                    try:
+                        while True: held.append(bytearray(b'x' * 2**23))
+                    except MemoryError: time.sleep(600)
+            time.sleep(600)
+        """,
+        "take all of the memory by a file in memory": """
+            import os
+            fd = os.memfd_create('x'); block = b'x' * 2**20
+            for _ in range(2**14): os.write(fd, block)
+        """,
+        "take all of the memory by many files in memory": """
+            import os
+            block, held = b'x' * 2**20, []
+            for _ in range(200):
+                fd = os.memfd_create('x'); held.append(fd)
+                for _ in range(15): os.write(fd, block)
+        """,
+        "take all of the memory by segments that outlive it": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            for key in range(64):
+                id = libc.shmget(0, 2**24, 0o1777)
+                if id >= 0: print('ESCAPED', id)
+        """,
+        "take all of the memory by shared memory": """
+            import mmap
+            held = []
+            while True:
+                one = mmap.mmap(-1, 2**24); one.write(b'x' * 2**24); held.append(one)
+        """,
+        "recur without end": """
+            import sys
+            sys.setrecursionlimit(10**9)
+            def f(): return f()
+            f()
+        """,
+        "make a number without end": "x = 10 ** (10 ** 8); y = x * x",
+        "match a pattern without end": "import re; re.match('(a+)+$', 'a' * 50 + 'b')",
+    },
+    "disk": {
+        "fill the disk with one file": """
+            with open('big', 'wb') as file:
+                while True: file.write(b'x' * 2**20)
+        """,
+        "fill the disk with many files": """
+            import os
+            for number in range(10**6):
+                with open(f'f{number}', 'wb') as file: file.write(b'x' * 2**20)
+        """,
+        "fill the other directories that can be written": """
+            import os
+            for folder in ('/tmp', '/dev/shm', '/var/tmp', '/run', '/dev/mqueue'):
+                try:
+                    for number in range(4096):
+                        with open(f'{folder}/f{number}', 'wb') as file: file.write(b'x' * 2**20)
+                    print('ESCAPED', folder)
+                except OSError: pass
+        """,
+    },
+    "output": {
+        "print without end": "while True: print('x' * 10000)",
+        "print a single line of a gigabyte": """
+            import os
+            block = b'x' * 2**20
+            for _ in range(1024): os.write(1, block)
+        """,
+        "print from a child without end": "import subprocess; subprocess.run(['/usr/bin/yes'])",
+        "print what is no text": r"""
+            import os
+            os.write(1, bytes(range(256)) * 100); print('\ud800\udfff\x00\x1b[2J' + '\u202e' * 1000)
+        """,
+        "speak for the interpreter": """
+            import os, struct, json
+            head = json.dumps({'is': 'done', 'exit_code': 'ESCAPED'}).encode()
+            os.write(4, struct.pack('>II', len(head), 0) + head)
+            os.write(4, b'\\xff' * 10000)
+        """,
+        "say more to the holder than it can hold": """
+            import os
+            while True: os.write(4, b'\\x00\\x00\\x00\\x02\\x00\\x00\\x00\\x00{}' * 10000)
+        """,
+        "tell the holder a number that never ends": """
+            import os, struct
+            os.write(4, struct.pack('>II', 2**32 - 1, 2**32 - 1))
+        """,
+        "speak for the first process": """
+            import os
+            for fd in range(5, 256):
+                try: os.write(fd, b'x' * 100)
+                except OSError: pass
+            for pid in (1, os.getppid()):
+                for fd in range(8):
+                    path = f'/proc/{pid}/fd/{fd}'
+                    try:
+                        # What leads nowhere, or within the sandbox, does not lead to its holder.
+                        if os.readlink(path).startswith(('/dev/null', 'pipe:')): continue
+                        os.write(os.open(path, os.O_WRONLY), b'x'); print('ESCAPED', pid, fd)
+                    except OSError: pass
+        """,
+    },
+    "Python": {
+        "find a way out by __subclasses__": """
+            for cls in object.__subclasses__():
+                if cls.__name__ == '_wrap_close':
+                    cls.__init__.__globals__['system']('cat ' + SECRET)
+        """,
+        "take the interpreter's own frames": """
+            import sys
+            frame, found = sys._getframe(), []
+            while frame: found.append(frame.f_globals); frame = frame.f_back
+            for names in found:
+                names['print'] = lambda *a: None
+                names.get('os', sys).__dict__.get('system', len)('cat ' + SECRET)
+        """,
+        "replace what the interpreter calls": """
+            import builtins, sys, traceback
+            builtins.compile = lambda *a, **k: exec('raise SystemExit(0)')
+            traceback.TracebackException = None
+            sys.stdout = sys.stderr = None
+            raise ValueError('x')
+        """,
+        "raise what cannot be shown": """
+            class Evil(Exception):
+                def __str__(self): raise SystemExit(0)
+                __repr__ = __str__
+            raise Evil
+        """,
+        "unpickle a command": """
+            import pickle
+            pickle.loads(b"cos\\nsystem\\n(S'cat " + SECRET.encode() + b"'\\ntR.")
+        """,
+        "leave code for what runs next": """
+            import os
+            for path in ('sitecustomize.py', 'frames.py', 'json.py', 'usercustomize.py'):
+                open(path, 'w').write("print('ESCAPED into', __file__)")
+            os.environ['PYTHONSTARTUP'] = os.environ['PYTHONPATH'] = os.getcwd()
+            os._exit(0)
+        """,
+    },
+}
+
+ESCAPES: tuple[Escape, ...] = tuple(_escapes())
+"""Every way out."""
