@@ -1,0 +1,232 @@
+"""How the elements of a space are the fields of an action or an observation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from openenv._packages import needs
+from openenv.spaces import Choice, from_plain, space_of, to_plain
+from openenv.types import Action, Observation
+
+with needs("openenv.integrations"):
+    import numpy as np
+    from gymnasium import Space, spaces
+    from gymnasium.vector import utils
+
+__all__ = ["Elements", "elements_of_actions", "elements_of_observations"]
+
+NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def elements_of_actions(
+    schema: Mapping[str, Any] | None, space: Space[Any] | None, field: str | None
+) -> Elements:
+    """How elements of a space are actions; see `Elements.of`."""
+    return Elements.of("action", schema, space, field, Action.model_fields)
+
+
+def elements_of_observations(
+    schema: Mapping[str, Any] | None, space: Space[Any] | None, field: str | None
+) -> Elements:
+    """How observations are elements of a space; see `Elements.of`."""
+    return Elements.of("observation", schema, space, field, Observation.model_fields)
+
+
+class Elements(NamedTuple):
+    """A space, and where its elements are among the fields of a model.
+
+    Attributes:
+        what: What the model is, for messages.
+        space: The space.
+        field: The field that holds an element; None where the fields are those of a `Dict`.
+    """
+
+    what: str
+    space: Space[Any]
+    field: str | None
+
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        schema: Mapping[str, Any] | None,
+        space: Space[Any] | None,
+        field: str | None,
+        without: Iterable[str],
+    ) -> Elements:
+        """Find out how a model and a space go together.
+
+        The only field of a model holds the elements themselves. Those of a model with several
+        are a `Dict` of them.
+
+        Args:
+            what: What the model is, for messages.
+            schema: Its JSON schema; None where nobody knows it.
+            space: The space, where it was given; a `Dict` may name some of the fields only.
+            field: The field that holds the elements, where it was given.
+            without: The fields that every model has.
+
+        Raises:
+            ValueError: They do not go together, or no space fits the model.
+        """
+        if schema is None:
+            return cls(what, _given(space, what), field)
+        fields = {
+            name: one for name, one in schema.get("properties", {}).items() if name not in without
+        }
+        if field is not None and field not in fields:
+            raise ValueError(f"the {what} has no field {field!r}{_hint(field, fields)}")
+        if field is None and not _is_of_fields(space, fields):
+            field = _only(what, schema, fields, space)
+        if space is not None:
+            return cls(what, space, field)
+        if field is None:
+            return cls(what, space_of(schema, path=what, without=without), None)
+        definitions = {"$defs": schema.get("$defs", {})}
+        path = f"{what}.{field}"
+        return cls(what, space_of({**fields[field], **definitions}, path=path), field)
+
+    def to_fields(self, element: Any) -> dict[str, Any]:
+        """The fields of an action, as JSON has them: every model of an action takes lists.
+
+        Raises:
+            ValueError: It is no element of the space.
+        """
+        plain = self.to_plain(element)
+        return {self.field: plain} if self.field is not None else plain
+
+    def to_plain(self, element: Any) -> Any:
+        """An element as JSON has it.
+
+        Raises:
+            ValueError: It is no element of the space.
+        """
+        return _listed(to_plain(self.space, element, path=self.what))
+
+    def from_plain(self, value: Any) -> Any:
+        """The element that a value is.
+
+        Raises:
+            ValueError: It does not fit the space.
+        """
+        return from_plain(self.space, value, path=self.what, strict=False)
+
+    def from_fields(self, model: Mapping[str, Any] | BaseModel) -> Any:
+        """The element that an observation shows.
+
+        Raises:
+            ValueError: It does not fit the space.
+        """
+        fields: Mapping[str, Any] = dict(model) if isinstance(model, BaseModel) else model
+        if self.field is None:
+            return from_plain(self.space, fields, path=self.what, strict=False)
+        if self.field not in fields:
+            raise ValueError(f"the {self.what} came without its field {self.field!r}")
+        path = f"{self.what}.{self.field}"
+        return from_plain(self.space, fields[self.field], path=path, strict=False)
+
+    def to_batch(self, elements: Any, batched: Space[Any]) -> Any:
+        """Part a batch of elements into the actions of many environments.
+
+        Args:
+            elements: An element of `batched`.
+            batched: The space of a batch.
+        """
+        if self.field is not None and _is_of_numbers(self.space):
+            return {self.field: np.asarray(elements)}
+        return [self.to_fields(element) for element in utils.iterate(batched, elements)]
+
+    def from_batch(self, batch: Any) -> Any:
+        """Put the observations of many environments into one batch of elements.
+
+        Args:
+            batch: A mapping of the fields' columns, or a list of observations.
+        """
+        if not isinstance(batch, Mapping):
+            return _concatenated(self.space, [self.from_fields(one) for one in batch])
+        if self.field is not None:
+            return _stacked(self.space, batch[self.field], f"{self.what}.{self.field}")
+        if not isinstance(self.space, spaces.Dict):
+            return self.from_batch(_rows(batch))
+        return {
+            name: _stacked(inner, batch[name], f"{self.what}.{name}")
+            for name, inner in self.space.spaces.items()
+        }
+
+
+def _given(space: Space[Any] | None, what: str) -> Space[Any]:
+    if space is None:
+        raise ValueError(
+            f"nobody tells the schema of the {what} here: give {what}_space=..., and {what}_field="
+            "... where one field holds its elements"
+        )
+    return space
+
+
+def _is_of_fields(space: Space[Any] | None, fields: Mapping[str, Any]) -> bool:
+    """Whether a space that was given names fields of the model."""
+    return isinstance(space, spaces.Dict) and space.spaces.keys() <= fields.keys()
+
+
+def _only(
+    what: str, schema: Mapping[str, Any], fields: Mapping[str, Any], space: Space[Any] | None
+) -> str | None:
+    """The field that holds the elements; None where they are all the fields."""
+    if len(fields) == 1:
+        return next(iter(fields))
+    if space is None:
+        return None
+    needed = [name for name in fields if name in schema.get("required", ())]
+    if what == "action" and len(needed) == 1:
+        return needed[0]
+    raise ValueError(
+        f"the {what} has the fields {', '.join(fields)}: {what}_field=... says which of them holds "
+        f"an element of {space}"
+    )
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(names)}"
+
+
+def _listed(plain: Any) -> Any:
+    if isinstance(plain, np.ndarray):
+        return plain.tolist()
+    if isinstance(plain, dict):
+        return {name: _listed(value) for name, value in plain.items()}
+    if isinstance(plain, list | tuple):
+        return [_listed(value) for value in plain]
+    return plain
+
+
+def _is_of_numbers(space: Space[Any]) -> bool:
+    return isinstance(space, NUMBERS) and not isinstance(space, Choice)
+
+
+def _stacked(space: Space[Any], column: Any, path: str) -> Any:
+    """One field's values as a batch: as they are, where they were stacked as the space has them."""
+    if (
+        type(column) is np.ndarray
+        and column.dtype == space.dtype
+        and column.shape[1:] == space.shape
+        and _is_of_numbers(space)
+    ):
+        return column
+    rows = [from_plain(space, value, path=path, strict=False) for value in column]
+    return _concatenated(space, rows)
+
+
+def _concatenated(space: Space[Any], elements: Sequence[Any]) -> Any:
+    room: Any = utils.create_empty_array(space, len(elements))
+    return utils.concatenate(space, elements, room)
+
+
+def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    parted = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, values, strict=True)) for values in parted]

@@ -1,0 +1,255 @@
+"""What an environment of another library is a view of, and what that speaks."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from typing import Any, NamedTuple, TypeAlias
+
+from pydantic import TypeAdapter
+
+from openenv._keys import key_for
+from openenv._tls import client_context
+from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec
+from openenv.client.transports.websocket import key_headers
+from openenv.client.vector import VectorEnv
+from openenv.errors import ConnectError, OpenEnvError
+from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
+from openenv.providers.base import Provider
+from openenv.sessions.spec import EnvironmentSpec, class_made_by
+from openenv.types import StepResult
+
+__all__ = [
+    "Opened",
+    "Schemas",
+    "Source",
+    "UnscoredStep",
+    "info_of",
+    "opened",
+    "reward_of",
+    "schemas_of",
+    "vector_of",
+]
+
+Source: TypeAlias = (
+    "str | Provider | EnvClient[Any, Any, Any] | SyncEnvClient[Any, Any, Any] | Callable[..., Any]"
+)
+SCHEMA_TIMEOUT_S = 10.0
+IN_THIS_PROCESS = "local:"
+PORT_AT_THE_END = re.compile(r":\d+(/.*)?$")
+ADDRESSES = ("http://", "https://", "ws://", "wss://")
+
+
+class UnscoredStep(OpenEnvError, ValueError):
+    """A step was not scored, and Gymnasium and its kin have rewards that are numbers.
+
+    Attributes:
+        result: What the step came to. The episode goes on.
+    """
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        self.result = result
+        super().__init__(message)
+
+
+class Schemas(NamedTuple):
+    """The JSON schemas of an environment's models; None where nobody tells them."""
+
+    action: Mapping[str, Any] | None
+    observation: Mapping[str, Any] | None
+
+
+class Opened(NamedTuple):
+    """What a view drives, and what that speaks."""
+
+    client: SyncEnvClient[Any, Any, Any]
+    schemas: Schemas
+
+
+# ------------------------------------------------------------------ where it is
+
+
+def opened(source: Any, options: Mapping[str, Any]) -> Opened:
+    """Find what a view was given; its server is started if need be.
+
+    Args:
+        source: As for `openenv.integrations.gymnasium.GymnasiumEnv`; or what this has given.
+        options: Of the client.
+
+    Raises:
+        ConnectError: No server answers.
+        ProviderError: The server would not start.
+    """
+    if isinstance(source, Opened):
+        return source
+    client = _client_of(source, options)
+    try:
+        if client.base_url is None:
+            client.connect()
+        return Opened(client, schemas_of(source, client.base_url, options))
+    except BaseException:
+        client.close()
+        raise
+
+
+def _client_of(source: Any, options: Mapping[str, Any]) -> SyncEnvClient[Any, Any, Any]:
+    if isinstance(source, SyncEnvClient | EnvClient):
+        if options:
+            raise TypeError(f"{sorted(options)} cannot be given to a client that there is already")
+        return source if isinstance(source, SyncEnvClient) else source.sync()
+    if _is_address(source):
+        return GenericEnvClient(source, **options).sync()
+    if (provider := _provider_of(source)) is not None:
+        return GenericEnvClient(provider=provider, **options).sync()
+    _check_callable(source)
+    return GenericEnvClient.local(source, **options).sync()
+
+
+def vector_of(
+    source: Any, num_envs: int, options: Mapping[str, Any]
+) -> tuple[VectorEnv, SyncEnvClient[Any, Any, Any] | None]:
+    """Many environments of what a view was given, and the client that keeps their server, if any.
+
+    Args:
+        source: As for `openenv.integrations.gymnasium.GymnasiumVectorEnv`.
+        num_envs: How many.
+        options: Of the `VectorEnv`.
+    """
+    if isinstance(source, SyncEnvClient | EnvClient):
+        raise TypeError("a client is one session; give the address of its server, say")
+    options = {"client": _Bare, **options}
+    if _is_address(source):
+        return VectorEnv(source, num_envs, **options), None
+    if (provider := _provider_of(source)) is not None:
+        keeper = GenericEnvClient(provider=provider).sync()
+        try:
+            keeper.connect()
+            keeper.disconnect()
+            return VectorEnv(keeper.base_url, num_envs, **options), keeper
+        except BaseException:
+            keeper.close()
+            raise
+    _check_callable(source)
+    return VectorEnv.local(source, num_envs, **options), None
+
+
+class _Bare(EnvClient[Any, Any, Any]):
+    """A client without models and hooks: a `VectorEnv` stacks its results as they come."""
+
+
+def _is_address(source: Any) -> bool:
+    """Whether a text is the address of a server, and no target of ``openenv serve``."""
+    if not isinstance(source, str):
+        return False
+    return source.startswith(ADDRESSES) or PORT_AT_THE_END.search(source) is not None
+
+
+def _provider_of(source: Any) -> Any:
+    if isinstance(source, str):
+        from openenv.providers.process import ProcessProvider
+
+        return ProcessProvider(source)
+    starts = hasattr(source, "start") or hasattr(source, "start_container")
+    return source if starts and hasattr(source, "wait_for_ready") else None
+
+
+def _check_callable(source: Any) -> None:
+    if not callable(source):
+        raise TypeError(
+            f"{type(source).__name__} is no environment: expected an address, what `openenv serve` "
+            "takes, a client, a provider, or an environment class"
+        )
+
+
+# ------------------------------------------------------------------ what it speaks
+
+
+def schemas_of(source: Any, base_url: str | None, options: Mapping[str, Any]) -> Schemas:
+    """The schemas of what a view was given.
+
+    Args:
+        source: What it was given.
+        base_url: Where its server is; None without one.
+        options: Of the client.
+
+    Raises:
+        ConnectError: No server answers there.
+    """
+    if base_url is not None and not base_url.startswith(IN_THIS_PROCESS):
+        return _told(base_url, options)
+    if isinstance(source, SyncEnvClient | EnvClient):
+        client = source.async_client if isinstance(source, SyncEnvClient) else source
+        action, observation, _ = codec.models(type(client))
+        return Schemas(_schema(action), _schema(observation))
+    if class_made_by(source) is None:  # an ASGI application, or a function that says nothing
+        return Schemas(None, None)
+    spec = EnvironmentSpec.of(source)
+    return Schemas(spec.action_schema(), _schema(spec.observation_cls))
+
+
+def _schema(model: Any) -> dict[str, Any] | None:
+    return None if model is None else TypeAdapter(model).json_schema()
+
+
+def _told(base_url: str, options: Mapping[str, Any]) -> Schemas:
+    url = f"{_over_http(base_url)}/schema"
+    headers = dict(options.get("headers") or {})
+    headers |= key_headers(options.get("api_key") or key_for(url), headers)
+    request = urllib.request.Request(url, headers=headers)
+    tls = urllib.request.HTTPSHandler(context=client_context(options.get("ca_file")))
+    try:
+        opener = urllib.request.build_opener(_NoRedirects, tls)
+        with opener.open(request, timeout=SCHEMA_TIMEOUT_S) as response:
+            told = json.loads(response.read())
+        return Schemas(told["action"], told["observation"])
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise ConnectError(f"{url} answered with status {error.code}") from error
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+        raise ConnectError(f"no server tells its schemas at {url}: {error}") from error
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows none: the key is for the server that was named."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _over_http(base_url: str) -> str:
+    address = base_url.rstrip("/").removesuffix("/ws")
+    return re.sub("^ws", "http", address) if "://" in address else f"http://{address}"
+
+
+# ------------------------------------------------------------------ what a step came to
+
+
+def reward_of(result: StepResult[Any], unscored: float | None) -> float:
+    """The reward of a step; `unscored` is that of one that was not scored.
+
+    Raises:
+        UnscoredStep: It was not, and there is none for that.
+    """
+    if result.reward is not None:
+        return float(result.reward)
+    if unscored is None:
+        raise UnscoredStep(
+            "the environment has not scored this step (its reward is None); unscored_reward=0.0, "
+            "say, has such steps count as that",
+            result,
+        )
+    return unscored
+
+
+def info_of(result: StepResult[Any]) -> dict[str, Any]:
+    """What Gymnasium calls info: diagnostics, and the observation's annotations."""
+    said = {
+        name: value
+        for name, value in (result.metadata or {}).items()
+        if name not in (TRUNCATED, INFO, IGNORED_ARGUMENTS)
+    }
+    return {**said, **(result.info or {})}
