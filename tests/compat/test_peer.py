@@ -14,6 +14,7 @@ from openenv import (
     EnvClient,
     ExecutionFailed,
     GenericEnvClient,
+    NotSupported,
     ResponseTimeout,
     SessionLost,
     ValidationFailed,
@@ -123,6 +124,9 @@ def test_a_generic_client_on_the_public_server(public: dict[str, str]) -> None:
         assert env.reset().observation["text"] == "reset easy"
         assert env.step({"what": "count", "n": 1}).observation["data"] == {"n": [1], "none": None}
         assert env.state()["step_count"] == 1
+        with pytest.raises(NotSupported, match="version 0"):
+            env.render()
+        assert env.step({"what": "count", "n": 1}).observation["data"]["n"] == [1]
 
 
 def test_errors_of_the_public_server_are_ours_and_the_episode_goes_on(

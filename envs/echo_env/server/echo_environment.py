@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from openenv.errors import Refused
 from openenv.mcp import MCPEnvironment, tool
 from openenv.types import Observation, State
 
@@ -14,6 +15,11 @@ from ..models import CallToolAction, EchoAction, EchoObservation, ListToolsActio
 
 READY = "Echo environment ready!"
 REWARD_PER_CHARACTER = 0.1
+
+TASKS = {
+    "train": [{"id": f"say-{word}", "prompt": f"Have {word!r} echoed."} for word in ("a", "hello")],
+    "test": [{"id": "say-goodbye", "prompt": "Have 'goodbye' echoed."}],
+}
 
 Message = Annotated[str, Field(description="The message to echo back")]
 
@@ -33,6 +39,7 @@ class EchoEnvironment(
     def __init__(self) -> None:
         super().__init__()
         self._state = State(episode_id=str(uuid.uuid4()))
+        self._shown: str | None = None
 
     @tool
     def echo_message(self, message: Message) -> str:
@@ -48,6 +55,7 @@ class EchoEnvironment(
         self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
     ) -> EchoObservation:
         self._state = State(episode_id=episode_id or str(uuid.uuid4()))
+        self._shown = READY
         return EchoObservation(
             echoed_message=READY, reward=0.0, metadata={"status": "ready", "message": READY}
         )
@@ -65,7 +73,7 @@ class EchoEnvironment(
             known = "EchoAction, CallToolAction and ListToolsAction"
             error = f"unknown action {type(action).__name__}; there are {known}"
             return Observation(reward=0.0, metadata={"error": error})
-        message = action.message
+        message = self._shown = action.message
         return EchoObservation(
             echoed_message=message,
             message_length=len(message),
@@ -75,6 +83,28 @@ class EchoEnvironment(
     @property
     def state(self) -> State:
         return self._state
+
+    def render(self) -> str:
+        """The latest message."""
+        if self._shown is None:
+            raise Refused("there is nothing to show before the first reset")
+        return self._shown
+
+    def list_splits(self) -> list[str]:
+        """The names of the splits."""
+        return list(TASKS)
+
+    def list_tasks(self, split: str) -> list[dict[str, str]]:
+        """The tasks of a split."""
+        return TASKS[split]
+
+    def num_tasks(self, split: str) -> int:
+        """How many tasks a split has."""
+        return len(TASKS[split])
+
+    def get_task(self, split: str, index: int) -> dict[str, str]:
+        """One task of a split."""
+        return TASKS[split][index]
 
     def snapshot(self) -> bytes:
         """Store the episode, which is its state."""

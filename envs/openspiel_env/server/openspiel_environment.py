@@ -46,6 +46,9 @@ OPPONENT_POLICIES: dict[str, Policy] = {
 _CHANCE = int(pyspiel.PlayerId.CHANCE)
 _SIMULTANEOUS = int(pyspiel.PlayerId.SIMULTANEOUS)
 _SHOWN_ACTIONS = 40
+
+TASK_GAMES = ("blackjack", "catch", "tic_tac_toe", "kuhn_poker", "cliff_walking", "2048")
+TASK_SEEDS = {"train": range(1000), "test": range(1_000_000, 1_000_100)}
 _LARGEST_TENSOR = 2**20
 
 
@@ -187,6 +190,50 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
             game_params=setting.game_params,
             num_players=setting.rules.num_players,
         )
+
+    def render(self) -> str:
+        """The position, as OpenSpiel writes it.
+
+        Raises:
+            Refused: There is no game yet.
+        """
+        if self._position is None:
+            raise Refused("there is nothing to show before the first reset")
+        return f"{self._setting.game_name}\n{self._position}"
+
+    def list_splits(self) -> list[str]:
+        """The names of the splits."""
+        return list(TASK_SEEDS)
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """The tasks of a split: games to play, by what `reset` takes."""
+        return [self.get_task(split, index) for index in range(self.num_tasks(split))]
+
+    def num_tasks(self, split: str) -> int:
+        """How many tasks a split has.
+
+        Raises:
+            Refused: There is no such split.
+        """
+        if split not in TASK_SEEDS:
+            raise Refused(f"there is no split {split!r}; there are {', '.join(TASK_SEEDS)}")
+        return len(TASK_GAMES) * len(TASK_SEEDS[split])
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """One task of a split.
+
+        Raises:
+            IndexError: There is none at this index.
+        """
+        if not 0 <= index < self.num_tasks(split):
+            raise IndexError(f"{split} has {self.num_tasks(split)} tasks, and none at {index}")
+        number, game = divmod(index, len(TASK_GAMES))
+        name, seed = TASK_GAMES[game], TASK_SEEDS[split][number]
+        return {
+            "id": f"{name}-{seed}",
+            "prompt": f"Play {name}, and get as much as you can.",
+            "reset": {"game_name": name, "seed": seed},
+        }
 
     def snapshot(self) -> bytes:
         """Store the game, its opponents' generator included.

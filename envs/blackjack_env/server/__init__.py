@@ -1,0 +1,1 @@
+"""The side of the blackjack environment that deals the cards."""

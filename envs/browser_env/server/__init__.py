@@ -1,0 +1,1 @@
+"""The side of the browser environment that runs Chromium."""

@@ -1,0 +1,3 @@
+// WebRTC reaches addresses past every interception and resolver.
+delete window.RTCPeerConnection;
+delete window.webkitRTCPeerConnection;

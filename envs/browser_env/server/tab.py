@@ -1,0 +1,222 @@
+"""One tab: its page, and whether that is at rest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+from playwright.async_api import CDPSession, Page
+from playwright.async_api import Error as PlaywrightError
+
+from .scripts import script
+
+__all__ = ["Activity", "Tab"]
+
+CLOSE_TIMEOUT_S = 5.0
+
+WORLD = "openenv"
+# Connections that stay open say nothing of a page's being ready.
+LASTING = frozenset({"EventSource", "WebSocket", "Ping", "Media", "Prefetch"})
+
+
+class Activity:
+    """What a page has under way, by Chromium's own reports (Chrome DevTools Protocol).
+
+    Reports of one session come in the order in which things happen, and so do answers: after an
+    answer, everything that the page began before is known.
+    """
+
+    def __init__(self, cdp: CDPSession) -> None:
+        self._cdp = cdp
+        self._main_frame = ""
+        self._loading: set[str] = set()
+        self._requests: dict[str, str] = {}
+
+    @classmethod
+    async def of(cls, page: Page, expect_popup: Callable[[], None]) -> Activity:
+        """Listen to a page from now on; `expect_popup` is called when it opens a window."""
+        cdp = await page.context.new_cdp_session(page)
+        activity = cls(cdp)
+        activity._listen(expect_popup)
+        await cdp.send("Page.enable")
+        await cdp.send("Network.enable", {"maxTotalBufferSize": 0})
+        frames = await cdp.send("Page.getFrameTree")
+        activity._main_frame = frames["frameTree"]["frame"]["id"]
+        return activity
+
+    def _listen(self, expect_popup: Callable[[], None]) -> None:
+        def opened(event: dict[str, Any]) -> None:
+            if event.get("userGesture"):  # others are stopped by the popup blocker
+                expect_popup()
+
+        listeners: dict[str, Callable[[dict[str, Any]], None]] = {
+            "Page.frameStartedLoading": lambda event: self._loading.add(event["frameId"]),
+            "Page.frameStoppedLoading": lambda event: self._loading.discard(event["frameId"]),
+            "Page.frameDetached": lambda event: self._loading.discard(event["frameId"]),
+            "Page.frameNavigated": self._navigated,
+            "Page.windowOpen": opened,
+            "Network.requestWillBeSent": self._requested,
+            "Network.loadingFinished": lambda event: self._ended(event["requestId"]),
+            "Network.loadingFailed": lambda event: self._ended(event["requestId"]),
+        }
+        for name, listener in listeners.items():
+            self._cdp.on(name, listener)
+
+    def _requested(self, event: dict[str, Any]) -> None:
+        if event.get("type") not in LASTING:
+            self._requests[event["requestId"]] = event["loaderId"]
+
+    def _ended(self, request: str) -> None:
+        self._requests.pop(request, None)
+
+    def _navigated(self, event: dict[str, Any]) -> None:
+        """Forget the requests of the document that was left, whose ends are not always told."""
+        frame = event["frame"]
+        if "parentId" not in frame:
+            kept = frame["loaderId"]
+            self._requests = {id: by for id, by in self._requests.items() if by == kept}
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing loads, and no request is under way."""
+        return not self._loading and not self._requests
+
+    async def evaluate(self, source: str) -> Any:
+        """Evaluate a script of ours in the page, where the page's own scripts cannot reach.
+
+        Raises:
+            PlaywrightError: It failed, or the page has moved on meanwhile.
+        """
+        world = await self._cdp.send(
+            "Page.createIsolatedWorld", {"frameId": self._main_frame, "worldName": WORLD}
+        )
+        answer = await self._cdp.send(
+            "Runtime.evaluate",
+            {
+                "expression": source,
+                "contextId": world["executionContextId"],
+                "awaitPromise": True,
+                "returnByValue": True,
+            },
+        )
+        if "exceptionDetails" in answer:
+            raise PlaywrightError(str(answer["exceptionDetails"].get("text", "it failed")))
+        return answer["result"].get("value")
+
+    async def stop_loading(self) -> None:
+        """Give up whatever is being loaded, as the browser's stop button does."""
+        await self._cdp.send("Page.stopLoading")
+
+    async def go_in_history(self, by: int) -> bool:
+        """Go some pages on in the history, or back; False if it does not reach so far."""
+        history = await self._cdp.send("Page.getNavigationHistory")
+        entries, place = history["entries"], history["currentIndex"] + by
+        if not 0 <= place < len(entries) or entries[place]["url"] == "about:blank":
+            return False
+        await self._cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[place]["id"]})
+        return True
+
+
+class Tab:
+    """A tab, whose page may have been ended.
+
+    Args:
+        page: The page.
+        patience_s: A page that has not answered for so long, while it was asked, has hung.
+
+    Attributes:
+        page: The page; it is closed where there is trouble.
+        trouble: Why it was ended; empty while it is there.
+        url: Its address, when last looked at.
+        title: Its title, when last looked at.
+    """
+
+    def __init__(self, page: Page, patience_s: float) -> None:
+        self.page = page
+        self._patience_s = patience_s
+        self.trouble = ""
+        self.url = page.url
+        self.title = ""
+        self._activity: Activity | None = None
+        self._silent_since: float | None = None
+
+    async def attach(self, expect_popup: Callable[[], None]) -> None:
+        """Begin to listen to the page."""
+        self._activity = await Activity.of(self.page, expect_popup)
+
+    @property
+    def is_live(self) -> bool:
+        """There is a page in it."""
+        return not self.trouble and not self.page.is_closed()
+
+    @property
+    def is_silent(self) -> bool:
+        """The page has not answered when it was last asked."""
+        return self._silent_since is not None
+
+    @property
+    def has_hung(self) -> bool:
+        """The page has not answered for too long."""
+        since = self._silent_since
+        return since is not None and time.monotonic() - since >= self._patience_s
+
+    @property
+    def activity(self) -> Activity:
+        """What the page has under way.
+
+        Raises:
+            PlaywrightError: It is not known yet, or any more.
+        """
+        if self._activity is None:
+            raise PlaywrightError("the tab is only just opening")
+        return self._activity
+
+    async def is_at_rest(self) -> bool:
+        """Whether the page is loaded, has nothing under way, and begins nothing in a moment.
+
+        It waits for the page's answer, as long as there is patience.
+        """
+        try:
+            was_idle = self.activity.is_idle
+            is_complete = await self._answer()
+            return was_idle and is_complete and self.activity.is_idle
+        except PlaywrightError:  # it has moved on meanwhile, or is gone
+            return not self.is_live
+
+    async def _answer(self) -> bool:
+        asked = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = asked
+        patience = max(0.0, self._silent_since + self._patience_s - asked)
+        with anyio.move_on_after(patience):
+            try:
+                is_complete = await self.activity.evaluate(script("rest"))
+            except PlaywrightError:
+                self._silent_since = None  # that is an answer too
+                raise
+            self._silent_since = None
+            return is_complete is True
+        return False
+
+    async def look(self) -> None:
+        """Note address and title."""
+        self.url = self.page.url
+        self.title = str(await self.activity.evaluate("document.title"))
+
+    async def evaluate_with_limit(self, name: str, most: int) -> tuple[str, int]:
+        """Run one of our scripts that gives a text of `most` characters, and its full length."""
+        source = script(name).replace("MOST", json.dumps(most))
+        text, length = await self.activity.evaluate(source)
+        return str(text), int(length)
+
+    async def stop(self, why: str) -> None:
+        """End the page; the tab stays, and says why."""
+        self.trouble = self.trouble or why
+        self.url = self.page.url
+        with anyio.move_on_after(CLOSE_TIMEOUT_S):
+            with contextlib.suppress(PlaywrightError):  # it may be gone
+                await self.page.close()

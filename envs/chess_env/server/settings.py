@@ -1,0 +1,68 @@
+"""What the environment variables of a chess server say.
+
+| variable | meaning | default |
+| --- | --- | --- |
+| `CHESS_OPPONENT` | `moonfish`, `random`, `self`, or the path of a UCI engine | `moonfish` |
+| `CHESS_OPPONENT_DEPTH` | half-moves that an opponent that searches looks ahead | 2 |
+| `CHESS_MAX_MOVES` | half-moves of both sides after which an episode is cut off | 500 |
+| `CHESS_AGENT_COLOR` | `white` or `black`; by seed where it is not set | |
+| `CHESS_GAMMA` | the discount of earlier moves | 0.99 |
+| `CHESS_ENGINE_TIMEOUT_S` | seconds within which a UCI engine has to move | 30 |
+| `MAX_CONCURRENT_ENVS` | sessions at once | 64 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from .chess_environment import ChessEnvironment
+
+__all__ = ["environment_of", "max_concurrent_envs"]
+
+_ARGUMENTS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "CHESS_OPPONENT": ("opponent", str),
+    "CHESS_OPPONENT_DEPTH": ("opponent_depth", int),
+    "CHESS_MAX_MOVES": ("max_moves", int),
+    "CHESS_AGENT_COLOR": ("agent_color", str),
+    "CHESS_GAMMA": ("gamma", float),
+    "CHESS_ENGINE_TIMEOUT_S": ("engine_timeout_s", float),
+}
+
+
+def environment_of(environ: Mapping[str, str]) -> partial[ChessEnvironment]:
+    """Give the environment as the variables have it; a variable that is empty is not set.
+
+    Raises:
+        ValueError: A variable means nothing; it is named.
+    """
+    arguments: dict[str, Any] = {}
+    for variable, (name, convert) in _ARGUMENTS.items():
+        if environ.get(variable):
+            arguments[name] = _converted(environ, variable, convert)
+            _tried(variable, {name: arguments[name]})
+    return partial(ChessEnvironment, **arguments)
+
+
+def max_concurrent_envs(environ: Mapping[str, str]) -> int | None:
+    """Give the number of sessions at once; None is the server's default."""
+    if not environ.get("MAX_CONCURRENT_ENVS"):
+        return None
+    return int(_converted(environ, "MAX_CONCURRENT_ENVS", int))
+
+
+def _converted(environ: Mapping[str, str], variable: str, convert: Callable[[str], Any]) -> Any:
+    try:
+        return convert(environ[variable])
+    except ValueError:
+        kind = "an integer" if convert is int else "a number"
+        raise ValueError(f"{variable} must be {kind}, not {environ[variable]!r}") from None
+
+
+def _tried(variable: str, argument: dict[str, Any]) -> None:
+    """Make an environment, so that a wrong setting stops the server and not each session."""
+    try:
+        ChessEnvironment(**argument).close()
+    except ValueError as error:
+        raise ValueError(f"{variable}: {error}") from error

@@ -1,0 +1,1 @@
+"""The side of the coding environment that runs code."""

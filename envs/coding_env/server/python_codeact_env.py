@@ -1,0 +1,211 @@
+"""Python that keeps its names through an episode, and tasks whose tests nobody in it can see.
+
+After CodeAct (Wang et al. 2024, "Executable Code Actions Elicit Better LLM Agents",
+arXiv:2402.01030): an agent's actions are pieces of code.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from openenv.environment import Environment, Transform
+from openenv.errors import Refused, SandboxEnded, SandboxUnavailable
+from openenv.sandbox import SandboxPolicy
+
+from ..models import CodeAction, CodeObservation, CodeState
+from .engines import choose_engine
+from .grading import Score, score
+from .tasks import Task, TaskSet
+from .transforms import create_safe_coding_transform
+
+__all__ = ["PythonCodeActEnv"]
+
+
+class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
+    """Runs Python, one piece after the other, with the names and files of an episode.
+
+    Without a task an episode never ends, and a step is rewarded for how its code looks (see
+    `transforms`). With one (`reset(task=...)`) steps are not rewarded, until one submits the
+    answer: it is run in another sandbox, and rewarded with the part of the task's hidden tests that
+    hold.
+
+    Args:
+        engine: ``"sandbox"``: CPython in a sandbox. ``"smolagents"``: smolagents' interpreter in
+            this process, which is no sandbox. None takes CODING_ENGINE, else the sandbox where
+            there is one with the guarantee, and else smolagents, with a warning in the log.
+        require: What the sandbox must guarantee; None takes CODING_REQUIRE, else ``"namespaces"``.
+        sandbox: A kind of sandbox; None takes CODING_SANDBOX, else the strongest there is.
+        policy: What the code may have.
+        transform: Gives the reward of a step without a task; by default safety and brevity.
+
+    Raises:
+        SandboxUnavailable: A sandbox is asked for, and this machine has none with the guarantee.
+        ValueError: There is no such engine, guarantee or kind.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
+    SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        engine: str | None = None,
+        *,
+        require: str | None = None,
+        sandbox: str | None = None,
+        policy: SandboxPolicy | None = None,
+        transform: Transform[Any] | None = None,
+    ) -> None:
+        rewards: Transform[Any] = transform or create_safe_coding_transform()
+        super().__init__(rewards)
+        self._policy = policy or SandboxPolicy()
+        self._require = require or os.environ.get("CODING_REQUIRE") or "namespaces"
+        self._kind = sandbox or os.environ.get("CODING_SANDBOX") or None
+        self._engine = choose_engine(
+            engine or os.environ.get("CODING_ENGINE") or None,
+            self._require,
+            self._kind,
+            self._policy,
+        )
+        self._tasks = TaskSet.of_environ()
+        self._task: Task | None = None
+        self._is_over = False
+        self._lost: str | None = None
+        self._latest: CodeObservation | None = None
+        self._state = CodeState()
+
+    def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        task: str | Mapping[str, Any] | None = None,
+    ) -> CodeObservation:
+        """Begin an episode with no names and no files.
+
+        Args:
+            seed: Seeds `random` of the code; sets are always in the same order. What the code draws
+                from the system's own randomness, times and addresses are not determined. The engine
+                ``smolagents`` cannot do that, and says so in ``metadata["ignored_arguments"]``.
+            episode_id: Becomes `state.episode_id`; None makes one up.
+            task: The id of a task, or a task; None for an episode without.
+
+        Raises:
+            Refused: There is no such task. The running episode goes on.
+        """
+        chosen = None if task is None else self._tasks.find(task)
+        self._engine.begin(seed)
+        self._task, self._is_over, self._lost, self._latest = chosen, False, None, None
+        self._state = CodeState(
+            episode_id=episode_id or str(uuid.uuid4()),
+            task_id=None if chosen is None else chosen.id,
+        )
+        observation = CodeObservation(prompt=None if chosen is None else chosen.prompt)
+        observation.reward = 0.0 if chosen is None else None
+        if seed is not None and not self._engine.can_seed:
+            observation.metadata["ignored_arguments"] = ["seed"]
+        return observation
+
+    def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
+        self, action: CodeAction, timeout_s: float | None = None
+    ) -> CodeObservation:
+        """Run a piece of code, or submit the answer to a task.
+
+        Args:
+            action: The code.
+            timeout_s: Seconds that it may take, if fewer than the policy's.
+
+        Raises:
+            Refused: The episode is over, its sandbox has ended, or there is no task to submit to.
+                Nothing changes.
+        """
+        if not isinstance(action, CodeAction):
+            raise TypeError(f"expected a CodeAction, got {type(action).__name__}")
+        if self._is_over:
+            raise Refused("the answer was submitted, so the episode is over; call reset()")
+        if self._lost is not None:
+            raise Refused(f"{self._lost}; its names and files are gone: call reset()")
+        if action.submit:
+            return self._submit(action.code)
+        return self._run(action.code, timeout_s)
+
+    def _run(self, code: str, timeout_s: float | None) -> CodeObservation:
+        try:
+            done = self._engine.run(code, timeout_s)
+        except SandboxEnded as error:
+            self._lost = str(error)
+            raise Refused(f"{error}; its names and files are gone: call reset()") from error
+        self._state.step_count += 1
+        self._state.last_exit_code = done.exit_code
+        observation = CodeObservation(
+            stdout=done.stdout,
+            stderr=done.stderr,
+            exit_code=done.exit_code,
+            metadata={"last_code": code, **done.notes},
+        )
+        self._latest = observation
+        return observation if self._task is not None else self._apply_transform(observation)
+
+    def _submit(self, code: str) -> CodeObservation:
+        """Score an answer, in a sandbox that nothing of the episode has touched."""
+        if self._task is None:
+            raise Refused("submit=True, but the episode has no task; reset(task=...) gives it one")
+        try:
+            scored = score(self._task, code, self._require, self._kind)
+        except (SandboxUnavailable, SandboxEnded) as error:
+            scored = Score.impossible(str(error))
+        self._is_over = True
+        self._engine.end()
+        self._state.step_count += 1
+        self._state.last_exit_code = 0 if scored.is_full else 1
+        self._latest = CodeObservation(
+            stdout=scored.words,
+            exit_code=self._state.last_exit_code,
+            done=True,
+            reward=scored.reward,
+            metadata={"last_code": code, **scored.notes},
+        )
+        return self._latest
+
+    @property
+    def state(self) -> CodeState:
+        """Where the episode stands, and what runs its code."""
+        self._state.engine = self._engine.name
+        self._state.sandbox = self._engine.sandbox
+        self._state.guarantee = self._engine.guarantee
+        return self._state
+
+    def render(self) -> str:
+        """The latest step, as at a prompt.
+
+        Raises:
+            Refused: There was none yet.
+        """
+        if self._latest is None:
+            raise Refused("there is nothing to show before the first step")
+        code = self._latest.metadata["last_code"]
+        shown = textwrap.indent(code, "... ", lambda line: True).replace("... ", ">>> ", 1)
+        return f"{shown.rstrip()}\n{self._latest.stdout}{self._latest.stderr}"
+
+    # ------------------------------------------------------------------ tasks
+
+    def list_splits(self) -> list[str]:
+        """The names of the splits."""
+        return self._tasks.splits()
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """The tasks of a split, without their tests."""
+        return [task.shown() for task in self._tasks.split(split)]
+
+    def num_tasks(self, split: str) -> int:
+        """How many tasks a split has."""
+        return len(self._tasks.split(split))
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """One task of a split, without its tests."""
+        return self._tasks.split(split)[index].shown()
+
+    def close(self) -> None:
+        self._engine.end()

@@ -1,0 +1,291 @@
+"""Tasks: what is asked, and the tests by which an answer is judged.
+
+The bundled ones are plain functions, below: a test is a call of one, and what it gives is expected
+of the answer's function of the same name. So the expected values are nowhere but in this process.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from openenv.errors import Refused
+
+__all__ = ["Case", "Task", "TaskSet"]
+
+
+class Case(BaseModel):
+    """One test: an expression whose value is expected, or an input whose output is.
+
+    `call` and `expected` are Python; `expected` is a literal. `stdin` and `stdout` are text; at the
+    ends of lines, and of the text, blanks do not count.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    call: str | None = None
+    expected: Any = None
+    stdin: str | None = None
+    stdout: str | None = None
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Case:
+        if (self.call is None) == (self.stdin is None):
+            raise ValueError("a test has either call and expected, or stdin and stdout")
+        if self.stdin is not None and self.stdout is None:
+            raise ValueError("a test with stdin has stdout, too")
+        return self
+
+
+class Task(BaseModel):
+    """What is asked of an agent, and how its answer is judged."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    prompt: str
+    split: str = "train"
+    tests: list[Case] = Field(min_length=1)
+    wall_s: float = Field(default=5.0, gt=0, le=300, description="For each test, in seconds.")
+
+    def shown(self) -> dict[str, Any]:
+        """The task without its tests."""
+        return {"id": self.id, "prompt": self.prompt, "num_tests": len(self.tests)}
+
+
+class TaskSet:
+    """Tasks by their ids."""
+
+    def __init__(self, tasks: list[Task]) -> None:
+        counted = Counter(task.id for task in tasks)
+        if twice := [id for id, count in counted.items() if count > 1]:
+            raise ValueError(f"several tasks have the id {twice[0]!r}")
+        self._tasks = {task.id: task for task in tasks}
+
+    @classmethod
+    def of_environ(cls) -> TaskSet:
+        """The tasks of the JSONL file that CODING_TASKS names; without one, the bundled ones."""
+        path = os.environ.get("CODING_TASKS")
+        return cls(list(_read(Path(path))) if path else list(_bundled()))
+
+    def splits(self) -> list[str]:
+        """The names of the splits."""
+        return sorted({task.split for task in self._tasks.values()})
+
+    def split(self, name: str) -> list[Task]:
+        """The tasks of a split.
+
+        Raises:
+            Refused: There is none of that name.
+        """
+        if name not in self.splits():
+            raise Refused(f"there is no split {name!r}; there are {', '.join(self.splits())}")
+        return [task for task in self._tasks.values() if task.split == name]
+
+    def find(self, wanted: str | Mapping[str, Any]) -> Task:
+        """The task of an id, or that `get_task` has shown.
+
+        Raises:
+            Refused: There is none.
+        """
+        id = wanted if isinstance(wanted, str) else wanted.get("id")
+        if id in self._tasks:
+            return self._tasks[id]
+        close = difflib.get_close_matches(str(id), self._tasks, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise Refused(f"there is no task {id!r}{hint}; /tasks lists them")
+
+
+def _read(path: Path) -> Iterator[Task]:
+    """Tasks of a file, one in a line.
+
+    Raises:
+        ValueError: A line is no task; the text says which, and why.
+    """
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield Task.model_validate(json.loads(line))
+        except (ValueError, ValidationError) as error:
+            raise ValueError(f"{path}:{number} is no task: {error}") from error
+
+
+# ------------------------------------------------------------------ the bundled ones
+
+
+class _Bundled(NamedTuple):
+    function: Callable[..., Any]
+    split: str
+    arguments: tuple[tuple[Any, ...], ...]
+
+
+_BUNDLED: list[_Bundled] = []
+
+
+def _task(split: str, *arguments: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Any]:
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        _BUNDLED.append(_Bundled(function, split, arguments))
+        return function
+
+    return noted
+
+
+@cache
+def _bundled() -> tuple[Task, ...]:
+    return tuple(map(_as_task, _BUNDLED))
+
+
+def _as_task(bundled: _Bundled) -> Task:
+    function, split, arguments = bundled
+    name = function.__name__
+    signature = str(inspect.signature(function)).replace("'", "")
+    asked = inspect.cleandoc(function.__doc__ or "")
+    tests = [
+        Case(call=f"{name}({', '.join(map(repr, one))})", expected=function(*one))
+        for one in arguments
+    ]
+    prompt = f"Write a Python function `{name}{signature}`.\n\n{asked}"
+    return Task(id=name, prompt=prompt, split=split, tests=tests)
+
+
+@_task("train", ("",), ("a",), ("aaabb",), ("abca",), ("  x",))
+def run_lengths(text: str) -> list:  # type: ignore[type-arg]
+    """Give the runs of equal characters in the text, in order, as (character, length) tuples."""
+    runs: list[tuple[str, int]] = []
+    for character in text:
+        if runs and runs[-1][0] == character:
+            runs[-1] = (character, runs[-1][1] + 1)
+        else:
+            runs.append((character, 1))
+    return runs
+
+
+@_task("train", ([],), ([3],), ([1, 2, 3, 4],), ([5, -5, 5],), ([-1, -2],))
+def running_maximum(numbers: list) -> list:  # type: ignore[type-arg]
+    """For each position, give the largest number up to and with it."""
+    return [max(numbers[: end + 1]) for end in range(len(numbers))]
+
+
+@_task("train", ("",), ("()",), ("([{}])",), ("(]",), ("((",), ("a(b)c]",), ("())(",))
+def is_balanced(text: str) -> bool:
+    """Say whether the brackets (), [] and {} in the text are balanced; the rest does not count."""
+    stack, pairs = [], {")": "(", "]": "[", "}": "{"}
+    for character in text:
+        if character in pairs.values():
+            stack.append(character)
+        elif character in pairs and (not stack or stack.pop() != pairs[character]):
+            return False
+    return not stack
+
+
+@_task("train", (0,), (9,), (10,), (493193,), (2**61,))
+def digital_root(number: int) -> int:
+    """Sum the decimal digits of the number, again and again, until one digit is left."""
+    while number > 9:
+        number = sum(map(int, str(number)))
+    return number
+
+
+@_task("train", ("the cat the dog", 1), ("b a b a c", 2), ("", 3), ("x y z", 2), ("A a", 2))
+def most_frequent(text: str, count: int) -> list:  # type: ignore[type-arg]
+    """Give the `count` most frequent words (parts between blanks, case counts), the most frequent
+    first; of equally frequent ones the alphabetically first.
+    """
+    counted = Counter(text.split())
+    return sorted(counted, key=lambda word: (-counted[word], word))[:count]
+
+
+@_task("train", ([[1]],), ([[1, 2], [3, 4]],), ([[1, 2, 3]],), ([[1], [2]],), ([],))
+def rotated(grid: list) -> list:  # type: ignore[type-arg]
+    """Turn the grid (a list of rows) by a quarter, clockwise."""
+    return [list(row) for row in zip(*grid[::-1], strict=True)]
+
+
+@_task("train", ([(1, 3), (2, 5)],), ([(1, 2), (3, 4)],), ([],), ([(5, 9), (1, 2), (2, 3)],))
+def merged(intervals: list) -> list:  # type: ignore[type-arg]
+    """Merge the (start, end) intervals that overlap or touch; give tuples in ascending order."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+@_task("train", (1,), (4,), (9,), (14,), (1999,), (3888,))
+def roman(number: int) -> str:
+    """Write the number, 1 to 3999, in Roman numerals."""
+    text = ""
+    for value, letters in zip(
+        (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
+        ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I"),
+        strict=True,
+    ):
+        text += letters * (number // value)
+        number %= value
+    return text
+
+
+@_task("test", ({"a": 1},), ({"a": {"b": 1, "c": {"d": 2}}},), ({},), ({"a": {}, "b": [1]},))
+def flattened(nested: dict) -> dict:  # type: ignore[type-arg]
+    """Flatten the dictionary: keys of inner ones are joined to the outer key by a dot. An inner
+    dictionary that is empty stays as it is.
+    """
+    flat = {}
+    for key, value in nested.items():
+        if isinstance(value, dict) and value:
+            flat.update({f"{key}.{inner}": one for inner, one in flattened(value).items()})
+        else:
+            flat[key] = value
+    return flat
+
+
+@_task("test", ("kitten", "sitting"), ("", "abc"), ("same", "same"), ("ab", "ba"), ("abc", ""))
+def edit_distance(one: str, other: str) -> int:
+    """Count the insertions, deletions and replacements of single characters that at least are
+    needed to make the other text of the one.
+    """
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, start=1):
+        previous, row[0] = row[0], i
+        for j, b in enumerate(other, start=1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
+    return row[-1]
+
+
+@_task("test", ([1, 2, 3], 0), ([1, 2, 3], 1), ([1, 2, 3], -1), ([1, 2, 3], 7), ([], 3))
+def shifted(items: list, by: int) -> list:  # type: ignore[type-arg]
+    """Move every item `by` places to the right; what falls out comes in again on the left."""
+    if not items:
+        return []
+    by %= len(items)
+    return items[-by:] + items[:-by] if by else list(items)
+
+
+@_task("test", (["S#E"],), (["S.E"],), (["S..", "##.", "E.."],), (["S#", "#E"],), (["SE"],))
+def steps_to_the_exit(maze: list) -> int:  # type: ignore[type-arg]
+    """Count the steps (up, down, left, right) of the shortest way from S to E in the maze, a list
+    of equally long strings in which # is a wall. Give -1 where there is no way.
+    """
+    places = {(r, c): cell for r, row in enumerate(maze) for c, cell in enumerate(row)}
+    here = {place for place, cell in places.items() if cell == "S"}
+    seen, steps = set(here), 0
+    while here:
+        if any(places[place] == "E" for place in here):
+            return steps
+        near = {(r + dr, c + dc) for r, c in here for dr, dc in ((0, 1), (0, -1), (1, 0), (-1, 0))}
+        here = {place for place in near if places.get(place, "#") != "#"} - seen
+        seen |= here
+        steps += 1
+    return -1

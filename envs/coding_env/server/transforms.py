@@ -1,0 +1,74 @@
+"""Rewards of code where there is no task: whether it looks safe, and whether it is short."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from openenv.environment import CompositeTransform, Transform
+from openenv.types import Observation
+
+__all__ = ["CodeQualityTransform", "CodeSafetyTransform", "create_safe_coding_transform"]
+
+DANGEROUS = (
+    r"import\s+os",
+    r"import\s+subprocess",
+    r"eval\(",
+    r"exec\(",
+    r"__import__",
+    r"open\(",
+)
+
+
+class CodeSafetyTransform(Transform[Observation]):
+    """Rewards `penalty` for code with a dangerous pattern, named in ``metadata``, and else 0."""
+
+    def __init__(self, penalty: float = -1.0) -> None:
+        self.penalty = penalty
+
+    def __call__(self, observation: Observation) -> Observation:
+        code = observation.metadata.get("last_code")
+        if code is None:
+            return observation
+        found = next((pattern for pattern in DANGEROUS if re.search(pattern, code)), None)
+        if found is not None:
+            observation.metadata["safety_violation"] = found
+        observation.reward = 0.0 if found is None else self.penalty
+        return observation
+
+
+class CodeQualityTransform(Transform[Observation]):
+    """Adds a bonus for short code, and a penalty for code that is no Python."""
+
+    def __init__(
+        self,
+        concise_bonus: float = 0.1,
+        max_length_threshold: int = 100,
+        syntax_penalty: float = -0.2,
+    ) -> None:
+        self.concise_bonus = concise_bonus
+        self.max_length_threshold = max_length_threshold
+        self.syntax_penalty = syntax_penalty
+
+    def __call__(self, observation: Observation) -> Observation:
+        code = observation.metadata.get("last_code")
+        if code is None:
+            return observation
+        quality = self.concise_bonus if len(code.strip()) <= self.max_length_threshold else 0.0
+        if not _is_python(code):
+            quality += self.syntax_penalty
+        observation.reward = (observation.reward or 0.0) + quality
+        return observation
+
+
+def _is_python(code: str) -> bool:
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def create_safe_coding_transform() -> CompositeTransform[Observation]:
+    """The rewards of the environment: safety, then quality."""
+    return CompositeTransform([CodeSafetyTransform(), CodeQualityTransform()])

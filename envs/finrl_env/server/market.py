@@ -1,0 +1,130 @@
+"""A market: the prices, indicators and risk of some days, ready to be traded in."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from openenv.errors import Refused
+
+from .indicators import (
+    COMPUTED,
+    TURBULENCE_DAYS,
+    Bars,
+    FloatArray,
+    indicator,
+    turbulence,
+)
+
+__all__ = ["TURBULENCE", "WARM_UP_DAYS", "Market", "did_you_mean", "market_of", "trading_dates"]
+
+TURBULENCE = "turbulence"
+"""The one measure of risk that can be computed from prices."""
+
+WARM_UP_DAYS = TURBULENCE_DAYS + 50
+"""Days before the first one that generated markets have had, so that indicators mean something."""
+
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Market:
+    """Prices and what is derived from them.
+
+    Attributes:
+        name: Where they come from: ``data``, ``sine`` or a regime.
+        tickers: The stocks, in their order.
+        dates: The days.
+        tech_indicators: The indicators, in their order.
+        close: Prices, positive, of the shape (days, stocks).
+        indicators: Of the shape (days, indicators, stocks).
+        risk: The measure that a threshold is compared to, of the shape (days,); None for none.
+    """
+
+    name: str
+    tickers: tuple[str, ...]
+    dates: tuple[str, ...]
+    tech_indicators: tuple[str, ...]
+    close: FloatArray
+    indicators: FloatArray
+    risk: FloatArray | None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for the same market only."""
+        digest = hashlib.sha256(repr((self.tickers, self.dates, self.tech_indicators)).encode())
+        for array in (self.close, self.indicators, self.risk):
+            digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def market_of(
+    name: str,
+    bars: Bars,
+    tech_indicators: Sequence[str],
+    risk_indicator: str | None,
+    dates: Sequence[str],
+) -> Market:
+    """Make a market of generated prices, whose first `WARM_UP_DAYS` days are not shown.
+
+    Args:
+        name: Of the market.
+        bars: Prices of the days before and of those shown.
+        tech_indicators: Names of the indicators, each computed.
+        risk_indicator: ``turbulence`` or the name of an indicator; None for none.
+        dates: The days that are shown.
+
+    Raises:
+        Refused: An indicator cannot be computed from prices.
+    """
+    shown = slice(WARM_UP_DAYS, None)
+    computed = [_computed(one, bars)[shown] for one in tech_indicators]
+    days, stocks = len(dates), bars.close.shape[1]
+    return Market(
+        name=name,
+        tickers=tuple(f"S{number + 1}" for number in range(stocks)),
+        dates=tuple(dates),
+        tech_indicators=tuple(tech_indicators),
+        close=bars.close[shown],
+        indicators=np.stack(computed, axis=1) if computed else np.empty((days, 0, stocks)),
+        risk=None if risk_indicator is None else _risk(risk_indicator, bars)[shown],
+    )
+
+
+def _computed(name: str, bars: Bars) -> FloatArray:
+    values = indicator(name, bars)
+    if values is None:
+        raise Refused(
+            f"the indicator {name!r} cannot be computed for a generated market; "
+            f"those that can are {COMPUTED}"
+        )
+    return values
+
+
+def _risk(name: str, bars: Bars) -> FloatArray:
+    if name != TURBULENCE:
+        raise Refused(
+            f"risk_indicator_col={name!r}, but a generated market has no measure of risk other "
+            f"than {TURBULENCE!r}"
+        )
+    return turbulence(bars.close)
+
+
+def trading_dates(count: int) -> list[str]:
+    """The first `count` weekdays of 2020 and after, for markets that are of no time."""
+    first = np.datetime64("2020-01-01")
+    return [str(day) for day in np.busday_offset(first, np.arange(count), roll="forward")]
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """End a sentence about an unknown name: with the nearest known one, or with all of them."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    more = len(known) - _MOST_NAMED
+    return f"; known are {', '.join(known[:_MOST_NAMED])}" + f" and {more} more" * (more > 0)

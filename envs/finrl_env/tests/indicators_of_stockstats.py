@@ -1,0 +1,28 @@
+"""Computes indicators by stockstats, which FinRL's preprocessing uses; needs no OpenEnv.
+
+`python indicators_of_stockstats.py` reads from its standard input a JSON object: `stocks`, a list
+of objects with `high`, `low` and `close`; and `names`. It prints for each stock the values of each
+indicator.
+"""
+
+# mypy: ignore-errors
+# pyright: reportMissingImports=false
+
+import json
+import sys
+
+import pandas as pd
+from stockstats import StockDataFrame
+
+
+def main():
+    wanted = json.load(sys.stdin)
+    computed = []
+    for prices in wanted["stocks"]:
+        frame = StockDataFrame.retype(pd.DataFrame(prices))
+        computed.append({name: [float(value) for value in frame[name]] for name in wanted["names"]})
+    print(json.dumps(computed))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

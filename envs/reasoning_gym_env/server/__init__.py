@@ -1,0 +1,1 @@
+"""The side of the Reasoning Gym environment that asks and scores."""

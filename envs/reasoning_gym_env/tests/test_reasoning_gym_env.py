@@ -1,0 +1,56 @@
+"""What the Reasoning Gym environment promises where the library is not installed, and where it is.
+
+The library's own tests are in `with_reasoning_gym.py`, which runs in a virtual environment that
+has it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.venvs import python_of
+
+from openenv.types import public_view
+from reasoning_gym_env import ReasoningGymAction, ReasoningGymObservation, ReasoningGymState
+
+HERE = Path(__file__).parent
+PACKAGE = HERE.parent
+ROOT = PACKAGE.parents[1]
+
+
+def test_the_client_side_does_not_import_the_library() -> None:
+    code = (
+        "import sys, reasoning_gym_env; "
+        "assert 'reasoning_gym' not in sys.modules and 'sympy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_fields_are_those_of_the_public_package() -> None:
+    own = set(ReasoningGymObservation.model_fields)
+    assert {"question", "score", "correct_answer", "dataset_metadata"} < own
+    assert ReasoningGymAction(answer="4").answer == "4"
+
+
+def test_the_answer_is_a_private_field_of_the_state() -> None:
+    state = ReasoningGymState(correct_answer="42", dataset_name="leg_counting")
+    assert "42" not in str(public_view(state))
+
+
+@pytest.mark.compat
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_it_keeps_its_promises_with_the_library() -> None:
+    wanted = (ROOT / "pyproject.toml").read_text() + (PACKAGE / "pyproject.toml").read_text()
+    editable = [word for path in (ROOT, PACKAGE) for word in ("--editable", str(path))]
+    packages = [*editable, "pytest", "pytest-timeout"]
+    python = python_of(ROOT / ".peers" / "reasoning", *packages, made_of=wanted)
+    tests = HERE / "with_reasoning_gym.py"
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+    ran = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,0 +1,283 @@
+"""Judging what an agent has left behind.
+
+Nothing of the agent's runs any more when it is judged: every process in its sandbox was ended
+before. Files are read by the sandbox's first process, and compared in this one. What has to be run
+runs in another sandbox, each check in one of its own, with copies of the files that the task names
+and nothing else: no start-up file, no program on the agent's PATH and no process of the agent's
+gets there. What is expected is never in a sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from openenv.errors import SandboxEnded, SandboxError, SandboxFileError
+from openenv.sandbox import Sandbox
+
+from .tasks import Check, FileCheck, RunCheck, Task
+
+__all__ = ["CLEAN_BASH", "Fresh", "Score", "score"]
+
+Fresh = Callable[[], "contextlib.AbstractContextManager[Sandbox]"]
+
+MAX_FILE_BYTES = 4 * 2**20
+MAX_COPIED_BYTES = 16 * 2**20
+MAX_COPIED_FILES = 2000
+LOOK_S = 20.0
+
+# What a sandbox has in its environment comes from this process, and not from the agent's shell.
+CLEAN_BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
+
+
+@dataclass(frozen=True)
+class Score:
+    """What an agent's work is worth.
+
+    Attributes:
+        checks: Which checks hold, by their names.
+        reward: The part that holds of those that count, 0 to 1; None where it could not be found.
+        why: Why it could not be found.
+    """
+
+    reward: float | None
+    checks: dict[str, bool] = field(default_factory=dict)
+    why: str | None = None
+    passed: int = 0
+    total: int = 0
+
+    @property
+    def words(self) -> str:
+        """What the agent is told."""
+        if self.reward is None:
+            return "the task could not be scored\n"
+        return f"{self.passed} of {self.total} checks hold\n"
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What goes into the observation's metadata."""
+        if self.reward is None:
+            return {"reward_error": self.why}
+        return {"checks_passed": self.passed, "checks_total": self.total}
+
+
+class CouldNotLook(Exception):
+    """What would be judged could not be seen, through no fault of the agent's."""
+
+
+def score(task: Task, sandbox: Sandbox, fresh: Fresh) -> Score:
+    """Judge what was left behind in a sandbox, every process of which is ended.
+
+    Args:
+        task: What was asked.
+        sandbox: The agent's.
+        fresh: Gives another, which nothing has touched.
+    """
+    try:
+        sandbox.kill_all()
+        files = [check.file for check in task.checks if isinstance(check, FileCheck)]
+        seen = {one.path: one for one in _look(sandbox, files) or ()}
+        held = [(check, _holds(check, seen, sandbox, fresh)) for check in task.checks]
+    except (SandboxError, CouldNotLook) as error:
+        return Score(None, why=str(error))
+    counted = [holds for check, holds in held if not check.must_hold]
+    passed = sum(counted)
+    if not all(holds for check, holds in held if check.must_hold):
+        passed = 0
+    names = {f"{number}. {check.name}": holds for number, (check, holds) in enumerate(held, 1)}
+    return Score(passed / len(counted), names, None, passed, len(counted))
+
+
+def _holds(check: Check, seen: dict[str, Seen], sandbox: Sandbox, fresh: Fresh) -> bool:
+    if isinstance(check, FileCheck):
+        return _file_holds(check, seen.get(check.file), sandbox)
+    return _run_holds(check, sandbox, fresh)
+
+
+# ------------------------------------------------------------------ files
+
+
+def _file_holds(check: FileCheck, found: Seen | None, sandbox: Sandbox) -> bool:
+    if check.type is not None and check.type != (found.type if found else "absent"):
+        return False
+    if check.mode is not None and (found is None or found.mode != int(check.mode, 8)):
+        return False
+    if check.leads_to is not None and not _leads(found, check.leads_to, sandbox):
+        return False
+    return _text_holds(check, sandbox)
+
+
+def _text_holds(check: FileCheck, sandbox: Sandbox) -> bool:
+    if check.equals is None and check.matches is None and check.lacks is None:
+        return True
+    text = _text_of(check.file, sandbox)
+    if text is None:
+        return False
+    if check.equals is not None and _lines(text) != _lines(check.equals):
+        return False
+    if check.matches is not None and not re.search(check.matches, text, re.MULTILINE):
+        return False
+    return check.lacks is None or not re.search(check.lacks, text, re.MULTILINE)
+
+
+def _text_of(path: str, sandbox: Sandbox) -> str | None:
+    """A file's text; None where there is no such file, or it is no text, or too long."""
+    try:
+        data = sandbox.read(path, MAX_FILE_BYTES + 1)
+        return data.decode() if len(data) <= MAX_FILE_BYTES else None
+    except (SandboxFileError, UnicodeDecodeError):
+        return None
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _leads(found: Seen | None, to: str, sandbox: Sandbox) -> bool:
+    goal = os.path.normpath(os.path.join(sandbox.home, to))
+    return found is not None and found.type == "link" and found.real == goal
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file in a sandbox.
+
+    Attributes:
+        path: As it was asked for, or below that.
+        type: ``"file"``, ``"directory"``, ``"link"`` or ``"other"``.
+        mode: Its permissions.
+        target: Of a link, as it is written down.
+        real: Where it leads to, with no links in it; None where there is nothing.
+    """
+
+    path: str
+    type: str
+    mode: int
+    target: str | None
+    real: str | None
+
+
+# Run in the agent's sandbox by the interpreter of its read-only root, after everything was ended.
+LOOK = """
+import json, os, stat, sys
+
+home, limit, paths = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+
+def look(path):
+    at = os.path.join(home, path)
+    try:
+        found = os.lstat(at)
+    except OSError:
+        return
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    type = kinds.get(stat.S_IFMT(found.st_mode), "other")
+    target = os.readlink(at) if type == "link" else None
+    real = os.path.realpath(at)
+    yield path, type, stat.S_IMODE(found.st_mode), target, real if os.path.exists(real) else None
+
+def below(path):
+    yield from look(path)
+    at = os.path.join(home, path)
+    if os.path.isdir(at) and not os.path.islink(at):
+        for name in sorted(os.listdir(at)):
+            yield from below(os.path.join(path, name))
+
+found = []
+for path in paths:
+    for one in (below if limit else look)(path):
+        found.append(one)
+        if limit and len(found) > limit:
+            break
+print(json.dumps(found))
+"""
+
+
+def _look(sandbox: Sandbox, paths: list[str], below: bool = False) -> list[Seen] | None:
+    """The files at paths, and below; those that are not there are left out.
+
+    None where they cannot be listed, since there are too many, say.
+    """
+    limit = MAX_COPIED_FILES if below else 0
+    program = [sandbox.python, "-I", "-S", "-c", LOOK, sandbox.home, str(limit), *paths]
+    done = sandbox.run(program, cwd="/", wall_s=LOOK_S)
+    if done.left_out or done.timed_out or done.exit_code != 0:
+        if not below:
+            raise CouldNotLook(f"looking at {', '.join(paths)} failed: {done.stderr[-300:]}")
+        return None
+    found = [Seen(*one) for one in json.loads(done.stdout)]
+    return found if not below or len(found) <= MAX_COPIED_FILES else None
+
+
+# ------------------------------------------------------------------ what is run
+
+
+def _run_holds(check: RunCheck, sandbox: Sandbox, fresh: Fresh) -> bool:
+    """Whether a command does as it should. What ends its sandbox does not."""
+    copies = _copies(check, sandbox)
+    if copies is None:
+        return False
+    with fresh() as other:
+        for path, file in check.files.items():
+            other.write(path, file.data, int(file.mode, 8))
+        for command in check.before:
+            done = other.run([*CLEAN_BASH, command])
+            if done.exit_code != 0:
+                raise CouldNotLook(f"{command!r} failed: {done.stderr[-300:]}")
+        try:
+            for copy in copies:
+                copy.put(other)
+            done = other.run([*CLEAN_BASH, check.run], stdin=check.stdin, wall_s=check.wall_s)
+        except (SandboxEnded, SandboxFileError):
+            return False
+    if done.timed_out or done.left_out or check.exit_code not in (None, done.exit_code):
+        return False
+    return check.stdout is None or _lines(done.stdout) == _lines(check.stdout)
+
+
+@dataclass(frozen=True)
+class _Copy:
+    path: str
+    seen: Seen
+    data: bytes
+
+    def put(self, sandbox: Sandbox) -> None:
+        if self.seen.type == "file":
+            sandbox.write(self.path, self.data, self.seen.mode | 0o400)
+        elif self.seen.type == "directory":
+            sandbox.run(["/bin/mkdir", "-p", "--", self.path])
+        else:
+            folder = os.path.dirname(self.path) or "."
+            link = ["/bin/ln", "-s", "--", self.seen.target or "", self.path]
+            sandbox.run(f"/bin/mkdir -p -- {shlex.quote(folder)} && {shlex.join(link)}")
+
+
+def _copies(check: RunCheck, sandbox: Sandbox) -> list[_Copy] | None:
+    """Copies of the agent's files; None where one is not there, or they are too many or too big."""
+    copies, size = [], 0
+    for source, goal in {**check.copies_if_there, **check.copies}.items():
+        found = _look(sandbox, [source], below=True)
+        if found is None or (not found and source in check.copies):
+            return None
+        for seen in found:
+            if seen.type == "other":
+                return None
+            try:
+                data = (
+                    sandbox.read(seen.path, MAX_COPIED_BYTES - size + 1)
+                    if seen.type == "file"
+                    else b""
+                )
+            except SandboxFileError:
+                return None
+            size += len(data)
+            if size > MAX_COPIED_BYTES:
+                return None
+            inside = os.path.relpath(seen.path, source)
+            copies.append(_Copy(os.path.normpath(os.path.join(goal, inside)), seen, data))
+    return copies

@@ -1,0 +1,279 @@
+"""Tasks: what is asked, what is there to begin with, and by what an agent's work is judged.
+
+After Terminal-Bench (https://www.tbench.ai): an instruction, files, commands that prepare them, a
+way to verify, a solution that shows that it can be done, and limits. Checks are data, not programs:
+`grading` carries them out from outside.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from openenv.errors import Refused
+
+from ..models import TerminalTask
+
+__all__ = ["Check", "File", "FileCheck", "RunCheck", "Task", "TaskSet"]
+
+TASK_FILE, FILES_FOLDER = "task.yaml", "files"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class File(_Model):
+    """A file that is there to begin with: its text or, in base64, its bytes."""
+
+    text: str | None = None
+    base64: str | None = None
+    mode: str = Field(default="644", pattern="^[0-7]{3,4}$")
+
+    @model_validator(mode="after")
+    def _has_one_content(self) -> File:
+        if (self.text is None) == (self.base64 is None):
+            raise ValueError("a file has either text or base64")
+        return self
+
+    @property
+    def data(self) -> bytes:
+        """What is in it."""
+        if self.text is not None:
+            return self.text.encode()
+        return base64.b64decode(self.base64 or "")
+
+
+class FileCheck(_Model):
+    """A file of the agent's, after everything in its sandbox was ended; each that is given holds.
+
+    Attributes:
+        file: Its path, from the home directory.
+        equals: Its text; blanks at the ends of lines and of the text do not count.
+        matches: A regular expression that is found in its text; ``^`` and ``$`` are lines' ends.
+        lacks: Likewise, and is not found.
+        mode: Its permissions, as ``"640"``.
+        type: What it is; a link is what it is itself, and not what it leads to.
+        leads_to: It is a symbolic link that leads to this file, by whatever way.
+        must_hold: It is no part of the score; but where it fails, the score is 0.
+    """
+
+    file: str
+    equals: str | None = None
+    matches: str | None = None
+    lacks: str | None = None
+    mode: str | None = Field(default=None, pattern="^[0-7]{3,4}$")
+    type: Literal["file", "directory", "link", "absent"] | None = None
+    leads_to: str | None = None
+    must_hold: bool = False
+
+    @model_validator(mode="after")
+    def _checks_something(self) -> FileCheck:
+        if not self.model_fields_set - {"file", "must_hold"}:
+            raise ValueError(f"the check of {self.file!r} expects nothing")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What it is called in `TerminalState.checks`."""
+        return f"{self.file}: {', '.join(sorted(self.model_fields_set - {'file', 'must_hold'}))}"
+
+
+class RunCheck(_Model):
+    """What a command does in a sandbox of its own, with copies of some of the agent's files.
+
+    Attributes:
+        run: The command, for a bash without start-up files, with the environment of a new sandbox.
+        copies: The agent's files and directories, and where they go; paths from the home directory.
+        copies_if_there: Likewise; those of `copies` must be there.
+        files: Further files, which the agent has never seen.
+        before: Commands that prepare it, before the copies come.
+        stdin: What it reads.
+        stdout: What it prints; blanks at the ends of lines and of the text do not count.
+        exit_code: How it ends; None for however.
+        wall_s: Seconds that it may take.
+        must_hold: As of `FileCheck`.
+    """
+
+    run: str
+    copies: dict[str, str] = Field(default_factory=dict)
+    copies_if_there: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, File] = Field(default_factory=dict)
+    before: list[str] = Field(default_factory=list)
+    stdin: str = ""
+    stdout: str | None = None
+    exit_code: int | None = 0
+    wall_s: float = Field(default=10.0, gt=0, le=600)
+    must_hold: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in `TerminalState.checks`."""
+        return f"run: {self.run}"
+
+
+Check = FileCheck | RunCheck
+
+
+class Task(_Model):
+    """A task.
+
+    Attributes:
+        id: Its name.
+        instruction: What the agent is told.
+        split: Such as ``"train"``.
+        files: What is in the home directory.
+        setup: Commands that prepare it then, each for a bash in the home directory.
+        services: Commands that go on running, in the home directory.
+        ready: A command that fails until the services are there.
+        needs: Programs that the sandbox must have.
+        checks: By which the agent's work is judged.
+        solution: Commands that do it; never shown.
+        wall_s: Seconds that an episode may take.
+        max_steps: Steps that an episode may take.
+    """
+
+    id: str = Field(min_length=1)
+    instruction: str = Field(min_length=1)
+    split: str = "train"
+    files: dict[str, File] = Field(default_factory=dict)
+    setup: list[str] = Field(default_factory=list)
+    services: list[str] = Field(default_factory=list)
+    ready: str | None = None
+    needs: list[str] = Field(default_factory=list)
+    checks: list[Check] = Field(min_length=1)
+    solution: str | None = None
+    wall_s: float = Field(default=600.0, gt=0, le=86400)
+    max_steps: int = Field(default=100, ge=1)
+
+    @model_validator(mode="after")
+    def _can_be_scored(self) -> Task:
+        if all(check.must_hold for check in self.checks):
+            raise ValueError("a task has at least one check that counts")
+        return self
+
+    def shown(self) -> TerminalTask:
+        """The task without what it is judged by."""
+        return TerminalTask(
+            id=self.id,
+            instruction=self.instruction,
+            wall_s=self.wall_s,
+            max_steps=self.max_steps,
+            num_checks=sum(not check.must_hold for check in self.checks),
+        )
+
+
+class TaskSet:
+    """Tasks by their ids.
+
+    Raises:
+        ValueError: Two have the same id.
+    """
+
+    def __init__(self, tasks: list[Task]) -> None:
+        counted = Counter(task.id for task in tasks)
+        if twice := [id for id, count in counted.items() if count > 1]:
+            raise ValueError(f"several tasks have the id {twice[0]!r}")
+        self._tasks = {task.id: task for task in tasks}
+
+    @classmethod
+    def of_environ(cls, environ: Mapping[str, str] = os.environ) -> TaskSet:
+        """The tasks that TERMINAL_TASKS names, a JSONL file or a folder; by default the bundled.
+
+        Raises:
+            ValueError: There is something in there that is no task; the text says where, and why.
+        """
+        path = environ.get("TERMINAL_TASKS")
+        return cls(list(_read(Path(path)))) if path else _bundled()
+
+    def splits(self) -> list[str]:
+        """The names of the splits."""
+        return sorted({task.split for task in self._tasks.values()})
+
+    def split(self, name: str) -> list[Task]:
+        """The tasks of a split.
+
+        Raises:
+            Refused: There is none of that name.
+        """
+        if name not in self.splits():
+            raise Refused(f"there is no split {name!r}; there are {', '.join(self.splits())}")
+        return [task for task in self._tasks.values() if task.split == name]
+
+    def find(self, wanted: str | Mapping[str, Any] | TerminalTask) -> Task:
+        """The task of an id, or that `get_task` has shown.
+
+        Raises:
+            Refused: There is none, or it is another one here.
+        """
+        given = wanted.model_dump() if isinstance(wanted, TerminalTask) else wanted
+        id = given.get("id") if isinstance(given, Mapping) else given
+        found = self._tasks.get(id) if isinstance(id, str) else None
+        if found is None:
+            close = difflib.get_close_matches(str(id), self._tasks, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "list_tasks(split) gives all of them"
+            raise Refused(f"there is no task {str(id)!r:.80}; {hint}")
+        if isinstance(given, Mapping) and dict(given) != found.shown().model_dump():
+            raise Refused(f"task {id!r} is another one here; pass its id, or what get_task gave")
+        return found
+
+
+@cache
+def _bundled() -> TaskSet:
+    from .bundled import bundled_tasks
+
+    return TaskSet(bundled_tasks())
+
+
+def _read(path: Path) -> Iterator[Task]:
+    if path.is_dir():
+        folders = sorted(file.parent for file in path.glob(f"*/{TASK_FILE}"))
+        if not folders:
+            raise ValueError(f"{path} has no */{TASK_FILE}")
+        yield from map(_of_folder, folders)
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.strip():
+            yield _task(f"{path}:{number}", line, json.loads)
+
+
+def _of_folder(folder: Path) -> Task:
+    """A task of a folder: `task.yaml`, and in `files` what the home directory holds."""
+    where = folder / TASK_FILE
+
+    def load(text: str) -> Any:
+        found = yaml.safe_load(text)
+        if isinstance(found, dict):
+            found.setdefault("id", folder.name)
+            found["files"] = {**_files_of(folder / FILES_FOLDER), **(found.get("files") or {})}
+        return found
+
+    return _task(str(where), where.read_text(encoding="utf-8"), load)
+
+
+def _task(where: str, text: str, load: Any) -> Task:
+    try:
+        return Task.model_validate(load(text))
+    except (ValueError, ValidationError, yaml.YAMLError) as error:
+        raise ValueError(f"{where} is no task: {error}") from error
+
+
+def _files_of(folder: Path) -> dict[str, Any]:
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            content = base64.b64encode(path.read_bytes()).decode()
+            mode = f"{stat.S_IMODE(path.stat().st_mode):o}"
+            found[str(path.relative_to(folder))] = {"base64": content, "mode": mode}
+    return found

@@ -1,0 +1,21 @@
+"""TextArena's games as an OpenEnv environment; this side of it never imports TextArena."""
+
+from .client import TextArenaEnv
+from .models import (
+    Opponent,
+    TextArenaAction,
+    TextArenaMessage,
+    TextArenaObservation,
+    TextArenaState,
+    TextArenaTask,
+)
+
+__all__ = [
+    "Opponent",
+    "TextArenaAction",
+    "TextArenaEnv",
+    "TextArenaMessage",
+    "TextArenaObservation",
+    "TextArenaState",
+    "TextArenaTask",
+]

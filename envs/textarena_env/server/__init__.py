@@ -1,0 +1,1 @@
+"""The side of the TextArena environment that plays the games."""

@@ -1,0 +1,631 @@
+"""What the TextArena environment promises; run where the library is installed.
+
+None of it reaches the network: the two games that need data of NLTK are given some of our own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.servers import serving
+
+from openenv import Refused
+from openenv.errors import ServerError
+from openenv.testing import check_environment
+from openenv.testing.environment import ARGUMENTS_ARE_TAKEN
+from openenv.types import public_view
+from textarena_env import (
+    TextArenaAction,
+    TextArenaEnv,
+    TextArenaMessage,
+    TextArenaObservation,
+)
+from textarena_env.server.app import app
+from textarena_env.server.dice import Dice
+from textarena_env.server.game import GAMES
+from textarena_env.server.opponents import listed_moves
+from textarena_env.server.textarena_environment import TASK_GAMES, TextArenaEnvironment
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # the library's own are not ours to mend
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture(autouse=True)
+def clean_environ(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("TEXTARENA_"):
+            monkeypatch.delenv(name)
+
+
+def make(env_id: str = "Mastermind-v0", **options: Any) -> TextArenaEnvironment:
+    return TextArenaEnvironment(env_id, download_nltk=False, **options)
+
+
+def say(env: TextArenaEnvironment, message: str) -> TextArenaObservation:
+    return env.step(TextArenaAction(message=message))
+
+
+def any_move(seen: TextArenaObservation) -> TextArenaAction:
+    """The first move that the game lists, else one that is wrong."""
+    return TextArenaAction(message=next(iter(listed_moves(seen.messages)), "[0]"))
+
+
+def play(env: TextArenaEnvironment, limit: int = 12, **reset: Any) -> list[TextArenaObservation]:
+    seen = [env.reset(**reset)]
+    while not seen[-1].done and len(seen) <= limit:
+        seen.append(env.step(any_move(seen[-1])))
+    return seen
+
+
+# ------------------------------------------------------------------ the contract
+
+
+@pytest.mark.parametrize(
+    ("env_id", "num_players", "arguments"),
+    [
+        ("Mastermind-v0", 1, {}),
+        ("GuessTheNumber-v0", 1, {}),
+        ("TicTacToe-v0", 2, {}),
+        ("TicTacToe-v0", 2, {"opponent": "random", "agent_player": 1}),
+        ("ThreePlayerTicTacToe-v0", 3, {"opponent": "random"}),
+        ("Nim-v0", 2, {"opponent": "scripted", "opponent_messages": ["[0 1]", "[1 1]"]}),
+    ],
+)
+def test_it_keeps_the_contract(env_id: str, num_players: int, arguments: dict[str, Any]) -> None:
+    check_environment(
+        partial(TextArenaEnvironment, env_id, num_players, download_nltk=False),
+        actions=any_move,
+        reset_arguments=arguments,
+        max_steps=8,
+        # That gives each argument by itself, and opponents need several.
+        skip=[ARGUMENTS_ARE_TAKEN] if arguments else [],
+    )
+
+
+def test_every_argument_of_reset_may_be_null() -> None:
+    env = make()
+    nothing: dict[str, None] = dict.fromkeys(
+        ["seed", "task", "env_id", "num_players", "max_turns", "opponent", "opponent_messages"]
+    )
+    assert env.reset(**nothing, agent_player=None).prompt
+
+
+def test_it_is_played_over_a_socket() -> None:
+    with serving(app) as url, TextArenaEnv(base_url=url).sync() as env:
+        first = env.reset(env_id="GuessTheNumber-v0", seed=5)
+        assert first.reward is None and first.observation.legal_players == [0]
+        secret = env.state().raw_state["game_number"]
+        wrong = env.step(TextArenaAction(message=f"[{secret % 20 + 1}]"))
+        assert (wrong.reward, wrong.done) == (0.0, False)
+        assert wrong.observation.messages and wrong.observation.prompt == first.observation.prompt
+        last = env.step(TextArenaAction(message=f"[{secret}]"))
+        assert (last.reward, last.done) == (1.0, True)
+        assert last.observation.info["rewards"] == {"0": 1.0}
+        with pytest.raises(ServerError, match="call reset"):
+            env.step(TextArenaAction(message="[1]"))
+        with pytest.raises(ServerError, match="did you mean 'GuessTheNumber-v0'"):
+            env.reset(env_id="guessthenumber-v0")
+
+
+def base_games() -> list[str]:
+    return [
+        name for name in GAMES if not name.endswith(("-raw", "-train")) and name.endswith("-v0")
+    ]
+
+
+@pytest.mark.parametrize("env_id", base_games())
+def test_every_game_is_played_or_says_why_not(env_id: str) -> None:
+    env, refusals = make("Mastermind-v0"), []
+    for num_players in (1, 2, 3, 4, 6):
+        try:
+            first = env.reset(env_id=env_id, num_players=num_players, seed=1)
+        except Refused as refusal:
+            refusals.append(str(refusal))
+            continue
+        assert first.prompt and first.messages and not first.done
+        json.dumps([env.state.model_dump(mode="json"), first.model_dump(mode="json")])
+        again = make("Mastermind-v0")
+        again.restore(env.snapshot())
+        assert again.state == env.state
+        return
+    assert len(refusals) == 5 and all(env_id in refusal for refusal in refusals)
+
+
+# ------------------------------------------------------------------ seeds
+
+
+@pytest.mark.parametrize("env_id", TASK_GAMES)
+def test_the_seed_determines_the_game_and_is_not_ignored(env_id: str) -> None:
+    first, second = make(env_id), make(env_id)
+    expected = play(first, seed=3)
+    random.seed(99)
+    assert play(second, seed=3) == expected
+    assert play(first, seed=3) == expected
+    states = set()
+    for seed in (0, 1, 2, 3, -1, 2**70):
+        first.reset(seed=seed)
+        say(first, "[4 4]")  # before which a mine field is not laid
+        states.add(repr((first.state.raw_state, first.render())))
+    assert len(states) > 1
+
+
+def test_games_side_by_side_do_not_disturb_one_another() -> None:
+    alone = [play(make(env_id), seed=3) for env_id in TASK_GAMES]
+    envs = [make(env_id) for env_id in TASK_GAMES]
+    seen = [[env.reset(seed=3)] for env in envs]
+    for _ in range(12):
+        for env, history in zip(envs, seen, strict=True):
+            if not history[-1].done:
+                history.append(env.step(any_move(history[-1])))
+    assert seen == alone
+
+
+def test_games_in_threads_do_not_disturb_one_another() -> None:
+    alone = {env_id: play(make(env_id), seed=3) for env_id in TASK_GAMES}
+    found: dict[str, Any] = {}
+
+    def run(env_id: str) -> None:
+        found[env_id] = play(make(env_id), seed=3)
+
+    threads = [threading.Thread(target=run, args=(env_id,)) for env_id in TASK_GAMES]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(50)
+    assert found == alone
+
+
+def test_no_other_random_generator_is_read_or_advanced() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    python, numpy = random.getstate(), np.random.get_state()
+    for env_id in ("Minesweeper-v0", "Blackjack-v0", "SpellingBee-v0"):
+        env = make("Mastermind-v0")
+        try:
+            env.reset(env_id=env_id, seed=4, num_players=1 if "Bee" not in env_id else 2)
+        except Refused:
+            continue
+        say(env, "[hit]")
+    assert random.getstate() == python
+    assert all(np.array_equal(a, b) for a, b in zip(np.random.get_state(), numpy, strict=True))
+
+
+def test_numpys_generator_is_an_episodes_own_too() -> None:
+    first, second = Dice(5), Dice(5)
+    np.random.seed(0)
+    drawn = []
+    for _ in range(2):
+        for dice in (first, second):
+            with dice.in_place():
+                drawn.append((random.random(), float(np.random.random())))
+    assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
+    with Dice(6).in_place():
+        assert (random.random(), float(np.random.random())) not in drawn
+    after = float(np.random.random())
+    np.random.seed(0)
+    assert float(np.random.random()) == after
+
+
+def test_without_a_seed_games_differ() -> None:
+    secrets = set()
+    for _ in range(12):
+        env = make("Mastermind-v0")
+        env.reset()
+        secrets.add(str(env.state.raw_state["secret_code"]))
+    assert len(secrets) > 6
+
+
+def test_the_seed_determines_the_game_in_another_process() -> None:
+    code = (
+        "from textarena_env.server.textarena_environment import TextArenaEnvironment as E\n"
+        "env = E('Minesweeper-v0'); env.reset(seed=5); print(env.snapshot().decode())\n"
+        "env = E('Mastermind-v0'); env.reset(seed=5); print(env.state.raw_state)\n"
+    )
+    ran = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True, text=True, check=True, timeout=100,
+        ).stdout.splitlines()
+        for hash_seed in ("1", "2")
+    ]  # fmt: skip
+    snapshots = [json.loads(lines[0]) for lines in ran]
+    assert snapshots[0]["told"] == snapshots[1]["told"]
+    assert ran[0][1] == ran[1][1]
+
+
+# ------------------------------------------------------------------ several players
+
+
+def test_the_agent_plays_all_seats_in_turn_where_there_is_no_opponent() -> None:
+    env = make("TicTacToe-v0", num_players=2)
+    first = env.reset(seed=1)
+    seen = [first, *(say(env, move) for move in ("[0]", "[3]", "[1]", "[4]", "[2]"))]
+    assert [one.current_player_id for one in seen[:-1]] == [0, 1, 0, 1, 0]
+    assert [one.legal_players for one in seen[:-1]] == [[0], [1], [0], [1], [0]]
+    assert "Player 0" in seen[0].prompt and "Player 1" in seen[1].prompt
+    assert seen[-1].done and seen[-1].reward == 1.0 and seen[-1].legal_players == []
+    assert seen[-1].info["rewards"] == {"0": 1.0, "1": -1.0}
+
+
+def test_a_scripted_opponent_says_its_messages_in_turn() -> None:
+    env = make()
+    said = ["[3]", "[4]", "[8]"]
+    first = env.reset(env_id="TicTacToe-v0", opponent="scripted", opponent_messages=said)
+    assert first.current_player_id == 0
+    second = say(env, "[0]")
+    assert second.current_player_id == 0
+    assert any(one.sender_id == 1 for one in second.messages) or "cell 3" in str(second.messages)
+    say(env, "[1]")
+    last = say(env, "[2]")
+    assert last.done and last.reward == 1.0
+
+
+def test_the_agent_in_the_second_seat_is_paid_for_its_own_seat() -> None:
+    env = make()
+    first = env.reset(
+        env_id="TicTacToe-v0",
+        opponent="scripted",
+        opponent_messages=["[0]", "[1]", "[2]"],
+        agent_player=1,
+    )
+    assert first.current_player_id == 1 and "Player 1" in first.prompt
+    say(env, "[3]")
+    last = say(env, "[4]")
+    assert last.done and last.reward == -1.0
+    assert last.info["rewards"] == {"0": 1.0, "1": -1.0}
+    assert last.messages
+
+
+def test_a_random_opponent_plays_moves_that_the_game_lists() -> None:
+    outcomes = set()
+    for seed in range(12):
+        last = play(make(), env_id="TicTacToe-v0", opponent="random", seed=seed)[-1]
+        assert last.done and not last.info["game_info"]["1"]["invalid_move"]
+        outcomes.add(last.reward)
+    assert len(outcomes) > 1
+
+
+def test_a_game_that_lists_no_moves_has_no_random_opponent() -> None:
+    env = make()
+    env.reset(seed=1)
+    before = env.snapshot()
+    with pytest.raises(Refused, match="does not list the moves"):
+        env.reset(env_id="IteratedPrisonersDilemma-v0", opponent="random", agent_player=1, seed=1)
+    assert env.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "moves"),
+    [
+        ("Board\nAvailable Moves: '[0]', '[1]'", ["[0]", "[1]"]),
+        ("Valid moves: '[0, 1]', '[1, 0]'\nScores: [9]", ["[0, 1]", "[1, 0]"]),
+        ("Your available actions are: '[check]', '[bet]'", ["[check]", "[bet]"]),
+        ("Pile 0: 3", []),
+    ],
+)
+def test_listed_moves_are_read(text: str, moves: list[str]) -> None:
+    told = TextArenaMessage(sender_id=-1, content=text, category="GAME_BOARD")
+    assert listed_moves([told]) == moves
+
+
+# ------------------------------------------------------------------ ends
+
+
+def test_two_wrong_moves_end_a_game_as_the_library_has_it() -> None:
+    env = make("TicTacToe-v0", num_players=2)
+    env.reset(seed=1)
+    first, last = say(env, "nonsense"), say(env, "nonsense")
+    assert not first.done and "invalid move" in str(first.messages)
+    assert last.done and last.reward == -1.0
+
+
+def test_a_reward_that_is_no_number_is_none_with_a_reason() -> None:
+    """Countdown pays the text that says what was wrong."""
+    env = make("Countdown-v0")
+    env.reset(seed=1)
+    seen = say(env, "nonsense")
+    while not seen.done:
+        seen = say(env, "nonsense")
+    assert seen.reward is None and "Countdown-v0" in seen.info["error"]
+
+
+def test_a_limit_on_turns_cuts_a_game_off() -> None:
+    env = make("Mastermind-v0", max_turns=3)
+    seen = play(env, seed=1)
+    if not seen[-1].truncated:  # two wrong moves end it before
+        env.reset(seed=1)
+        seen = [say(env, f"[1 2 3 {n}]") for n in (4, 5, 6)]
+    assert seen[-1].done and seen[-1].truncated and seen[-1].reward == 0.0
+    with pytest.raises(Refused, match="after done"):
+        say(env, "[1 2 3 4]")
+
+
+def test_a_game_whose_code_fails_is_over() -> None:
+    env = make()
+    env.reset(env_id="CharacterConclave-v0", num_players=3, seed=1)
+    with pytest.raises(TypeError):
+        for _ in range(10):
+            say(env, "[0]")
+    with pytest.raises(Refused, match="after done"):
+        say(env, "[0]")
+    assert env.reset(seed=1).prompt
+
+
+# ------------------------------------------------------------------ Wordle, with words of our own
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data of NLTK in the form that TextArena reads, with words and a tagger of our own."""
+    folder = tmp_path_factory.mktemp("nltk_data")
+    corpus = folder / "corpora" / "words"
+    corpus.mkdir(parents=True)
+    known = ["crane", "house", "table", "apple", "water"]
+    for name in ("en", "en-basic", "README"):
+        (corpus / name).write_text("\n".join(known) + "\n")
+    name = "averaged_perceptron_tagger_eng"
+    tagger = folder / "taggers" / name
+    tagger.mkdir(parents=True)
+    parts = {"weights": {}, "tagdict": dict.fromkeys(known, "NN"), "classes": ["NN"]}
+    for part, content in parts.items():
+        (tagger / f"{name}.{part}.json").write_text(json.dumps(content))
+    return folder
+
+
+WORDLE = """
+import json
+from textarena_env.server.textarena_environment import TextArenaEnvironment
+from textarena_env import TextArenaAction
+env = TextArenaEnvironment(download_nltk=False)
+secrets = []
+for seed in (1234, 1234, 1234, 1, 2, 3, 4, 5, 6):
+    env.reset(seed=seed)
+    secrets.append(env.state.raw_state["secret_word"])
+env.reset(seed=1234)
+wrong = next(word for word in ("crane", "house") if word != secrets[0])
+first = env.step(TextArenaAction(message=f"[{wrong}]"))
+last = env.step(TextArenaAction(message=secrets[0]))
+found = {"secrets": secrets, "first": first.model_dump(), "last": last.model_dump()}
+print(json.dumps(found))
+"""
+
+
+def test_wordle_honours_the_seed_and_signals_progress(words: Path) -> None:
+    """Six resets with one seed gave six words in the public package."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WORDLE],
+        env={**os.environ, "NLTK_DATA": str(words)},
+        capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert len(set(found["secrets"][:3])) == 1 and len(set(found["secrets"])) > 1
+    first, last = found["first"], found["last"]
+    assert first["reward"] == 0.0 and not first["done"]
+    assert set(first["info"]["reward_signals"]) == {
+        "wordle.greens", "wordle.yellows", "wordle.correct",
+    }  # fmt: skip
+    assert last["reward"] == 1.0 and last["info"]["reward_signals"]["wordle.correct"] == 1.0
+
+
+def test_a_game_whose_data_are_missing_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "from textarena_env.server.textarena_environment import TextArenaEnvironment\n"
+        "TextArenaEnvironment(download_nltk=False).reset(seed=1)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**os.environ, "NLTK_DATA": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert "nltk.downloader words" in ran.stderr.splitlines()[-1]
+
+
+# ------------------------------------------------------------------ settings
+
+
+def test_variables_set_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEXTARENA_ENV_ID", "TicTacToe-v0")
+    monkeypatch.setenv("TEXTARENA_NUM_PLAYERS", "2")
+    monkeypatch.setenv("TEXTARENA_MAX_TURNS", "7")
+    env = TextArenaEnvironment()
+    assert env.reset(seed=1).prompt
+    state = env.state
+    assert (state.env_id, state.num_players, state.max_turns) == ("TicTacToe-v0", 2, 7)
+    monkeypatch.setenv("TEXTARENA_NUM_PLAYERS", "two")
+    with pytest.raises(ValueError, match="TEXTARENA_NUM_PLAYERS"):
+        TextArenaEnvironment()
+
+
+def test_keyword_variables_reach_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEXTARENA_ENV_ID", "GuessTheNumber-v0")
+    monkeypatch.setenv("TEXTARENA_KW_MAX_NUMBER", "7")
+    env = TextArenaEnvironment()
+    assert "7" in env.reset(seed=1).prompt
+    assert env.reset(env_id="Mastermind-v0", seed=1).prompt  # not meant for other games
+
+
+# ------------------------------------------------------------------ what is hidden
+
+
+def test_the_secret_is_told_to_nobody_in_the_game() -> None:
+    env = make("GuessTheNumber-v0")
+    env.reset(seed=5)
+    assert env.state.raw_state["game_number"]
+    assert "raw_state" not in public_view(env.state)
+
+
+def test_a_player_is_told_nothing_twice_and_nothing_of_others() -> None:
+    env = make("KuhnPoker-v0", num_players=2)
+    seen = [env.reset(seed=1)]
+    for _ in range(3):
+        seen.append(env.step(any_move(seen[-1])))
+    for one in seen:
+        cards = [m for m in one.messages if "Your card is" in m.content]
+        assert len(cards) <= 2
+    prompts = [m for one in seen for m in one.messages if m.category == "PROMPT"]
+    assert len(prompts) == 2  # one for each seat
+
+
+# ------------------------------------------------------------------ tasks
+
+
+def test_tasks_are_of_many_games_and_are_played_by_their_ids() -> None:
+    env = make()
+    assert env.list_splits() == ["train", "test"]
+    tasks = env.list_tasks("test")
+    assert len({task.id for task in tasks}) == len(tasks) == env.num_tasks("test")
+    assert [task.env_id for task in tasks[: len(TASK_GAMES)]] == list(TASK_GAMES)
+    for task in tasks[: len(TASK_GAMES)]:
+        first = env.reset(task=task.id)
+        assert env.state.task == task.id and env.state.env_id == task.env_id
+        state = env.state.raw_state
+        assert env.reset(task=task.model_dump()) == first and env.state.raw_state == state
+    for index in (-1, len(tasks)):
+        with pytest.raises(IndexError):
+            env.get_task("test", index)
+
+
+def test_tasks_of_one_game_differ() -> None:
+    env, seen = make(), set()
+    for number in range(10):
+        env.reset(task=f"train/Mastermind-v0/{number}")
+        seen.add(str(env.state.raw_state["secret_code"]))
+    assert len(seen) > 5
+
+
+# ------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"env_id": "TicTacTo-v0"}, "TicTacToe-v0"),
+        ({"env_id": "TicTacToe-v0", "num_players": 3}, "num_players=3"),
+        ({"env_id": 3}, "game"),
+        ({"num_players": 0}, "num_players"),
+        ({"num_players": "2"}, "num_players"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"opponent": "best"}, "best"),
+        ({"env_id": "TicTacToe-v0", "opponent": "scripted"}, "opponent_messages"),
+        ({"env_id": "TicTacToe-v0", "opponent_messages": ["[1]"]}, "opponent_messages"),
+        ({"env_id": "TicTacToe-v0", "opponent": "random", "agent_player": 2}, "agent_player"),
+        ({"agent_player": 1, "num_players": 2}, "agent_player"),
+        ({"seed": "1"}, "seed"),
+        ({"task": "train/Mastermind-v0/1", "seed": 1}, "task"),
+        ({"task": "train/Chess-v0/1"}, "train/Chess-v0/1"),
+        ({"task": "test/Mastermind-v0/100"}, "test/Mastermind-v0/100"),
+        ({"task": 3}, "task"),
+        ({"env_id": "TwentyQuestions-v0"}, "OPENROUTER_API_KEY"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_of_reset_is_refused_and_changes_nothing(
+    arguments: dict[str, Any], field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    env = make()
+    env.reset(seed=1)
+    say(env, "[1 2 3 4]")
+    before, stored = env.state, env.snapshot()
+    with pytest.raises(Refused, match=field):
+        env.reset(**arguments)
+    assert env.state == before and env.snapshot() == stored
+    assert not say(env, "[1 2 3 5]").done
+
+
+def test_nothing_happens_before_a_game() -> None:
+    env = make()
+    for call in (partial(say, env, "[1]"), env.render, env.snapshot):
+        with pytest.raises(Refused, match="before reset"):
+            call()
+    assert env.state.raw_state == {}
+
+
+def test_an_unknown_game_of_the_server_is_an_error_at_once() -> None:
+    with pytest.raises(ValueError, match="did you mean 'Mastermind-v0'"):
+        TextArenaEnvironment("Mastermin-v0")
+
+
+# ------------------------------------------------------------------ snapshots and pictures
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"env_id": "Minesweeper-v0"},
+        {"env_id": "Blackjack-v0"},
+        {"env_id": "PigDice-v0", "opponent": "random"},
+        {"task": "test/2048-v0-easy/5"},
+        {"env_id": "TicTacToe-v0", "opponent": "scripted", "opponent_messages": ["[8]", "[7]"]},
+    ],
+    ids=str,
+)
+def test_a_stored_game_goes_on_anywhere(arguments: dict[str, Any]) -> None:
+    env, elsewhere = make(), make("Mastermind-v0", max_turns=3)
+    last = play(env, limit=4, **arguments)[-1]
+    elsewhere.restore(env.snapshot())
+    assert elsewhere.state.model_dump(exclude={"last_reward", "last_info"}) == env.state.model_dump(
+        exclude={"last_reward", "last_info"}
+    )
+    assert elsewhere.render() == env.render()
+    for _ in range(4):
+        if last.done:
+            break
+        action = any_move(last)
+        last = env.step(action)
+        assert elsewhere.step(action) == last
+    assert elsewhere.snapshot() == env.snapshot()
+    elsewhere.reset()
+    assert elsewhere.state.max_turns == 3 and elsewhere.state.env_id == "Mastermind-v0"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"env_id": "nothing"},
+        {"env_id": "TicTacToe-v0"},
+        {"seed": -1},
+        {"seed": 8},
+        {"said": ["[1 2 3 4]"] * 500},
+        {"said": [1]},
+        {"told": "x"},
+        {"more": 1},
+    ],
+    ids=lambda wrong: str(wrong)[:40],
+)
+def test_wrong_bytes_are_refused_and_change_nothing(wrong: dict[str, Any]) -> None:
+    env = make("FrozenLake-v0-random")
+    env.reset(seed=7)
+    say(env, "[right]")
+    before = env.snapshot()
+    for data in (json.dumps({**json.loads(before), **wrong}).encode(), b"", b"\xff", b"[]"):
+        with pytest.raises(ValueError):
+            env.restore(data)
+    assert env.snapshot() == before
+
+
+def test_a_game_is_shown_as_its_player_was_told_it() -> None:
+    env = make("TicTacToe-v0", num_players=2)
+    first = env.reset(seed=1)
+    before = env.snapshot()
+    shown = env.render()
+    assert (
+        shown.startswith("TicTacToe-v0, player 0") and first.messages[-1].content.strip() in shown
+    )
+    assert env.snapshot() == before
+    say(env, "[4]")
+    assert "player 1" in env.render().splitlines()[0]

@@ -1,0 +1,1 @@
+"""The side of the Wordle environment that keeps the secret."""

@@ -1,0 +1,155 @@
+"""Every environment of this repository: the contract, in every lane; and the same episode again."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from openenv import GenericEnvClient, check_environment, create_app
+from openenv.sessions.spec import EnvironmentSpec
+
+pytestmark = pytest.mark.slow
+
+ENVIRONMENTS = Path(__file__).resolve().parents[1] / "envs"
+
+
+LEGAL = "one of legal_actions"
+
+
+class Subject(NamedTuple):
+    """An environment, and how to act in it: actions in turn, as JSON has them."""
+
+    cls: str
+    actions: tuple[dict[str, Any], ...]
+    reset: dict[str, Any] | None = None
+
+
+SUBJECTS = {
+    "atari_env": Subject(
+        "atari_env.server.atari_environment:AtariEnvironment",
+        tuple({"action_id": n} for n in (1, 2, 3, 0)),
+    ),
+    "blackjack_env": Subject(
+        "blackjack_env.server.blackjack_environment:BlackjackEnvironment",
+        ({"action": "hit"}, {"action": "stand"}),
+    ),
+    "chess_env": Subject(
+        "chess_env.server.chess_environment:ChessEnvironment",
+        tuple({"move": f"{file}2{file}3"} for file in "ahbgcfde"),
+        {"agent_color": "white", "opponent": "random"},
+    ),
+    "coding_env": Subject(
+        "coding_env.server.python_codeact_env:PythonCodeActEnv",
+        ({"code": "import random\nprint(random.random())"}, {"code": "{str(n) for n in range(9)}"}),
+    ),
+    "echo_env": Subject(
+        "echo_env.server.echo_environment:EchoEnvironment", ({"message": "a"}, {"message": "äöü"})
+    ),
+    "finrl_env": Subject(
+        "finrl_env.server.finrl_environment:FinRLEnvironment",
+        ({"actions": [0.5]}, {"actions": [-0.25]}),
+    ),
+    "game_2048_env": Subject(
+        "game_2048_env.server.game_2048_environment:Game2048Environment",
+        ({"move": LEGAL},) * 5,
+    ),
+    "openspiel_env": Subject(
+        "openspiel_env.server.openspiel_environment:OpenSpielEnvironment",
+        ({"action_id": 1}, {"action_id": 0}),
+    ),
+    "wordle_env": Subject(
+        "wordle_env.server.wordle_environment:WordleEnvironment",
+        ({"guess": "crane"}, {"guess": "spoil"}, {"guess": "humid"}),
+    ),
+}
+
+# Whose libraries are in virtual environments of their own, or that need engines: their own tests
+# hold them against the contract.
+APART = {"browser_env", "reasoning_gym_env", "terminal_env", "textarena_env"}
+
+
+def class_of(subject: Subject) -> Callable[[], Any]:
+    module, _, name = subject.cls.partition(":")
+    found: Callable[[], Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+@pytest.fixture(params=SUBJECTS)
+def subject(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Subject:
+    monkeypatch.setenv("CODING_SANDBOX", "bubblewrap")
+    return SUBJECTS[request.param]
+
+
+def test_none_is_forgotten() -> None:
+    there = {path.parent.name for path in ENVIRONMENTS.glob("*/openenv.yaml")}
+    assert there == SUBJECTS.keys() | APART
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("workers", [0, 1], ids=["threads", "processes"])
+def test_the_contract_is_kept_in_every_lane(subject: Subject, workers: int) -> None:
+    factory = class_of(subject)
+    model = EnvironmentSpec.of(factory).action_cls
+    given: Any = [_made(model, action) for action in subject.actions]
+    if LEGAL in subject.actions[0].values():
+        given = lambda seen: _made(model, _legal(subject.actions[0], seen.legal_actions))  # noqa: E731
+    report = check_environment(
+        factory, actions=given, reset_arguments=subject.reset, workers=workers, max_steps=8
+    )
+    assert not report.broken
+
+
+def _made(model: Any, fields: dict[str, Any]) -> Any:
+    members = getattr(model, "__args__", (model,))
+    named = next(one for one in members if fields.keys() <= one.model_fields.keys())
+    return named.model_construct(**fields) if LEGAL in fields.values() else named(**fields)
+
+
+def _legal(action: dict[str, Any], legal: list[Any]) -> dict[str, Any]:
+    """The action, with the first of what may be done (at the end: nothing may) where it says so."""
+    first = (legal or ["up"])[0]
+    return {name: first if value == LEGAL else value for name, value in action.items()}
+
+
+@pytest.mark.timeout(120)
+def test_the_same_seed_and_actions_give_the_same_record(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice in one process, in a worker, and by either version of the protocol."""
+    told = []
+    for number, (workers, version) in enumerate([(None, 1), (None, 1), (1, 1), (None, 0), (1, 0)]):
+        monkeypatch.setenv("OPENENV_PROTOCOL", str(version))
+        folder = tmp_path / str(number)
+        app = create_app(class_of(subject), workers=workers, record=folder)
+        with GenericEnvClient.local(app).sync() as env:
+            result = env.reset(seed=7, **(subject.reset or {}))
+            for action in subject.actions:
+                if result.done:
+                    break
+                legal = result.observation.get("legal_actions", [])
+                result = env.step(_legal(action, legal))
+        told.append(_essence(folder))
+    assert len(told[0]) >= 2
+    for other in told[1:]:
+        assert other == told[0]
+
+
+TIMES = {"time", "seconds", "created", "session_id", "episode_id", "id"}
+
+
+def _essence(folder: Path) -> list[bytes]:
+    """The events of the only recording, byte for byte but for times and names of sessions."""
+    (path,) = folder.rglob("*.jsonl")
+    events = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    kept = []
+    for event in events:
+        if event["event"] in ("reset", "step"):
+            for noted in (event.get("metadata"), (event["observation"] or {}).get("metadata")):
+                (noted or {}).pop("seconds", None)
+            kept.append({k: v for k, v in event.items() if k not in TIMES})
+    return [json.dumps(one, sort_keys=True).encode() for one in kept]
