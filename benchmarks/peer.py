@@ -1,7 +1,8 @@
 """The public package, in the virtual environment that the compatibility tests use too.
 
 What makes it faster and is not among its dependencies, uvloop and httptools, goes into a folder
-of its own: what an install of the package holds is itself measured.
+of its own, and so does ALE, of which both packages serve a game: what an install of the package
+holds is itself measured.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PEER = ROOT / ".peer"
 PUBLIC = "openenv==0.10.0"
 EXTRAS = PEER / "extras"
-FASTER = ("uvloop", "httptools")
+BESIDE = {"uvloop": "uvloop", "httptools": "httptools", "ale_py": "ale-py>=0.12,<0.13"}
 
 
 def peer_python() -> Path:
@@ -33,8 +34,9 @@ def peer_python() -> Path:
         venv.create(PEER, with_pip=True, clear=True)
         _install(python, PUBLIC)
         ready.write_text(PUBLIC)
-    if not all((EXTRAS / name).is_dir() for name in FASTER):
-        _install(python, "--target", str(EXTRAS), "--upgrade", *FASTER)
+    missing = [package for name, package in BESIDE.items() if not (EXTRAS / name).is_dir()]
+    if missing:  # NumPy, which ALE needs, the public package has
+        _install(python, "--target", str(EXTRAS), "--no-deps", *missing)
     return python
 
 

@@ -278,6 +278,16 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("PSS a session, KiB", "pss_kib"),
         Column("RSS before, MiB", "base_mib"),
     ),
+    **dict.fromkeys(
+        ("atari_rgb", "atari_grayscale", "atari_every_frame"),
+        (
+            Column("frames/s", "steps_per_s", _spread),
+            Column("of public", "steps_per_s", against="public clients of atari"),
+            Column("of bare ALE", "steps_per_s", against="bare ALE"),
+            Column("client CPU a frame, µs", "cpu_us"),
+            Column("server CPU a frame, µs", "server_cpu_us"),
+        ),
+    ),
     "vector": (
         Column("steps/s", "steps_per_s", _spread),
         Column("of public clients", "steps_per_s", against="public clients"),
@@ -358,6 +368,12 @@ TARGETS = (
            "ours VectorEnv", "public clients", 25, at_least=True),
     Target("VectorEnv's send and recv, of 256 public clients", "vector", 256, "steps_per_s",
            "ours send and recv", "public clients", 25, at_least=True),
+    Target("Atari, VectorEnv of 32, every frame, of 32 public clients", "atari_every_frame", 32,
+           "steps_per_s", "ours VectorEnv of atari", "public clients of atari", 40, at_least=True),
+    Target("Atari, VectorEnv of 32, rgb, of ALE in the process", "atari_rgb", 32,
+           "steps_per_s", "ours VectorEnv of atari", "bare ALE", 1 / 2, at_least=True),
+    Target("Atari, VectorEnv of 32, grayscale, of ALE in the process", "atari_grayscale", 32,
+           "steps_per_s", "ours VectorEnv of atari", "bare ALE", 1 / 2, at_least=True),
     Target("share of 16,384 sessions that succeed", "scale", 16384, "succeeded",
            "ours sync", None, 1, at_least=True),
     Target("KiB a session, 16,384 sessions", "scale", 16384, "rss_kib", "ours sync", None, 24),
@@ -403,7 +419,7 @@ LINES = {
     "server_cpu_us": "server CPU a step, µs",
     "p99_us": "p99 latency, µs",
 }
-BARS = ("open", "memory", "frames", "client", "vector")
+BARS = ("open", "memory", "frames", "client", "vector", "atari_rgb", "atari_every_frame")
 
 
 def _draw(folder: Path, part: str, rows: Rows) -> Path | None:
@@ -428,6 +444,11 @@ def _draw(folder: Path, part: str, rows: Rows) -> Path | None:
 
 
 # ------------------------------------------------------------------ the report
+
+_ATARI = (
+    "8 or 32 games of Pong stepped together, until their frames are arrays of NumPy. The server "
+    "has one core and the client the other; `bare ALE` steps the games in the client's process."
+)
 
 SECTIONS = {
     "steps": (
@@ -457,6 +478,15 @@ SECTIONS = {
         "CPU time of a client process with one session, against the bare server.",
     ),
     "vector": ("Vector", "256 sessions of one client process, stepped together."),
+    "atari_rgb": (
+        "Atari, rgb",
+        f"{_ATARI} A step is four frames of the emulator, of which one is seen: 210 x 160 x 3.",
+    ),
+    "atari_grayscale": ("Atari, grayscale", "The same with frames of 210 x 160."),
+    "atari_every_frame": (
+        "Atari, every frame",
+        "The same with frames of 210 x 160 x 3, and every frame of the emulator seen.",
+    ),
     "mcp": (
         "Tools at /mcp",
         "`tools/list` and `tools/call` of one tool that returns its argument; every connection "

@@ -23,17 +23,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import machine, report
+from benchmarks import atari, machine, measure, report
 from benchmarks.contenders import CLIENTS, ECHOES, FRAMES, TOOLS, VECTORS
 from benchmarks.load import BUILD, Load, compiled
-from benchmarks.measure import FULL, PARTS, QUICK, Bench, Plan, Row
+from benchmarks.measure import FULL, QUICK, Bench, Plan, Row
 from benchmarks.peer import peer_python
 
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 SCRATCH = BUILD / "quick"
+PARTS = {**measure.PARTS, **atari.PARTS}
 NAMES = [server.name for server in (*ECHOES, *FRAMES)]
 NAMES += [tools.name for tools in TOOLS]
 NAMES += [client.name for client in (*CLIENTS, *(client for client, _ in VECTORS))]
+NAMES += [client.name for client in atari.CLIENTS]
 
 
 def _parse() -> argparse.Namespace:
