@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 from support.servers import serving
 
-from openenv import Action, Environment, Observation, State, create_app
+from openenv import Action, Environment, NotSupported, Observation, State, create_app
 from openenv.client.generic import GenericEnvClient
 from openenv.events import MAX_WAITING, Event, EventQueue
 from openenv.mcp import MCPEnvironment, tool
@@ -188,6 +188,26 @@ def test_a_coroutine_that_hears_needs_one_that_steps() -> None:
         pytest.raises(RuntimeError, match="on_event is a coroutine method, and step is none"),
     ):
         env.reset()
+
+
+class StoredInbox(Inbox):
+    def snapshot(self) -> bytes:
+        return bytes(self._letters)
+
+    def restore(self, snapshot: bytes) -> None:
+        self._letters = list(snapshot)
+
+
+def test_an_episode_with_events_is_replayed_and_not_stored() -> None:
+    with GenericEnvClient.local(StoredInbox, journal=True).sync() as env:
+        env.reset(seed=3)
+        shown = [env.step({}).observation for _ in range(5)]
+        with pytest.raises(NotSupported, match=r"has events to come.*snapshot\(replay=True\)"):
+            env.snapshot()
+        taken = env.snapshot(replay=True)
+        shown += [env.step({}).observation for _ in range(5)]
+        env.restore(taken)
+        assert [env.step({}).observation for _ in range(5)] == shown[5:]
 
 
 class Machine(MCPEnvironment):

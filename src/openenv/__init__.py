@@ -12,7 +12,7 @@ from openenv._lazy import lazy
 
 if TYPE_CHECKING:
     from openenv import cli, core
-    from openenv.arrays import Array, Blob, NDArray
+    from openenv.arrays import Array, Blob, NDArray, Picture
     from openenv.auto.auto_action import AutoAction
     from openenv.auto.auto_env import AutoEnv
     from openenv.client.client import EnvClient
@@ -96,6 +96,7 @@ __all__ = [
     "Observation",
     "OpenEnvError",
     "PermissionRefused",
+    "Picture",
     "Private",
     "ProcessLimits",
     "ProcessProvider",
@@ -132,7 +133,7 @@ __all__ = [
 _names, __dir__ = lazy(
     __name__,
     {
-        "openenv.arrays": ["Array", "Blob", "NDArray"],
+        "openenv.arrays": ["Array", "Blob", "NDArray", "Picture"],
         "openenv.auto.auto_action": ["AutoAction"],
         "openenv.auto.auto_env": ["AutoEnv"],
         "openenv.client.client": ["EnvClient"],

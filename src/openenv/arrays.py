@@ -1,4 +1,4 @@
-"""Fields that hold arrays and binary data.
+"""Fields that hold arrays and binary data, and pictures.
 
     class AtariObservation(Observation):
         frame: NDArray[np.uint8, (210, 160, 3)]
@@ -15,11 +15,16 @@ import base64
 import binascii
 import math
 import os
+import re
 import struct
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic_core import PydanticCustomError, core_schema
+from typing_extensions import TypeIs
 
 from openenv._generics import once_per_class
 
@@ -32,10 +37,15 @@ __all__ = [
     "Blob",
     "Kept",
     "NDArray",
+    "Picture",
+    "Rendering",
     "as_base64",
+    "from_base64",
     "holds_arrays",
+    "is_pixels",
     "pack_array",
     "unpack_array",
+    "write_png",
 ]
 
 Shape = Sequence[int | None]
@@ -43,6 +53,7 @@ Shape = Sequence[int | None]
 # dtypes whose bytes mean something in another process: not objects, which are pointers.
 PLAIN_KINDS = "biufcSUmMV"
 LISTED_KINDS = "biufU"  # what JSON has a form for; others are written as base64 always
+SMALL = 8192  # bytes
 
 
 class Array:
@@ -199,6 +210,36 @@ def _from_base64(text: Any) -> bytes:
         raise PydanticCustomError("base64", "Expected base64: {why}", {"why": str(error)}) from None
 
 
+_IMAGE_TYPE = re.compile(r"image/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as the bytes of a file: ``Picture("image/png", data)``.
+
+    Args:
+        media_type: What the bytes are: a type of image (RFC 6838), without parameters.
+        data: The bytes.
+
+    Raises:
+        ValueError: The media type is none of an image.
+        TypeError: The data are no bytes.
+    """
+
+    media_type: str
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.media_type, str) or not _IMAGE_TYPE.fullmatch(self.media_type):
+            raise ValueError(f"media_type is {self.media_type!r:.150}; expected image/png, say")
+        if not isinstance(self.data, bytes):
+            raise TypeError(f"the data of a Picture are bytes, not {type(self.data).__name__}")
+
+
+Rendering: TypeAlias = Union[str, Picture, "np.ndarray"]
+"""What `openenv.environment.Renders.render` gives."""
+
+
 # ------------------------------------------------------------------ arrays from values, and back
 
 
@@ -274,9 +315,21 @@ def _from_object(value: Mapping[str, Any]) -> np.ndarray:
 
 def as_base64(array: Any) -> dict[str, Any]:
     """An array as an object that JSON can carry."""
-    _check_plain(array)
+    _check_plain(array.dtype)
     data = base64.b64encode(_contiguous(array)).decode()
     return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
+
+
+def from_base64(value: Mapping[str, Any]) -> np.ndarray:
+    """Read what `as_base64` has written.
+
+    Raises:
+        ValueError: It is no such object.
+    """
+    try:
+        return _from_object(value)
+    except PydanticCustomError as error:
+        raise ValueError(str(error)) from None
 
 
 _TOKEN = os.urandom(8).hex()  # so that no text of an environment or a client is taken for a mark
@@ -382,9 +435,9 @@ def _view(data: Any, dtype: Any, shape: Any) -> np.ndarray:
 # ------------------------------------------------------------------ arrays as bytes
 
 
-def _check_plain(array: np.ndarray) -> None:
-    if not _is_plain(array.dtype):
-        raise ValueError(f"an array of dtype {array.dtype} cannot be sent to another process")
+def _check_plain(dtype: np.dtype[Any]) -> None:
+    if not _is_plain(dtype):
+        raise ValueError(f"an array of dtype {dtype} cannot be sent to another process")
 
 
 def pack_array(array: np.ndarray) -> bytes:
@@ -393,12 +446,17 @@ def pack_array(array: np.ndarray) -> bytes:
     Raises:
         ValueError: Its dtype is no plain data.
     """
-    _check_plain(array)
-    dtype = array.dtype.str.encode()
-    head = struct.pack(
-        f"<BB{len(dtype)}s{array.ndim}Q", array.ndim, len(dtype), dtype, *array.shape
-    )
+    head = _head_of(array.dtype, array.shape)
+    if array.nbytes <= SMALL:  # where to look at its memory takes longer than to copy it
+        return head + array.tobytes()
     return b"".join((head, _contiguous(array)))
+
+
+@lru_cache(maxsize=1024)
+def _head_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    _check_plain(dtype)
+    name = dtype.str.encode()
+    return struct.pack(f"<BB{len(name)}s{len(shape)}Q", len(shape), len(name), name, *shape)
 
 
 def unpack_array(data: memoryview) -> np.ndarray:
@@ -414,6 +472,50 @@ def unpack_array(data: memoryview) -> np.ndarray:
         return _view(data[begin:], dtype.decode("ascii"), shape)
     except (IndexError, struct.error, UnicodeDecodeError, PydanticCustomError) as error:
         raise ValueError(f"this is no array: {error}") from None
+
+
+# ------------------------------------------------------------------ arrays as pictures
+
+_COLOURS = {1: 0, 3: 2, 4: 6}  # PNG's colour types, by channels (RFC 2083, section 4.1.1)
+
+
+def _channels(array: Any) -> int:
+    shape: Any = getattr(array, "shape", ())
+    return shape[2] if len(shape) == 3 else int(len(shape) == 2)
+
+
+def is_pixels(array: Any) -> TypeIs[np.ndarray]:
+    """Whether a value is an array of pixels: uint8, of shape (height, width), which is grey, or
+    (height, width, channels) with 1 (grey), 3 (RGB) or 4 (RGBA) of them; and there are any.
+    """
+    return (
+        type(array).__module__.partition(".")[0] == "numpy"
+        and str(getattr(array, "dtype", "")) == "uint8"
+        and _channels(array) in _COLOURS
+        and 0 not in array.shape
+    )
+
+
+def write_png(pixels: np.ndarray) -> bytes:
+    """Write an array of pixels as PNG (RFC 2083).
+
+    Raises:
+        ValueError: It is none; see `is_pixels`.
+    """
+    if not is_pixels(pixels):
+        raise ValueError(f"an array of {pixels.dtype}, shaped {pixels.shape}, is no picture")
+    height, width, channels = pixels.shape[0], pixels.shape[1], _channels(pixels)
+    row, data = width * channels, pixels.tobytes()
+    lines = b"".join(b"\0" + data[start : start + row] for start in range(0, len(data), row))
+    head = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[channels], 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+# ------------------------------------------------------------------ schemas
 
 
 def _number_schema(dtype: Any) -> dict[str, Any]:

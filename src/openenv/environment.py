@@ -8,7 +8,8 @@ An episode goes like this (after dm_env, Muldal et al. 2019, and Gymnasium, Towe
     env.close()                                  # once, at the end
 
 What a driver may rely on, and `openenv.testing.check_environment` checks, is stated in the
-docstrings of `Environment.reset`, `step`, `state` and `close` and of `Snapshots`, and nowhere else.
+docstrings of `Environment.reset`, `step`, `state` and `close`, of `Renders` and of `Snapshots`, and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from openenv.events import Event, EventQueue
 from openenv.types import Action, EnvironmentMetadata, Observation, State
+
+if TYPE_CHECKING:
+    from openenv.arrays import Rendering
 
 __all__ = [
     "CompositeTransform",
     "Environment",
     "NullTransform",
+    "Renders",
     "Snapshots",
     "Transform",
     "restart",
@@ -209,6 +214,38 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
             outcome: Any = self.rubric.reset()
             if hasattr(outcome, "__await__"):
                 await outcome
+
+
+class Renders(Protocol):
+    """What an environment may offer beside the contract: to show people where an episode stands.
+
+    An environment that has the method need not derive from this class. It may be plain or
+    ``async def``, and runs where the other methods do. Clients call it by `EnvClient.render`;
+    browsers, by ``GET /render``.
+    """
+
+    def render(self) -> Rendering:
+        """Draw where the episode stands, after `done` too.
+
+        It is for whoever drives the environment, like `state`: it may show what the agent must not
+        see, and agents are never given it. Drawing changes nothing, neither the state nor what
+        later steps lead to. It may be called before the first `reset`.
+
+        Returns:
+            One of
+
+            - text, as a terminal shows it, in lines;
+            - an SVG: text that begins with ``<svg`` or with an XML prolog (``<?xml``);
+            - pixels: a uint8 array of shape (height, width, 3), which is RGB; (height, width) is
+              grey, and 4 channels are RGBA. It is written down before anything else is called, so
+              the array may be used again;
+            - an `openenv.arrays.Picture`: an image file's bytes and their media type.
+
+        Raises:
+            Refused: There is nothing to show yet, or any more.
+            NotSupported: This instance cannot draw, for want of a package, say.
+        """
+        ...
 
 
 class Snapshots(Protocol):

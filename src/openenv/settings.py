@@ -7,6 +7,8 @@
 | `OPENENV_PROTOCOL` | the newest protocol version that a client offers, `0` or `1` | `1` |
 | `OPENENV_TRUST_REMOTE_CODE` | `1`, `true`, `yes`: install packages from a hub unasked | off |
 | `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
+| `MAX_CONCURRENT_ENVS` | sessions at once of a class, or of another library's environment, that \
+is served by its name; the environments' own applications read it too | `64` |
 | `OPENENV_COMPRESS` | `1`, `true`, `yes`: a server compresses for clients that ask for it | off |
 | `OPENENV_RECORD` | the directory that a server records its sessions in | none |
 | `OPENENV_RECORD_FILE_MIB` | MiB after which a recording is continued in another file | `256` |
@@ -58,6 +60,7 @@ __all__ = [
     "allowed_origins",
     "api_key",
     "api_key_file",
+    "max_concurrent_envs",
     "ca_file",
     "client_mode",
     "compresses",
@@ -177,6 +180,18 @@ def limit(name: str) -> float | None:
         ValueError: What is set is no number.
     """
     return _number(f"OPENENV_{name.upper()}")
+
+
+def max_concurrent_envs() -> int | None:
+    """Sessions at once of what is served by its name; None is the default.
+
+    Raises:
+        ValueError: MAX_CONCURRENT_ENVS is no whole number, or none above 0.
+    """
+    wanted = _number("MAX_CONCURRENT_ENVS")
+    if wanted is not None and (wanted < 1 or wanted != int(wanted)):
+        raise ValueError(f"MAX_CONCURRENT_ENVS is {wanted}; it must be a whole number above 0")
+    return None if wanted is None else int(wanted)
 
 
 def queue_timeout_s() -> float:

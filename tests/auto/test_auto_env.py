@@ -167,13 +167,13 @@ def test_with_nothing_installed_the_error_says_how_to_install(
 
 
 def test_listings_name_every_environment(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_distribution(site, "openenv-finrl-env", "0.2", "Trades")
-    make_package(site, "finrl_env", "FinRL")
+    make_distribution(site, "openenv-acmerl-env", "0.2", "Trades")
+    make_package(site, "acmerl_env", "AcmeRL")
     AutoEnv.list_environments()
     AutoAction.list_actions()
     environments, actions = capsys.readouterr().out.split("Available Action Classes:")
-    assert "finrl" in environments and "Trades (v0.2)" in environments
-    assert "FinRLAction" in actions and "openenv-finrl-env" in actions
+    assert "acmerl" in environments and "Trades (v0.2)" in environments
+    assert "AcmeRLAction" in actions and "openenv-acmerl-env" in actions
 
 
 def test_a_broken_manifest_is_passed_over(site: Path, caplog: pytest.LogCaptureFixture) -> None:

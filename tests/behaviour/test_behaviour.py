@@ -23,6 +23,7 @@ from openenv import (
     Environment,
     ExecutionFailed,
     IgnoredArgumentWarning,
+    NotSupported,
     Observation,
     ResponseTimeout,
     SessionLost,
@@ -126,6 +127,17 @@ async def test_an_episode_is_played(env: CounterEnv) -> None:
     assert await env.state() == Progress(episode_id="e", step_count=1, board=[0, 0])
     last = await env.step(Do(what="done"))
     assert last.done and last.terminated and not last.truncated and last.reward == 1.0
+
+
+async def test_people_see_where_it_stands(env: CounterEnv, version: int) -> None:
+    await env.reset()
+    await env.step(Do())
+    if version == 0:
+        with pytest.raises(NotSupported):
+            await env.render()
+    else:
+        assert await env.render() == "at 1"
+    assert (await env.step(Do())).observation.text == "step 2", "nothing has changed"
 
 
 async def test_truncation_is_told_from_termination(env: CounterEnv) -> None:
@@ -271,7 +283,7 @@ async def test_leaving_closes_the_environment_once(
 
 
 async def test_a_synchronous_environment_sees_one_thread_only(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cls = KINDS["sync"]
     log = Log()
@@ -280,6 +292,8 @@ async def test_a_synchronous_environment_sees_one_thread_only(
         await env.reset()
         await env.step(Do())
         await env.state()
+        if version == 1:
+            await env.render()
     await eventually(lambda: log.count("close") == 1)
     assert len(log.threads) == 1
 

@@ -233,3 +233,21 @@ def test_an_address_of_another_machine_is_refused(greeter: Path) -> None:
 )
 def test_options_that_make_no_sense_are_misuse(arguments: tuple[str, ...], greeter: Path) -> None:
     assert run_openenv("serve", "greeter.py", *arguments, cwd=greeter.parent).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("2048", "game_2048_env"),
+        ("blackjack", "blackjack_env"),
+        ("chess", "chess_env"),
+        ("openspiel-env", "openspiel_env"),
+        ("nothing", "nothing"),
+        ("json.tool", "json.tool"),
+        ("gymnasium:CartPole-v1", "gymnasium:CartPole-v1"),
+    ],
+)
+def test_an_environment_is_served_by_its_short_name(name: str, package: str) -> None:
+    from openenv.cli.commands.serve import package_called
+
+    assert package_called(name) == package

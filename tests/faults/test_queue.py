@@ -232,10 +232,18 @@ def test_a_wait_is_said_to_whoever_wonders(url: str, caplog: pytest.LogCaptureFi
     with CounterEnv(url) as one, CounterEnv(url) as two:
         one.reset()
         two.reset()
-        threading.Timer(0.3, one.close).start()
+
+        def waits() -> int:
+            return sum("waiting for a slot, at position 1 of 1" in m for m in caplog.messages)
+
+        def make_room() -> None:
+            wait_until(lambda: bool(waits()))
+            one.close()
+
         with caplog.at_level(logging.WARNING, "openenv.client"), CounterEnv(url) as third:
+            threading.Thread(target=make_room).start()
             third.reset()
-    assert sum("waiting for a slot, at position 1 of 1" in r.message for r in caplog.records) == 1
+    assert waits() == 1
 
 
 def test_slots_of_clients_that_were_cut_off_come_free_after_the_grace(log: Log) -> None:

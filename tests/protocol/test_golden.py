@@ -17,6 +17,7 @@ from openenv.errors import (
     OpenEnvError,
     SessionCapacityError,
     SessionNotFoundError,
+    UnknownMessageTypeError,
 )
 from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.connection import ClientConnection, Phase, ServerConnection
@@ -24,6 +25,7 @@ from openenv.protocol.messages import (
     ErrorReply,
     MCPReply,
     ObservationReply,
+    RenderReply,
     Request,
     SnapshotReply,
     StateReply,
@@ -93,10 +95,16 @@ def test_a_lone_surrogate_is_refused_wherever_it_stands() -> None:
 @pytest.mark.parametrize(("sent", "answered"), answers())
 def test_a_recorded_answer_is_written_byte_for_byte(sent: str, answered: str) -> None:
     [(_, reply)] = client_that_asked().receive(answered)
-    assert not isinstance(reply, ErrorReply | SnapshotReply)
+    assert not isinstance(reply, ErrorReply | SnapshotReply | RenderReply)
     connection = server()
     connection.receive(sent)
     assert connection.encode(server_side(reply)).decode() == answered
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "restore", "render"])
+def test_version_0_knows_none_of_the_later_requests(kind: str) -> None:
+    with pytest.raises(UnknownMessageTypeError, match=kind):
+        server().receive(json.dumps({"type": kind, "data": {}}))
 
 
 def client_that_asked() -> ClientConnection:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openenv import Observation
+from openenv.arrays import Picture
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -29,6 +30,7 @@ from openenv.protocol.messages import (
     MCPReply,
     Notice,
     ObservationReply,
+    RenderReply,
     Request,
     StateReply,
     Transition,
@@ -106,6 +108,39 @@ def test_an_answer_in_messagepack_is_these_bytes() -> None:
     assert one == b"\x84\xa4type\xa6closed\xa7session\x01\xa2id\x02\xa4data\xc0"
     assert MSGPACK.join([one]) == one
     assert MSGPACK.join([one, one]) == b"\xdd\0\0\0\x02" + one + one
+
+
+def test_a_rendering_in_json_is_these_bytes() -> None:
+    assert JSON.encode_requests([Request("render", id=3, session=7)]) == (
+        b'{"type":"render","id":3,"session":7}'
+    )
+    drawn: dict[str | Picture, bytes] = {
+        "a\nb": b'{"text":"a\\nb"}',
+        "<svg/>": b'{"text":"<svg/>"}',
+        Picture("image/gif", b"GIF8"): b'{"media_type":"image/gif","bytes":"R0lGOA=="}',
+    }
+    for rendering, data in drawn.items():
+        assert JSON.encode_data(RenderReply(rendering)) == data
+    pixels = np.array([[1, 2], [3, 4]], "uint8")
+    assert JSON.answer("render", 7, 3, JSON.encode_data(RenderReply(pixels))) == (
+        b'{"type":"render","session":7,"id":3,"data":'
+        b'{"array":{"dtype":"|u1","shape":[2,2],"data":"AQIDBA=="}}}'
+    )
+
+
+def test_a_rendering_in_messagepack_is_these_bytes() -> None:
+    assert MSGPACK.encode_requests([Request("render", id=3, session=7)]) == (
+        b"\x83\xa4type\xa6render\xa2id\x03\xa7session\x07"
+    )
+    assert MSGPACK.encode_data(RenderReply("a")) == b"\x81\xa4text\xa1a"
+    gif = MSGPACK.encode_data(RenderReply(Picture("image/gif", b"GIF8")))
+    assert gif == b"\x82\xaamedia_type\xa9image/gif\xa5bytes\xc4\x04GIF8"
+    pixels = np.array([[1, 2], [3, 4]], "uint8")
+    assert MSGPACK.answer("render", 7, 3, MSGPACK.encode_data(RenderReply(pixels))) == (
+        b"\x84\xa4type\xa6render\xa7session\x07\xa2id\x03\xa4data\x81\xa5array"
+        b"\xc7\x19\x01\x02\x03|u1"
+        b"\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x02\x03\x04"
+    )
 
 
 @both
@@ -262,6 +297,16 @@ def test_each_type_of_answer_is_read(codec: Codec) -> None:
 
 
 @both
+def test_each_form_of_a_rendering_is_read(codec: Codec) -> None:
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    for drawn in ("a", "<svg/>", Picture("image/gif", b"GIF8"), pixels):
+        frame = codec.answer("render", 0, 1, codec.encode_data(RenderReply(drawn)))
+        [(_, _, reply)] = greeted(codec).receive(frame)
+        assert isinstance(reply, RenderReply) and type(reply.rendering) is type(drawn)
+        assert np.array_equal(reply.rendering, drawn)  # type: ignore[arg-type]
+
+
+@both
 def test_an_observation_says_in_its_metadata_what_version_0_has_no_field_for(codec: Codec) -> None:
     transition = Transition(Seen(value=1), 1.0, True, True, {"k": 1}, {"i": 2}, ("x",))
     frame = codec.answer("observation", 0, 1, codec.encode_data(transition))
@@ -284,6 +329,8 @@ def test_an_observation_says_in_its_metadata_what_version_0_has_no_field_for(cod
         {"type": "observation"},
         {"type": "opened", "data": []},
         {"type": "state", "session": "x"},
+        {"type": "render", "session": 0, "id": 1, "data": None},
+        {"type": "render", "session": 0, "id": 1, "data": {}},
         {"type": "error", "data": {"message": "what?", "code": "INVALID_JSON"}},
         3,
     ],

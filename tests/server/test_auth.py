@@ -43,7 +43,10 @@ KEYS = (
     Key(OBSERVER, Role.OBSERVER, "monitor"),
     Key(AGENT, Role.AGENT, "player", session="s1"),
 )
-ROUTES = ("/reset", "/step", "/state", "/session", "/schema", "/metadata", "/docs", "/openapi.json")
+ROUTES = (
+    *("/reset", "/step", "/state", "/render", "/session", "/schema", "/metadata"),
+    *("/docs", "/openapi.json"),
+)
 
 
 def app_of(environment: Any = Counter, **options: Any) -> Any:
@@ -125,13 +128,13 @@ def test_a_handshake_is_let_in_with_a_key_only(way: str) -> None:
             assert_serves(client)
 
 
-def test_whom_it_turns_away_is_counted() -> None:
+def test_whom_it_turns_away_is_counted(http: httpx.Client) -> None:
     app = app_of(keys=limited(requests_per_s=2))
     with serving(app) as url:
         for headers in ({}, bearer("wrong"), *[bearer(ORCHESTRATOR)] * 6):
-            httpx.get(url + "/schema", headers=headers)
-        httpx.get(url + "/schema", headers={"Origin": "https://evil.example"})
-        httpx.get(url + "/schema", headers={"Host": "evil.example"})
+            http.get(url + "/schema", headers=headers)
+        http.get(url + "/schema", headers={"Origin": "https://evil.example"})
+        http.get(url + "/schema", headers={"Host": "evil.example"})
         with connected(url) as connection:
             assert Raw(connection).handshake("/ws")[0] == 401
     (manager,) = managers_of(app)

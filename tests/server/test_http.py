@@ -411,7 +411,7 @@ def test_mounted_side_by_side_they_keep_their_cookies_apart(serve: Serve, play: 
 
 # ------------------------------------------------------------------ what a server says of itself
 
-EPISODE_PATHS = {"/reset", "/step", "/state", "/session"}
+EPISODE_PATHS = {"/reset", "/step", "/state", "/render", "/session"}
 INFO_PATHS = {"/health", "/schema", "/metadata"}
 
 

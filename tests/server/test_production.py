@@ -9,32 +9,13 @@ from typing import Any
 import httpx
 import pytest
 from support.environments import Counter
+from support.lamps import Lamp
 from websockets.sync.client import connect
 
 from openenv import NotSupported, create_app
 from openenv.client.generic import GenericEnvClient
-from openenv.mcp import MCPEnvironment, tool
 
 Serve = Callable[[Any], str]
-
-
-class Lamp(MCPEnvironment):
-    SUPPORTS_CONCURRENT_SESSIONS = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._is_on = False
-
-    @tool(mode="production")
-    def switch(self) -> bool:
-        """Switch it on, or off."""
-        self._is_on = not self._is_on
-        return self._is_on
-
-    @tool(mode="simulation")
-    def pretend(self) -> bool:
-        """Switch nothing."""
-        return self._is_on
 
 
 CONTROL: list[dict[str, Any]] = [
@@ -68,6 +49,7 @@ def test_version_1_controls_nothing_and_calls_tools(serve: Serve, protocol: str)
     snapshots: list[dict[str, Any]] = [
         {"type": "snapshot"},
         {"type": "restore", "data": {"snapshot": ""}},
+        {"type": "render"},
     ]
     with connect(f"ws{url[4:]}/ws", subprotocols=[protocol]) as socket:  # type: ignore[list-item]
         assert json.loads(socket.recv(5))["type"] == "hello"
@@ -96,6 +78,7 @@ def test_http_has_no_control_and_each_mode_its_tools(serve: Serve) -> None:
         expected = 404 if mode == "production" else 200
         assert httpx.post(f"{url}/reset").status_code == expected
         assert httpx.get(f"{url}/state").status_code == expected
+        assert httpx.get(f"{url}/render").status_code == (404 if mode == "production" else 501)
         listed = httpx.post(f"{url}/mcp", json=rpc("tools/list")).json()["result"]["tools"]
         assert [one["name"] for one in listed] == [offered]
         assert [one["name"] for one in httpx.get(f"{url}/schema").json()["tools"]] == [offered]
@@ -105,9 +88,7 @@ def test_http_has_no_control_and_each_mode_its_tools(serve: Serve) -> None:
 
 
 def test_the_mode_reaches_worker_processes(serve: Serve) -> None:
-    from support.lamps import FarLamp
-
-    url = serve(create_app(FarLamp, mode="production", workers=1))
+    url = serve(create_app(Lamp, mode="production", workers=1))
     created = httpx.post(f"{url}/mcp", json=rpc("openenv/session/create"), timeout=30).json()
     session = created["result"]["session_id"]
     for expected in (True, False):

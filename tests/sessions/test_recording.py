@@ -26,18 +26,33 @@ from support.dice import (
     Roll,
     StoredDice,
 )
+from support.drawn import Easel
+from support.lamps import Lamp
 from support.probe import Ask, ProbeEnv, ProbeEnvironment
 from support.processes import wait_until
 
 from openenv import NotSupported, create_app
 from openenv.errors import RecordingError
+from openenv.mcp import CallToolObservation
 from openenv.protocol.http import SESSION_HEADER
-from openenv.recording import RecordingOptions, read, read_header
+from openenv.recording import RecordingOptions, read, read_header, replay
+from openenv.server.workers import spec_source
 from openenv.sessions import recording
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.process import Workers
 from openenv.sessions.recording import Recordings
-from openenv.sessions.session import GetState, Reset, Restore, Session, Step, TakeSnapshot
-from openenv.sessions.spec import EnvironmentSpec
+from openenv.sessions.session import (
+    Call,
+    GetState,
+    Render,
+    Reset,
+    Restore,
+    Session,
+    Step,
+    TakeSnapshot,
+)
+from openenv.sessions.spec import LIST_TOOLS, EnvironmentSpec
+from openenv.sessions.tools import to_call
 
 pytestmark = pytest.mark.anyio
 
@@ -78,6 +93,20 @@ async def play(session: Session, steps: int = 1, seed: int = 0) -> None:
     await session.handle(Reset({"seed": seed}))
     for _ in range(steps):
         await session.handle(Step({"sides": 6}))
+
+
+async def test_drawings_are_not_written_down(record: Record, tmp_path: Path) -> None:
+    manager = record(Easel)
+    session = await manager.create()
+    await session.handle(Reset())
+    for encode in (None, repr):
+        assert "steps: 0" in str(await session.handle(Render(), encode=encode))
+    await session.handle(Step({}))
+    await manager.close(session.id)
+    await manager.aclose()
+    (file,) = files(tmp_path)
+    (episode,) = read(file)
+    assert [event.kind for event in episode.events] == ["reset", "step"]
 
 
 @pytest.mark.parametrize("cls", [StoredDice, AsyncStoredDice])
@@ -237,6 +266,32 @@ async def test_a_session_is_recorded_from_when_it_is_said(record: Record, tmp_pa
     before, after = read(*files(tmp_path))
     assert (before.number, before.is_whole, len(before.events)) == (0, False, 1)
     assert (after.number, after.is_whole, after.seed) == (1, True, 5)
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+async def test_calls_of_an_agent_are_steps(tmp_path: Path, workers: int | None) -> None:
+    spec = EnvironmentSpec.of(Lamp)
+    manager = SessionManager(spec)
+    if workers is not None:
+        manager.run_on(Workers(spec, workers, spec_source(spec)))
+    manager.record_to(Recordings(RecordingOptions(tmp_path), spec))
+    session = await manager.create()
+    await session.handle(Reset({"seed": 1}))
+    await session.handle(Step({"type": "call_tool", "tool_name": "pretend"}))
+    for name in ("pretend", "nothing"):
+        called = await session.handle(to_call(spec, name, {}, timeout_s=5.0))
+        assert isinstance(called, CallToolObservation)
+    await session.handle(Call(LIST_TOOLS))
+    await manager.aclose()
+    (file,) = files(tmp_path)
+    _, reset, by_trainer, by_agent, failed, end = lines(file)
+    assert (reset["event"], end["event"]) == ("reset", "end")
+    assert [one["step"] for one in (by_trainer, by_agent, failed)] == [1, 2, 3]
+    assert by_agent["action"]["tool_name"] == "pretend"
+    assert by_agent["arguments"] == {"timeout_s": 5.0}
+    assert by_agent["observation"] == by_trainer["observation"]
+    assert failed["observation"]["error"]["error_type"] == "tool_not_found"
+    assert replay(file, Lamp).is_same
 
 
 async def test_the_place_may_come_from_the_environment(

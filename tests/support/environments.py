@@ -108,6 +108,10 @@ class Counter(Environment[Do, Seen, Progress]):
         self.log.note("state")
         return self.progress
 
+    def render(self) -> str:
+        self.log.note("render")
+        return f"at {self.progress.step_count}"
+
     def close(self) -> None:
         self.log.note("close")
 
@@ -144,6 +148,10 @@ class AsyncCounter(Environment[Do, Seen, Progress]):
     async def state(self) -> Progress:  # type: ignore[override]
         self.log.note("state")
         return self.progress
+
+    async def render(self) -> str:
+        self.log.note("render")
+        return f"at {self.progress.step_count}"
 
     async def close(self) -> None:  # type: ignore[override]
         self.log.note("close")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from openenv.mcp import MCPEnvironment, tool
 
 
-class FarLamp(MCPEnvironment):
+class Lamp(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self) -> None:
@@ -16,4 +16,9 @@ class FarLamp(MCPEnvironment):
     def switch(self) -> bool:
         """Switch it on, or off."""
         self._is_on = not self._is_on
+        return self._is_on
+
+    @tool(mode="simulation")
+    def pretend(self) -> bool:
+        """Switch nothing."""
         return self._is_on

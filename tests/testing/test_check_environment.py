@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.environments import KINDS
 
-from openenv import Action, Environment, NotSupported, Observation, State, StepResult
+from openenv import Action, Environment, NotSupported, Observation, Refused, State, StepResult
 from openenv.testing import CheckFailed, check_environment
 from openenv.testing import environment as checks
 from openenv.testing.actions import minimal_action
@@ -50,6 +50,11 @@ class Dice(Environment[Guess, Hint, State]):
     @property
     def state(self) -> State:
         return self.now
+
+    def render(self) -> str:
+        if self.now.episode_id is None and not self.now.step_count and self.over:
+            raise Refused("no dice are on the table; call reset")
+        return f"{self.now.step_count} of 3 rolls"
 
     def snapshot(self) -> bytes:
         stored = {"rng": self.rng.getstate(), "now": self.now.model_dump(), "over": self.over}
@@ -186,6 +191,40 @@ class HasNoSnapshots(Dice):
     snapshot = restore = None  # type: ignore[assignment]
 
 
+class ShakesWhenDrawn(Dice):
+    def render(self) -> str:
+        return f"rolled {self.rng.randrange(1000)}"
+
+
+class CountsDrawings(Dice):
+    def render(self) -> str:
+        self.now.step_count += 1
+        return "one more"
+
+
+class DrawsObjects(Dice):
+    def render(self) -> str:
+        return {"rolled": 1}  # type: ignore[return-value]  # on purpose
+
+
+class DrawsEarly(Dice):
+    """It raises what is meant for nobody where there is nothing to show."""
+
+    def render(self) -> str:
+        if self.over:
+            raise KeyError("board")
+        return "dice"
+
+
+class DrawsNothing(Dice):
+    def render(self) -> str:
+        raise NotSupported("nothing to draw with", feature="render")
+
+
+class DrawsNot(Dice):
+    render = None  # type: ignore[assignment]
+
+
 class LoudClose(Dice):
     def close(self) -> None:
         raise OSError("cannot close")
@@ -205,6 +244,7 @@ BROKEN = {
     checks.RESET_ABANDONS: KeepsCounting,
     checks.INSTANCES_ARE_APART: GlobalDice,
     checks.SNAPSHOT_RESTORES: ForgetsTheDice,
+    checks.RENDER_ONLY_SHOWS: ShakesWhenDrawn,
     checks.CLOSE_IS_QUIET: LoudClose,
 }
 
@@ -232,6 +272,29 @@ def test_a_sound_environment_keeps_every_promise() -> None:
 def test_snapshots_are_optional(cls: type[Any]) -> None:
     report = check_environment(cls, actions=[Guess()])
     (finding,) = [f for f in report.findings if f.promise == checks.SNAPSHOT_RESTORES]
+    assert finding.kept is None
+
+
+@pytest.mark.parametrize(
+    ("cls", "why"),
+    [
+        (ShakesWhenDrawn, "to draw an episode changed it: they part at step 1"),
+        (CountsDrawings, "the state was"),
+        (DrawsObjects, "render returned dict"),
+        (DrawsEarly, "KeyError"),
+    ],
+)
+def test_drawing_changes_nothing_and_gives_a_picture(cls: type[Any], why: str) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        check_environment(cls, actions=[Guess()])
+    (finding,) = caught.value.report.broken
+    assert finding.promise == checks.RENDER_ONLY_SHOWS and why in finding.detail
+
+
+@pytest.mark.parametrize("cls", [DrawsNothing, DrawsNot])
+def test_drawing_is_optional(cls: type[Any]) -> None:
+    report = check_environment(cls, actions=[Guess()])
+    (finding,) = [f for f in report.findings if f.promise == checks.RENDER_ONLY_SHOWS]
     assert finding.kept is None
 
 

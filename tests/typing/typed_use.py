@@ -7,6 +7,7 @@ from typing import Any
 from typing_extensions import assert_type
 
 from openenv import Action, EnvClient, GenericEnvClient, Observation, State, StepResult
+from openenv.arrays import Rendering
 from openenv.client.sync import SyncEnvClient
 from openenv.mcp import (
     CallToolAction,
@@ -43,6 +44,7 @@ async def asynchronous() -> None:
         assert_type(result.done, bool)
         state = await env.state()
         assert_type(state, Game)
+        assert_type(await env.render(), Rendering)
         assert_type(await env.new_session(), GameEnv)
         assert_type(await env, GameEnv)
 
@@ -61,6 +63,7 @@ def synchronous() -> None:
         assert_type(env.reset(), StepResult[Board])
         assert_type(env.step(Move(square=1)).observation.squares, tuple[int, ...])
         assert_type(env.state().winner, str | None)
+        assert_type(env.render(), Rendering)
 
 
 def launched() -> None:

@@ -21,7 +21,14 @@ from openenv.errors import (
     server_error,
 )
 from openenv.protocol.connection import ClientConnection
-from openenv.protocol.messages import ErrorReply, Notice, ObservationReply, Reply, Request
+from openenv.protocol.messages import (
+    ErrorReply,
+    Notice,
+    ObservationReply,
+    RenderReply,
+    Reply,
+    Request,
+)
 from openenv.protocol.v1 import HEARTBEAT_S, Multiplexer, Queued, codec_named
 
 if TYPE_CHECKING:
@@ -78,6 +85,12 @@ class Trunks:
     def version(self) -> int:
         """The protocol version that is spoken, as far as is known."""
         return int(any(trunk.is_multiplexed for trunk in self._trunks))
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the servers of all connections have said that they can do."""
+        told = [trunk.capabilities for trunk in self._trunks if not trunk.is_closed]
+        return frozenset.intersection(*told) if told else frozenset()
 
     async def submit(self, requests: dict[int, Request]) -> None:
         busy = requests.keys() & self._asked.keys()
@@ -299,6 +312,11 @@ class _Trunk:
     def is_multiplexed(self) -> bool:
         return self._multiplexer is not None
 
+    @property
+    def capabilities(self) -> frozenset[str]:
+        told = () if self._multiplexer is None else self._multiplexer.hello.capabilities
+        return frozenset(told)
+
     def written(self, group: dict[int, Request]) -> list[bytes]:
         """Write requests, those of many sessions in one frame."""
         if self._multiplexer is None:
@@ -405,7 +423,7 @@ class _Trunk:
                     self.is_closed, self._refusal = True, error
                     self._transport.abort()
             self._trunks.answer(index, error)
-        elif isinstance(reply, ObservationReply):
+        elif isinstance(reply, ObservationReply | RenderReply):
             self._trunks.answer(index, reply)
         else:
             kind = type(reply).__name__

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from openenv.errors import NotSupported, ProtocolError
+from openenv.mcp.types import AGENT_KEY, CREATE
 from openenv.protocol.messages import MCPReply, Request
 
 if TYPE_CHECKING:
     from openenv.client.client import EnvClient
 
 __all__ = ["AgentAccess", "agent_access"]
-
-CREATE, AGENT_KEY = "openenv/session/create", "openenv/session/agent_key"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from openenv.client.hybrid import (
     PendingClient,
     PendingState,
     PendingStep,
+    PendingValue,
     Runnable,
     launch,
     resolve,
@@ -30,7 +31,14 @@ from openenv.client.transports.websocket import (
     websocket_url,
 )
 from openenv.errors import ConnectError, ProtocolError, ServerError, SessionLost
-from openenv.protocol.messages import ObservationReply, Reply, Request, StateReply
+from openenv.protocol.messages import (
+    ObservationReply,
+    RenderReply,
+    Reply,
+    Request,
+    StateReply,
+)
+from openenv.protocol.renderings import check_can_render
 from openenv.protocol.v1 import Queued, offered
 from openenv.settings import client_mode, protocol_version
 from openenv.settings import queue_timeout_s as default_queue_s
@@ -41,6 +49,7 @@ if TYPE_CHECKING:
     import logging
     from concurrent import futures
 
+    from openenv.arrays import Rendering
     from openenv.client.agents import AgentAccess
     from openenv.client.launch import Launch
     from openenv.client.sync import SyncEnvClient
@@ -314,6 +323,23 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(PendingState, self._state_async())
 
+    def render(self) -> PendingValue[Rendering]:
+        """Have the environment show where the episode stands, to people.
+
+        Returns:
+            Text; an SVG, which is text that begins with ``<svg`` or ``<?xml``; a uint8 array of
+            shape (height, width, 3), or (height, width), or with 4 channels; or a `Picture`.
+
+        Raises:
+            NotSupported: The environment draws nothing, or the server speaks protocol version 0 or
+                is too old.
+            ServerError: The environment could not draw; as `ExecutionFailed`, where it has nothing
+                to show yet. The session goes on.
+            MessageTooLarge: What it drew is larger than the server sends, or this client takes.
+            SessionLost: The episode is gone.
+        """
+        return self._answer(PendingValue, self._render_async())
+
     def connect(self) -> Pending[Self]:
         """Connect now, instead of on first use.
 
@@ -535,6 +561,15 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         if not isinstance(reply, StateReply):
             raise ProtocolError(f"the server answered state with {type(reply).__name__}")
         return self._parse_state(reply.state)
+
+    async def _render_async(self) -> Rendering:
+        if not self._session.is_connected:
+            await self._connect_async()
+        check_can_render(self._session.capabilities)
+        reply = await self._request(Request("render"))
+        if not isinstance(reply, RenderReply):
+            raise ProtocolError(f"the server answered render with {type(reply).__name__}")
+        return reply.rendering
 
     async def _request(self, request: Request, timeout_s: float | None = None) -> Any:
         began = self._begin()

@@ -32,7 +32,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._lazy import lazy_module
@@ -78,7 +78,7 @@ CLOSE_BROKEN_LIMIT_S = 2.0
 DEADLINE_SLACK_S = 0.25
 # Requests after which it is known where the episode stands, and those that do not change that.
 BEGINNINGS = frozenset({"reset", "restore"})
-READINGS = frozenset({"state", "snapshot"})
+READINGS = frozenset({"state", "snapshot", "render"})
 
 
 class _Turn:
@@ -249,6 +249,14 @@ class ClientSession:
     def version(self) -> int:
         """The protocol version that is spoken."""
         return self._connection.version
+
+    @property
+    def capabilities(self) -> Collection[str]:
+        """What the server has said that it can do; nothing before there is a connection."""
+        connection = self._connection
+        if isinstance(connection, ClientConnection1):
+            return connection.multiplexer.hello.capabilities
+        return ()  # version 0 says nothing
 
     @property
     def is_connected(self) -> bool:

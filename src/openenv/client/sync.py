@@ -12,6 +12,7 @@ from openenv.client.hybrid import resolve
 from openenv.types import StepResult
 
 if TYPE_CHECKING:
+    from openenv.arrays import Rendering
     from openenv.client.agents import AgentAccess
     from openenv.client.client import EnvClient
 
@@ -60,6 +61,10 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
     def state(self) -> StateT:
         """Read where the episode stands; see `EnvClient.state`."""
         return cast(StateT, resolve(self._async.state()))
+
+    def render(self) -> Rendering:
+        """Show where the episode stands; see `EnvClient.render`."""
+        return cast("Rendering", resolve(self._async.render()))
 
     def close(self) -> None:
         """Close the session and what a provider started."""

@@ -26,10 +26,12 @@ from openenv.client.transports.websocket import WebSocketOptions, WebSocketTrans
 from openenv.errors import (
     EnvironmentsFailed,
     OpenEnvError,
+    ProtocolError,
     SessionLost,
 )
 from openenv.protocol.codecs import left_out
-from openenv.protocol.messages import ObservationReply, Reply, Request
+from openenv.protocol.messages import ObservationReply, RenderReply, Reply, Request
+from openenv.protocol.renderings import check_can_render
 from openenv.protocol.v1 import Queued, offered
 from openenv.settings import protocol_version
 from openenv.settings import queue_timeout_s as queue_timeout_s_of_settings
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from openenv.arrays import Rendering
     from openenv.client.launch import Launch
     from openenv.client.transports.asgi import ASGIApp
     from openenv.providers.base import Provider
@@ -318,6 +321,24 @@ class VectorEnv:
             )
         return str(fields[0])
 
+    def render(self) -> tuple[Rendering, ...]:
+        """Have every environment show where its episode stands; see `EnvClient.render`.
+
+        Raises:
+            NotSupported: The server speaks protocol version 0, or is too old.
+            EnvironmentsFailed: Some draw nothing, or could not, or are lost; `errors` says which
+                and why, and `results` has what the others have drawn.
+        """
+        if self._trunks.is_open:  # where nothing is, what is missing is an episode
+            check_can_render(self._trunks.capabilities)
+        requests = {i: Request("render") for i in range(self.num_envs)}
+        outcomes = self._run(self._exchange(requests))
+        errors = _errors(outcomes, RenderReply)
+        drawn = {i: outcomes[i].rendering for i in requests if i not in errors}
+        if errors:
+            raise EnvironmentsFailed(errors, drawn)
+        return tuple(drawn.values())
+
     # ------------------------------------------------------------------ the interface of EnvPool
 
     def send(self, actions: Any, env_ids: Sequence[int] | np.ndarray | None = None) -> None:
@@ -570,8 +591,17 @@ def _abandon(trunks: Trunks, entrance: _Entrance, process: int) -> None:
     warnings.warn(message, ResourceWarning, stacklevel=2)
 
 
-def _errors(outcomes: Mapping[int, Any]) -> dict[int, OpenEnvError]:
-    return {i: o for i, o in outcomes.items() if type(o) is not ObservationReply}
+def _errors(
+    outcomes: Mapping[int, Any], expected: type = ObservationReply
+) -> dict[int, OpenEnvError]:
+    """What has failed, of outcomes that should be replies of one kind."""
+    return {i: _as_error(o) for i, o in outcomes.items() if type(o) is not expected}
+
+
+def _as_error(outcome: Any) -> OpenEnvError:
+    if isinstance(outcome, OpenEnvError):
+        return outcome
+    return ProtocolError(f"the server answered with {type(outcome).__name__}")
 
 
 @once_per_class

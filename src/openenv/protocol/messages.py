@@ -38,7 +38,10 @@ sessions do not wait for each other.
                                                  data: {snapshot: bytes}}
     {type: restore, session: 3, id: 6,          {type: state, session: 3, id: 6, data: {...}}
      data: {snapshot: bytes}}
-    {type: close, session: 3, id: 7}            {type: closed, session: 3, id: 7}
+    {type: render, session: 3, id: 7}           {type: render, session: 3, id: 7,
+                                                 data: {text} or {array}
+                                                 or {media_type, bytes}}
+    {type: close, session: 3, id: 8}            {type: closed, session: 3, id: 8}
                                                 {type: error, session: 3, id: 2,
                                                  data: {message, code, ...}}
 
@@ -70,6 +73,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from openenv.arrays import Rendering
 from openenv.errors import ErrorCode
 
 __all__ = [
@@ -81,6 +85,7 @@ __all__ = [
     "MCPReply",
     "Notice",
     "ObservationReply",
+    "RenderReply",
     "Reply",
     "Request",
     "RequestType",
@@ -96,7 +101,17 @@ IGNORED_ARGUMENTS = "ignored_arguments"
 
 
 RequestType = Literal[
-    "open", "reset", "step", "state", "snapshot", "restore", "close", "mcp", "ack", "resume"
+    "open",
+    "reset",
+    "step",
+    "state",
+    "snapshot",
+    "restore",
+    "render",
+    "close",
+    "mcp",
+    "ack",
+    "resume",
 ]
 
 
@@ -104,8 +119,8 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A request of either version, decoded; in version 1 this is what is on the wire.
 
     Attributes:
-        type: Which of the requests: open, reset, step, state, snapshot, restore, close or mcp; or
-            ack or resume.
+        type: Which of the requests: open, reset, step, state, snapshot, restore, render, close or
+            mcp; or ack or resume.
         data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`, what
             `restore` goes back to, how to `open`.
         arguments: Further arguments of `step`; version 0 carries none.
@@ -192,6 +207,12 @@ class SnapshotReply(msgspec.Struct):
     snapshot: bytes
 
 
+class RenderReply(msgspec.Struct):
+    """A render frame: what shows people where the episode stands."""
+
+    rendering: Rendering
+
+
 class MCPReply(msgspec.Struct):
     """An mcp frame: a JSON-RPC response."""
 
@@ -221,4 +242,4 @@ _FATAL = {
     for code in (ErrorCode.CAPACITY_REACHED, ErrorCode.FACTORY_ERROR, ErrorCode.SESSION_ERROR)
 }
 
-Reply = ObservationReply | StateReply | SnapshotReply | MCPReply | ErrorReply
+Reply = ObservationReply | StateReply | SnapshotReply | RenderReply | MCPReply | ErrorReply

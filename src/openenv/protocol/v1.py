@@ -38,6 +38,7 @@ from openenv.protocol.messages import (
     MCPReply,
     Notice,
     ObservationReply,
+    RenderReply,
     Reply,
     Request,
     RequestType,
@@ -45,6 +46,7 @@ from openenv.protocol.messages import (
     StateReply,
     Transition,
 )
+from openenv.protocol.renderings import as_data, from_data
 from openenv.types import is_observation
 
 __all__ = [
@@ -245,7 +247,7 @@ class Codec:
         known = [(m.get("session", 0), m.get("id", 0)) for m in self._messages(frame)]
         return [a for a in known if all(type(n) is int for n in a)] or [(None, None)]
 
-    def encode_data(self, reply: Transition | StateReply | SnapshotReply | MCPReply | Any) -> bytes:
+    def encode_data(self, reply: Transition | Reply | Any) -> bytes:
         """Write the ``data`` of an answer.
 
         Raises:
@@ -260,6 +262,8 @@ class Codec:
             return self._encode_plain(reply.state)
         if type(reply) is SnapshotReply:
             return self._encode(reply)
+        if type(reply) is RenderReply:
+            return self._encode(as_data(reply.rendering))
         return self._encode_plain(reply.response if type(reply) is MCPReply else reply)
 
     def _encode_plain(self, value: Any) -> bytes:
@@ -324,6 +328,7 @@ ANSWERS = (
     "observation",
     "state",
     "snapshot",
+    "render",
     "mcp",
     "closed",
     "error",
@@ -620,10 +625,15 @@ def _snapshot_reply(data: dict[str, Any]) -> SnapshotReply:
         raise ProtocolError("The server sent a snapshot without bytes") from None
 
 
+def _render_reply(data: dict[str, Any]) -> RenderReply:
+    return RenderReply(from_data(data))
+
+
 _READ: dict[str, Any] = {kind: partial(Notice, kind) for kind in ANSWERS} | {
     "observation": ObservationReply,
     "state": StateReply,
     "snapshot": _snapshot_reply,
+    "render": _render_reply,
     "mcp": MCPReply,
     "error": ErrorReply,
 }

@@ -1,4 +1,4 @@
-"""HTTP `/reset`, `/step`, `/state`, and `DELETE /session`.
+"""HTTP `/reset`, `/step`, `/state`, `/render`, and `DELETE /session`.
 
 `POST /reset` opens a session and returns its id as a header and as a cookie; a request that
 carries either acts on that session, so an episode can be played with ``curl -c jar -b jar``.
@@ -13,7 +13,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Body, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -39,16 +39,38 @@ from openenv.protocol.http import (
     StepRequest,
     StepResponse,
 )
-from openenv.protocol.messages import StateReply, Transition
+from openenv.protocol.messages import RenderReply, StateReply, Transition
+from openenv.protocol.renderings import as_file
 from openenv.server.auth import principal_of
 from openenv.server.refusals import JSON, error_response
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
-from openenv.sessions.session import Command, GetState, Reset, Session, Step
+from openenv.sessions.session import Command, GetState, Render, Reset, Session, Step
 
 __all__ = ["control_routes"]
 
+T = TypeVar("T")
+
 NO_ARGUMENTS = Body(default_factory=ResetRequest)
+
+RENDERING: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Text, an SVG, or an image; an array of pixels is written as PNG.",
+        "content": {
+            "text/plain": {"schema": {"type": "string"}},
+            "image/svg+xml": {"schema": {"type": "string"}},
+            "image/*": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+# What an environment draws may show text of others, and an SVG can hold scripts. None is run, and
+# nothing is fetched, also where a browser shows it by itself; and the next one is another.
+RENDERING_HEADERS = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; img-src data:; "
+    "font-src data:; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
 
 
 class BodyRoute(APIRoute):
@@ -169,6 +191,17 @@ def control_routes(manager: SessionManager) -> APIRouter:
         except Exception as error:
             return error_response(error, manager)
 
+    @router.get("/render", tags=["State Management"], response_class=Response, responses=RENDERING)
+    async def render(request: Request) -> Response:
+        """Show where the session that the request names stands, where its environment draws it."""
+        try:
+            async with _session(manager, request) as session:
+                media_type, body = await _served(manager, request, session, Render(), _rendering)
+                _check_size(manager, body)
+                return _named(Response(body, 200, RENDERING_HEADERS, media_type), session, request)
+        except Exception as error:
+            return error_response(error, manager)
+
     @router.delete("/session", tags=["Environment Control"])
     async def close(request: Request) -> Response:
         """End the session that the request names."""
@@ -253,20 +286,35 @@ async def _handle(
     command: Command,
     encode: Callable[[Any], bytes],
 ) -> Response:
+    body = await _served(manager, request, session, command, encode)
+    _check_size(manager, body)
+    return Response(body, media_type=JSON)
+
+
+async def _served(
+    manager: SessionManager,
+    request: Request,
+    session: Session,
+    command: Command,
+    encode: Callable[[Any], T],
+) -> T:
     name, trace = (
         f"openenv.{request.url.path.rpartition('/')[2]}",
         request.headers.get("traceparent"),
     )
     try:
         with serving(name, trace, session.attributes()) as span:
-            body = await session.handle(command, encode=encode, trace=span)
+            reply: T = await session.handle(command, encode=encode, trace=span)
     except EnvironmentCrashed:
         await manager.close(session.id)  # there is nobody else to give its slot back
         raise
+    return reply
+
+
+def _check_size(manager: SessionManager, body: bytes) -> None:
     if len(body) > (limit := manager.limits.max_message_bytes):
         cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
         raise TooLargeError("answer", len(body), limit, cure)
-    return Response(body, media_type=JSON)
 
 
 def _named(response: Response, session: Session, request: Request) -> Response:
@@ -296,3 +344,7 @@ def _transition_json(transition: Transition) -> bytes:
 
 def _state_json(reply: StateReply) -> bytes:
     return to_json(reply.state, inf_nan_mode="null")
+
+
+def _rendering(reply: RenderReply) -> tuple[str, bytes]:
+    return as_file(reply.rendering)

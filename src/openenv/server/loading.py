@@ -3,6 +3,10 @@
 A target is one of: ``module:attribute``; the name of an environment package, such as
 ``echo_env``; a directory with an ``openenv.yaml``; a Python file, also as ``file.py:attribute``.
 What it names may be an ASGI application, or an `Environment` class, which is then served.
+
+Or it names an environment of another library, such as ``gymnasium:CartPole-v1``: see
+`openenv.adapters.targets`. ``python:module:Class?argument=value`` is a class of any of these
+libraries, or of this one, and arguments for it.
 """
 
 from __future__ import annotations
@@ -15,9 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from openenv._packages import MissingPackage
+from openenv.adapters.made import AdapterError
+from openenv.adapters.targets import PYTHON, Reference, environment_of, reference
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, package_name, read_manifest
+from openenv.settings import max_concurrent_envs
 
 __all__ = ["TargetError", "load_target"]
 
@@ -34,6 +42,9 @@ def load_target(target: str = ".") -> Any:
     Raises:
         TargetError: There is nothing of that name, or it cannot be served.
     """
+    named = _reference(target)
+    if named is not None:
+        return _adapted(named)
     path_part, _, attribute = target.partition(":")
     path = Path(path_part)
     if path.is_dir():
@@ -45,6 +56,40 @@ def load_target(target: str = ".") -> Any:
     if not attribute:
         return _from_package(target)
     return _application(_import(path_part), attribute)
+
+
+def _reference(target: str) -> Reference | None:
+    """What a target of another library names; None if it is none, or an environment's directory."""
+    try:
+        named = reference(target)
+    except AdapterError as error:
+        raise TargetError(str(error)) from error
+    if named is not None and (Path(named.scheme) / MANIFEST).exists():
+        return None
+    return named
+
+
+def _adapted(named: Reference) -> Any:
+    source = _attribute(named.name) if named.scheme == PYTHON else None
+    try:
+        environment = environment_of(named, source)
+    except (AdapterError, MissingPackage) as error:
+        raise TargetError(str(error)) from error
+    return _served(environment)
+
+
+def _attribute(name: str) -> Any:
+    """What ``module:attribute``, or ``file.py:attribute``, is."""
+    place, _, attribute = name.partition(":")
+    if not attribute:
+        raise TargetError(f"{name!r} says no class; expected {PYTHON}:module:Class")
+    path = Path(place)
+    module = (
+        _import_file(path.resolve().stem, path.resolve())
+        if path.suffix == ".py"
+        else _import(place)
+    )
+    return _looked_up(module, attribute)
 
 
 def _from_package(name: str) -> Any:
@@ -113,24 +158,32 @@ def _import_file(name: str, path: Path) -> ModuleType:
 
 
 def _application(module: ModuleType, attribute: str) -> Any:
-    found: Any = module
-    if attribute:
-        for part in attribute.split("."):
-            if not hasattr(found, part):
-                raise TargetError(f"{module.__name__} has no attribute {attribute!r}")
-            found = getattr(found, part)
-    else:
-        found = _only_candidate(module)
+    found = _looked_up(module, attribute) if attribute else _only_candidate(module)
     if isinstance(found, type) and issubclass(found, Environment):
-        from openenv.server.app import create_app
-
-        return create_app(found)
+        return _served(found)
     if not callable(found):
         raise TargetError(
             f"{module.__name__}:{attribute} is {type(found).__name__}; expected an ASGI "
             "application or an Environment class"
         )
     return found
+
+
+def _looked_up(module: ModuleType, attribute: str) -> Any:
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise TargetError(f"{module.__name__} has no attribute {attribute!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _served(environment: Any) -> Any:
+    from openenv.server.app import create_app
+
+    # A class that lets only one session live in a process says so itself.
+    is_shared = getattr(environment, "SUPPORTS_CONCURRENT_SESSIONS", False)
+    return create_app(environment, max_concurrent_envs=max_concurrent_envs() if is_shared else None)
 
 
 def _only_candidate(module: ModuleType) -> Any:

@@ -20,16 +20,13 @@ from starlette.types import Receive, Scope, Send
 from openenv._traces import serving
 from openenv.errors import EnvironmentCrashed, TooLargeError
 from openenv.mcp.bridge import Bridge
+from openenv.mcp.types import AGENT_KEY, CLOSE, CREATE, JsonRpcRequest, JsonRpcResponse
 from openenv.mcp.types import JsonRpcErrorCode as Code
-from openenv.mcp.types import JsonRpcRequest, JsonRpcResponse
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server.auth import principal_of
 from openenv.server.refusals import JSON, error_response
 from openenv.server.websocket import json_rpc_route, query_of
 from openenv.sessions.dialect import (
-    AGENT_KEY,
-    CLOSE,
-    CREATE,
     NO_SESSION_ID,
     Asked,
     agent_key,
@@ -122,9 +119,8 @@ class MCPEndpoint:
                 return JsonRpcResponse.success({"session_id": session.id}, request.id)
             return await self._on_session(request, principal)
         spec = self._manager.spec
-        named = request.params.get("session_id") or session_named(http.scope, principal)
-        if principal is not None and principal.session_id is not None:
-            named = principal.session_id
+        own = None if principal is None else principal.session_id
+        named = own or request.params.get("session_id") or session_named(http.scope, principal)
         is_clear = spec.environment_class is not None or not request.method.startswith("tools/")
         if is_clear and not named:
             early = asked_of(spec, request, principal)

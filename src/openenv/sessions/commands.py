@@ -16,6 +16,7 @@ __all__ = [
     "GetState",
     "Look",
     "Open",
+    "Render",
     "Reset",
     "Restore",
     "Step",
@@ -46,6 +47,11 @@ class Step(msgspec.Struct):
 @dataclass(slots=True)
 class GetState:
     """Read the state."""
+
+
+@dataclass(slots=True)
+class Render:
+    """Show people where the episode stands."""
 
 
 @dataclass(slots=True)
@@ -81,5 +87,5 @@ class Close:
     """Close the environment."""
 
 
-Command = Reset | Step | GetState | TakeSnapshot | Restore | Call | Look | Close
+Command = Reset | Step | GetState | Render | TakeSnapshot | Restore | Call | Look | Close
 Encode = Callable[[Any], Any]

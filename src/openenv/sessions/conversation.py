@@ -26,7 +26,16 @@ from openenv.mcp.types import JsonRpcResponse
 from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.connection import ServerConnection
 from openenv.protocol.messages import MCPReply, Request
-from openenv.sessions.commands import Command, Encode, GetState, Reset, Restore, Step, TakeSnapshot
+from openenv.sessions.commands import (
+    Command,
+    Encode,
+    GetState,
+    Render,
+    Reset,
+    Restore,
+    Step,
+    TakeSnapshot,
+)
 from openenv.sessions.dialect import (
     Asked,
     asked,
@@ -497,4 +506,5 @@ COMMANDS: dict[str, Callable[[Request], Command]] = {
     "state": lambda request: GetState(),
     "snapshot": lambda request: TakeSnapshot(),
     "restore": lambda request: Restore(request.data),
+    "render": lambda request: Render(),
 }

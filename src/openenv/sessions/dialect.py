@@ -25,7 +25,7 @@ from openenv.errors import (
     SessionNotFoundError,
     StepTimeout,
 )
-from openenv.mcp.types import NO_TOOLS, JsonRpcRequest, JsonRpcResponse
+from openenv.mcp.types import AGENT_KEY, CLOSE, CREATE, NO_TOOLS, JsonRpcRequest, JsonRpcResponse
 from openenv.mcp.types import JsonRpcErrorCode as Code
 from openenv.protocol.codecs import parse_json
 from openenv.protocol.messages import MCPReply
@@ -37,9 +37,6 @@ from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.tools import Doors, Reply, doors_of, read_call, read_list, to_call, to_list
 
 __all__ = [
-    "AGENT_KEY",
-    "CLOSE",
-    "CREATE",
     "NO_SESSION_ID",
     "Asked",
     "asked",
@@ -51,9 +48,6 @@ __all__ = [
     "read_json_rpc",
 ]
 
-CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
-# Ours: gives a key by which an agent reaches the tools of a session; none where there are no keys.
-AGENT_KEY = "openenv/session/agent_key"
 NO_SESSION_ID = "Invalid params - 'session_id' is required"
 OWN_SESSION = "Cannot close active WebSocket-managed session via MCP method"
 

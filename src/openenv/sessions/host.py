@@ -20,7 +20,9 @@ from openenv._generics import once_per_class
 from openenv.environment import Environment
 from openenv.errors import EnvironmentFactoryError, InvalidReturnError, NotSupported
 from openenv.events import Event, EventQueue
-from openenv.protocol.messages import SnapshotReply, StateReply, Transition
+from openenv.mcp.functions import is_tool
+from openenv.protocol.messages import RenderReply, SnapshotReply, StateReply, Transition
+from openenv.protocol.renderings import RENDER, checked_rendering
 from openenv.protocol.v1 import snapshot_bytes
 from openenv.sessions.commands import (
     Call,
@@ -29,6 +31,7 @@ from openenv.sessions.commands import (
     Encode,
     GetState,
     Look,
+    Render,
     Reset,
     Restore,
     Step,
@@ -51,7 +54,9 @@ __all__ = ["Host"]
 logger = logging.getLogger(__name__)
 
 
-SNAPSHOT, RESTORE = "snapshot", "restore"  # the methods of an environment
+# The methods of an environment that it may leave out.
+SNAPSHOT, RESTORE = "snapshot", "restore"
+OPTIONAL = {TakeSnapshot: SNAPSHOT, Restore: RESTORE, Render: RENDER}
 EVENTS = "events"  # under this key the info of a transition says what happened by itself
 
 
@@ -145,8 +150,8 @@ class Host:
             return plan.close.is_async
         if isinstance(command, Call):
             return self._is_coroutine(command.method)
-        if isinstance(command, TakeSnapshot | Restore):
-            return self._is_coroutine(SNAPSHOT if isinstance(command, TakeSnapshot) else RESTORE)
+        if isinstance(command, TakeSnapshot | Restore | Render):
+            return self._is_coroutine(OPTIONAL[type(command)])
         return True
 
     def _is_coroutine(self, method: str) -> bool:
@@ -159,8 +164,9 @@ class Host:
         Raises:
             InvalidActionError: The action does not fit its model.
             InvalidArgumentError: With `strict`, for an argument that is not taken.
-            InvalidReturnError: The environment returned no observation, or no snapshot.
-            NotSupported: The environment has no snapshots.
+            InvalidReturnError: The environment returned no observation, no snapshot, or nothing
+                that can be shown.
+            NotSupported: The environment has no snapshots, or does not render.
             Exception: Whatever the environment raised.
         """
         if type(encode) is Recording:  # quicker than isinstance where it is none
@@ -232,7 +238,7 @@ class Host:
 
     def _serve_other(
         self,
-        command: GetState | TakeSnapshot | Restore | Call | Look | Close,
+        command: GetState | TakeSnapshot | Restore | Render | Call | Look | Close,
         encode: Encode | None,
     ) -> Any:
         value = self._other(command)
@@ -248,17 +254,21 @@ class Host:
             _report(type(self._environment), method, ignored)
         return passed, ignored
 
-    def _other(self, command: GetState | TakeSnapshot | Restore | Call | Look | Close) -> Any:
+    def _other(
+        self, command: GetState | TakeSnapshot | Restore | Render | Call | Look | Close
+    ) -> Any:
         if isinstance(command, GetState):
             return self._state()
         if isinstance(command, Look):
             return self._shown
         if isinstance(command, Close):
             return self._close()
+        if isinstance(command, Render):
+            return self._render()
         if isinstance(command, TakeSnapshot):
-            return self._optional(SNAPSHOT)()
+            return self._storing(SNAPSHOT)()
         if isinstance(command, Restore):
-            restored = self._optional(RESTORE)(snapshot_bytes(command.data))
+            restored = self._storing(RESTORE)(snapshot_bytes(command.data))
             return self._state_after(restored) if is_awaitable(type(restored)) else self._state()
         method = getattr(self._environment, command.method, None)
         if method is None:
@@ -274,17 +284,29 @@ class Host:
         state = self._state()
         return await state if is_awaitable(type(state)) else state
 
-    def _optional(self, name: str) -> Callable[..., Any]:
+    def _optional(self, name: str) -> Callable[..., Any] | None:
+        """A method that the environment may leave out; a tool of that name is none."""
         method: Callable[..., Any] | None = getattr(self._environment, name, None)
+        return method if callable(method) and not is_tool(method) else None
+
+    def _render(self) -> Any:
+        method = self._optional(RENDER)
         if method is None:
-            cls = type(self._environment).__name__
-            raise NotSupported(
-                f"{cls} has no method {name!r}: its episodes can be neither stored nor forked. "
-                "If its seed and actions determine them, a client that keeps a journal can "
-                "replay them: snapshot(replay=True), fork(n, replay=True)",
-                feature=name,
-            )
-        return method
+            why = f"{type(self._environment).__name__} has no method 'render': it draws nothing"
+            raise NotSupported(why, feature=RENDER)
+        return method()
+
+    def _storing(self, name: str) -> Callable[..., Any]:
+        method = self._optional(name)
+        if method is not None and self._events is None:
+            return method
+        why = f"no method {name!r}" if method is None else "events to come, which it cannot store"
+        raise NotSupported(
+            f"{type(self._environment).__name__} has {why}: its episodes can be neither stored nor "
+            "forked. If its seed and actions determine them, a client that keeps a journal can "
+            "replay them: snapshot(replay=True), fork(n, replay=True)",
+            feature=name,
+        )
 
     def _close(self) -> Any:
         assert self.plan is not None
@@ -297,6 +319,8 @@ class Host:
             value = StateReply(value)
         elif isinstance(command, TakeSnapshot):
             value = _snapshot_reply(value)
+        elif isinstance(command, Render):
+            value = RenderReply(checked_rendering(value))
         return value if encode is None else encode(value)
 
     async def _reply_later(

@@ -65,6 +65,7 @@ ANSWER_TO = {
     "state": "state",
     "restore": "state",
     "snapshot": "snapshot",
+    "render": "render",
     "mcp": "mcp",
 }
 # What no limit of a key refuses: it only gives back.
@@ -74,7 +75,7 @@ UNACKNOWLEDGED_BYTES = 2**16  # kept for a client that has never acknowledged an
 # The client keeps what it has sent until it is told that it has come: after so many bytes.
 UNTOLD_BYTES = 2**16
 HEAD_BYTES = 128  # at most, of what stands before the data of an answer
-CAPABILITIES = ["resume", "queue", "deadlines"]
+CAPABILITIES = ["resume", "queue", "deadlines", "render"]
 
 
 class _Seat:

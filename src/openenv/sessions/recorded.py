@@ -14,11 +14,26 @@ from typing import Any
 import msgspec
 
 from openenv.errors import words
+from openenv.mcp.types import CallToolAction
 from openenv.protocol.messages import StateReply, Transition
 from openenv.protocol.records import error_text, json_text, transition_text
-from openenv.sessions.commands import Command, Encode, Reset, Restore, Step
+from openenv.sessions.commands import Call, Command, Encode, Reset, Restore, Step
+from openenv.sessions.spec import CALL_TOOL, normalise
+from openenv.types import Observation
 
-__all__ = ["Recorded", "Recording", "request_text", "text_of_failure"]
+__all__ = ["Recorded", "Recording", "kind_of", "request_text", "text_of_failure"]
+
+KINDS = {Step: b"step", Reset: b"reset", Restore: b"restore"}
+
+
+def kind_of(command: Command) -> bytes | None:
+    """What a recording calls a command; None if it is none that changes an episode.
+
+    An agent's call of a tool is the step that a trainer would make of it.
+    """
+    if isinstance(command, Call):
+        return b"step" if command.method == CALL_TOOL else None
+    return KINDS.get(type(command))
 
 
 class Recorded(msgspec.Struct):
@@ -83,6 +98,11 @@ def _request_text(command: Command) -> bytes | None:
         return b'"seed":%b,"arguments":%b' % (seed, json_text(others))
     if isinstance(command, Restore):
         return b'"snapshot":%b' % msgspec.json.encode(command.data.get("snapshot"))
+    if isinstance(command, Call) and command.method == CALL_TOOL:
+        name, arguments = command.arguments[:2]  # and then who is told of its progress
+        action = CallToolAction(tool_name=name, arguments=arguments)
+        timed = {} if command.timeout_s is None else {"timeout_s": command.timeout_s}
+        return b'"action":%b,"arguments":%b' % (json_text(action), json_text(timed))
     return None
 
 
@@ -90,6 +110,8 @@ def _reply_text(reply: Any) -> bytes:
     try:
         if isinstance(reply, Transition):
             return transition_text(reply)
+        if isinstance(reply, Observation):  # of an agent's call
+            return transition_text(normalise(reply, CALL_TOOL))
         return b'"state":%b' % json_text(reply.state if isinstance(reply, StateReply) else reply)
     except Exception as error:  # a recording never fails the session
         return _unrecorded(error)

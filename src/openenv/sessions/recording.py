@@ -35,8 +35,7 @@ from pydantic import PydanticUserError, TypeAdapter
 
 from openenv.environment import Environment
 from openenv.errors import words
-from openenv.sessions.commands import Reset, Restore, Step
-from openenv.sessions.recorded import Recorded, Recording, text_of_failure
+from openenv.sessions.recorded import Recorded, Recording, kind_of, text_of_failure
 from openenv.sessions.spec import EnvironmentSpec
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ WRITE_BYTES = MEBIBYTE  # at a time, at most, beside lines that are longer
 # brought down to so much. Together they stay below the limit.
 LOOK_SHARE, KEPT_SHARE = 0.05, 0.9
 LOOK_AGAIN_S = 5.0  # where there is nothing that may be removed
-KINDS = {Step: b"step", Reset: b"reset", Restore: b"restore"}
 
 
 @dataclass(frozen=True)
@@ -284,7 +282,7 @@ class SessionRecorder:
 
     def finish(self, work: Work) -> None:
         """Take from a result what was written down; what was asked for stays."""
-        kind = KINDS.get(type(work.command))
+        kind = kind_of(work.command)
         if kind is None:
             return
         if type(work.result) is Recorded:

@@ -43,6 +43,7 @@ from openenv.sessions.commands import (
     GetState,
     Look,
     Open,
+    Render,
     Reset,
     Restore,
     Step,
@@ -61,6 +62,7 @@ __all__ = [
     "Command",
     "GetState",
     "Look",
+    "Render",
     "Reset",
     "Restore",
     "Session",
@@ -490,8 +492,8 @@ class Session:
 
         Returns:
             The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
-            `StateReply` for `GetState` and `Restore`, a `SnapshotReply` for `TakeSnapshot`, and
-            for `Call` whatever the method returned.
+            `StateReply` for `GetState` and `Restore`, a `SnapshotReply` for `TakeSnapshot`, a
+            `RenderReply` for `Render`, and for `Call` whatever the method returned.
 
         Raises:
             SessionClosedError: The session has been closed.

@@ -12,6 +12,7 @@ last two are the trainer's.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -260,21 +261,17 @@ def action_tools(spec: EnvironmentSpec) -> dict[str, ActionTool]:
     return _action_tools(spec.action_cls, spec.observation_cls)
 
 
-_known: dict[tuple[Any, Any], dict[str, ActionTool]] = {}
-
-
+@functools.lru_cache(maxsize=100)
 def _action_tools(action_cls: Any, observation_cls: Any) -> dict[str, ActionTool]:
-    key = (action_cls, observation_cls)
-    if key not in _known:
-        models = [one for one in members(action_cls) if isinstance(one, type)]
-        found: dict[str, ActionTool] = {}
-        for model in models:
-            made = _action_tool(model, _output_schema(observation_cls))
+    output = _output_schema(observation_cls)
+    found: dict[str, ActionTool] = {}
+    for model in members(action_cls):
+        if isinstance(model, type):
+            made = _action_tool(model, output)
             if made.description["name"] in found:
                 made.description["name"] = _snake(model.__name__)
             found[made.description["name"]] = made
-        _known[key] = found
-    return _known[key]
+    return found
 
 
 def _action_tool(model: type[Action], output: dict[str, Any] | None) -> ActionTool:

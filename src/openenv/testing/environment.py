@@ -20,10 +20,22 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from openenv.client.background import run
-from openenv.errors import NotSupported
+from openenv.errors import NotSupported, Refused
 from openenv.protocol.codecs import observation_payload
-from openenv.protocol.messages import Transition
-from openenv.sessions.session import GetState, Reset, Restore, Session, Step, TakeSnapshot
+from openenv.protocol.messages import RenderReply, Transition
+from openenv.protocol.renderings import as_file
+from openenv.server.workers import spec_source
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.process import Workers
+from openenv.sessions.session import (
+    GetState,
+    Render,
+    Reset,
+    Restore,
+    Session,
+    Step,
+    TakeSnapshot,
+)
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.testing.actions import minimal_action
 
@@ -48,6 +60,10 @@ SNAPSHOT_RESTORES = (
     "Where there is snapshot, it changes nothing, and restore, in this instance and in another, "
     "gives the same state and the same continuation."
 )
+RENDER_ONLY_SHOWS = (
+    "Where there is render, it changes nothing, and gives text, SVG, a Picture or an array of "
+    "pixels; it raises Refused or NotSupported where there is nothing to show."
+)
 CLOSE_IS_QUIET = "close does not raise."
 
 PROMISES = (
@@ -64,6 +80,7 @@ PROMISES = (
     RESET_ABANDONS,
     INSTANCES_ARE_APART,
     SNAPSHOT_RESTORES,
+    RENDER_ONLY_SHOWS,
     CLOSE_IS_QUIET,
 )
 
@@ -117,6 +134,7 @@ class _Subject:
     reset_arguments: dict[str, Any]
     max_steps: int
     findings: list[Finding] = field(default_factory=list)
+    manager: SessionManager | None = None  # of worker processes, where they hold the environments
 
     def policy(self) -> Policy:
         """A policy that does the same again each time it is made."""
@@ -126,6 +144,8 @@ class _Subject:
         return lambda observation: next(given)
 
     async def open(self) -> Session:
+        if self.manager is not None:
+            return await self.manager.create()
         session = Session(self.spec)
         await session.open()
         return session
@@ -186,6 +206,7 @@ def check_environment(
     reset_arguments: dict[str, Any] | None = None,
     max_steps: int = 50,
     skip: Sequence[str] = (),
+    workers: int = 0,
 ) -> CheckReport:
     """Check that an environment keeps the contract of `openenv.environment.Environment`.
 
@@ -198,6 +219,8 @@ def check_environment(
         reset_arguments: Passed to every reset.
         max_steps: Steps of an episode that are played at most.
         skip: Promises (constants of this module) that are not checked.
+        workers: Check it in so many worker processes, as ``openenv serve --workers`` has it, and
+            not in this one; `factory` is then what they can import.
 
     Returns:
         A report of all findings.
@@ -205,12 +228,24 @@ def check_environment(
     Raises:
         CheckFailed: A promise is broken; it lists all that are.
         OpenEnvError: The environment cannot be made at all.
+        TypeError: There are to be workers, which cannot import it.
     """
     spec = EnvironmentSpec.of(factory, action_cls, observation_cls)
     listed = actions if actions is None or callable(actions) else list(actions)
     subject = _Subject(spec, listed, reset_arguments or {}, max_steps)
     with _without_logging():
-        return run(_check(subject, frozenset(skip)))
+        return run(_check_in_workers(subject, frozenset(skip), workers))
+
+
+async def _check_in_workers(subject: _Subject, skip: frozenset[str], workers: int) -> CheckReport:
+    if not workers:
+        return await _check(subject, skip)
+    subject.manager = SessionManager(subject.spec)
+    subject.manager.run_on(Workers(subject.spec, workers, spec_source(subject.spec)))
+    try:
+        return await _check(subject, skip)
+    finally:
+        await subject.manager.aclose()
 
 
 @contextlib.contextmanager
@@ -432,6 +467,51 @@ async def _continued(
     return _trace(episode)
 
 
+RENDERED_STEPS = 5  # of an episode, and its end: a browser may take a second for each
+
+
+async def _render_only_shows(subject: _Subject, session: Session) -> None:
+    if not callable(getattr(subject.spec.environment_class, "render", None)):
+        raise _NotApplicable("there is no render")
+    await _is_drawn(subject, session)  # before the first reset
+    seed = {"seed": 7} if subject.takes("seed") else {}
+    act = subject.policy()
+    episode = [await subject.reset(session, **seed)]
+    drawn = [await _is_drawn(subject, session)]
+    while not episode[-1].done and len(episode) <= subject.max_steps:
+        episode.append(await session.handle(Step(act(episode[-1].observation))))
+        if len(drawn) <= RENDERED_STEPS or episode[-1].done:
+            drawn.append(await _is_drawn(subject, session))
+    if not any(drawn):
+        raise _NotApplicable("there was nothing to show")
+    if not seed:
+        return  # another episode may differ; that the state stayed as it was is the finding
+    other = await subject.open()
+    try:
+        shown, unseen = _trace(episode), _trace(await subject.play(other, **seed))
+    finally:
+        await other.close()
+    _expect(shown == unseen, f"to draw an episode changed it: {_parting(unseen, shown)}")
+
+
+async def _is_drawn(subject: _Subject, session: Session) -> bool:
+    """Draw where an episode stands, and see that it stands there still; False where there is
+    nothing to show.
+    """
+    before = await subject.state(session)
+    try:
+        await session.handle(Render(), encode=_file)
+        is_drawn = True
+    except (Refused, NotSupported):
+        is_drawn = False
+    _expect_same(before, await subject.state(session), "state")
+    return is_drawn
+
+
+def _file(reply: RenderReply) -> tuple[str, bytes]:
+    return as_file(reply.rendering)
+
+
 async def _close_is_quiet(subject: _Subject, session: Session) -> None:
     await subject.reset(session)
     await session.close()
@@ -453,6 +533,7 @@ _CHECKS: dict[str, _Check] = {
     RESET_ABANDONS: _reset_abandons,
     INSTANCES_ARE_APART: _instances_are_apart,
     SNAPSHOT_RESTORES: _snapshot_restores,
+    RENDER_ONLY_SHOWS: _render_only_shows,
     CLOSE_IS_QUIET: _close_is_quiet,
 }
 

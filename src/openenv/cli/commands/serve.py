@@ -217,6 +217,7 @@ def serve(
     if wrapping.mcp:
         target, application = str(wrapping), wrapping.application(workers, recording, debug)
     else:
+        target = package_called(target)
         application = load_application(target, workers, recording, debug)
     tls = _tls_options(ssl_certfile, ssl_keyfile, ssl_keyfile_password_file)
     bound = _listen(host, port)
@@ -294,11 +295,25 @@ def _sources(target: str) -> Path:
     name = target.partition(":")[0]
     if Path(name).exists():
         return Path(name).resolve() if Path(name).is_dir() else Path(name).resolve().parent
-    file = sys.modules[name].__file__
+    file = getattr(sys.modules.get(name), "__file__", None)
     return Path(file).parent if file else Path.cwd()
 
 
 # ------------------------------------------------------------------ what is served
+
+
+def package_called(target: str) -> str:
+    """The package of the installed environment of this name: ``2048`` is ``game_2048_env``.
+
+    A path, ``module:attribute``, a dotted name, and a name of no environment stay what they are. An
+    environment comes before another package of the name, as `chess_env` before ``chess``.
+    """
+    from openenv.auto._discovery import get_discovery
+
+    if Path(target).exists() or not target.replace("-", "_").replace("_", "").isalnum():
+        return target
+    info = get_discovery().get_environment_by_name(target)
+    return target if info is None else info.module
 
 
 def load_application(

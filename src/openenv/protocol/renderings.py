@@ -1,0 +1,111 @@
+"""What `render` gives: on the wire of version 1, and as a file.
+
+text, SVG          {"text": "..."}                      text/plain, image/svg+xml
+array of pixels    {"array": ...}                       image/png
+`Picture`          {"media_type": ..., "bytes": ...}    what it says
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from openenv.arrays import Picture, Rendering, from_base64, is_pixels, write_png
+from openenv.errors import EncodingError, InvalidReturnError, NotSupported, ProtocolError
+
+__all__ = ["RENDER", "as_data", "as_file", "check_can_render", "checked_rendering", "from_data"]
+
+RENDER = "render"  # the method of an environment, the request, and what a server's hello says of it
+
+SVG_BEGINNINGS = ("<svg", "<?xml")
+EXPECTED = (
+    "text, SVG, a uint8 array of shape (height, width, 3), or a Picture; where there is nothing to "
+    "show, raise Refused"
+)
+
+
+def check_can_render(capabilities: Collection[str]) -> None:
+    """See that a server knows the request, from what its hello says; version 0 has none.
+
+    Raises:
+        NotSupported: It does not.
+    """
+    if RENDER not in capabilities:
+        raise NotSupported(
+            "the server is too old for render(), or speaks protocol version 0, which has none; "
+            "state() says where the episode stands",
+            feature=RENDER,
+        )
+
+
+def checked_rendering(value: Any) -> Rendering:
+    """See that it is what `render` may return.
+
+    Raises:
+        InvalidReturnError: It is not.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)  # of a subclass, the text alone
+    if isinstance(value, Picture) or is_pixels(value):
+        return value
+    raise InvalidReturnError(f"render returned {_described(value)}; it must return {EXPECTED}")
+
+
+def _described(value: Any) -> str:
+    name = type(value).__name__
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{name} of {value.dtype}, shaped {value.shape}"
+    return name
+
+
+def as_data(rendering: Rendering) -> dict[str, Any]:
+    """Write it as the ``data`` of an answer; arrays and bytes are left to the codec."""
+    if isinstance(rendering, str):
+        return {"text": rendering}
+    if isinstance(rendering, Picture):
+        return {"media_type": rendering.media_type, "bytes": rendering.data}
+    return {"array": rendering}
+
+
+def from_data(data: Mapping[str, Any]) -> Rendering:
+    """Read the ``data`` of an answer, in which JSON has arrays and bytes as base64.
+
+    Raises:
+        ProtocolError: They hold none.
+    """
+    try:
+        return checked_rendering(_value_in(data))
+    except ImportError as error:
+        raise ProtocolError(f"the server sent an array; install numpy ({error})") from error
+    except (InvalidReturnError, ValueError, TypeError) as error:
+        raise ProtocolError(f"The server sent a rendering that is none: {error}") from None
+
+
+def _value_in(data: Mapping[str, Any]) -> Any:
+    if "bytes" in data:
+        content = data["bytes"]
+        if isinstance(content, str):
+            content = base64.b64decode(content, validate=True)
+        return Picture(data.get("media_type", ""), content)
+    array = data.get("array")
+    if array is None:
+        return data.get("text")
+    return from_base64(array) if isinstance(array, Mapping) else array
+
+
+def as_file(rendering: Rendering) -> tuple[str, bytes]:
+    """Its media type and the bytes of a file: text and SVG in UTF-8, an array as PNG.
+
+    Raises:
+        EncodingError: The text holds a lone surrogate, which is no character.
+    """
+    if isinstance(rendering, Picture):
+        return rendering.media_type, rendering.data
+    if not isinstance(rendering, str):
+        return "image/png", write_png(rendering)
+    media_type = "image/svg+xml" if rendering.startswith(SVG_BEGINNINGS) else "text/plain"
+    try:
+        return media_type, rendering.encode()
+    except UnicodeEncodeError as error:
+        raise EncodingError(f"the text of a rendering cannot be sent: {error}") from error
