@@ -702,6 +702,12 @@ def _end(place: Place, owner: int) -> None:
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
+        # Its descendants first: without it, none of them would be known as the sandbox's.
+        while descendants := tree_of(process.pid)[1:]:
+            for pid in descendants:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
         process.kill()
         process.wait()
     for release in place.release:

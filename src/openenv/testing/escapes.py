@@ -187,10 +187,10 @@ def check_sandbox(
 
 def _try(escape: Escape, sandbox: Sandbox, outside: Outside) -> Attempt:
     began = time.monotonic()
-    with _memory_looked_at(sandbox) as taken:
+    with _looked_at(sandbox) as seen:
         output, outcome, breaches = _run(escape, sandbox, outside)
-    if max(taken, default=0) > POLICY.memory_bytes + SLACK_BYTES:
-        breaches.append(f"it has taken {max(taken) >> 20} MiB of memory")
+    if seen.memory > POLICY.memory_bytes + SLACK_BYTES:
+        breaches.append(f"it has taken {seen.memory >> 20} MiB of memory")
     seconds = time.monotonic() - began
     if seconds > ENOUGH_S:
         breaches.append(f"it has held its holder for {seconds:.0f} s")
@@ -198,7 +198,7 @@ def _try(escape: Escape, sandbox: Sandbox, outside: Outside) -> Attempt:
     if len(output) > most:
         breaches.append(f"it has printed {len(output)} bytes")
     sandbox.close()
-    breaches += _left_behind(sandbox)
+    breaches += _left_behind(seen)
     return Attempt(escape, tuple(breaches), outcome, seconds)
 
 
@@ -229,29 +229,64 @@ def _after(sandbox: Sandbox) -> list[str]:
     return ["its sandbox serves nobody any more"]
 
 
+@dataclass
+class _Seen:
+    """A sandbox as it was seen from outside.
+
+    Attributes:
+        memory: The most that it had, in bytes.
+        processes: Each that it had, by its number, and when it began.
+    """
+
+    memory: int = 0
+    processes: dict[int, bytes] = field(default_factory=dict)
+
+    def look(self, sandbox: Sandbox) -> None:
+        processes = sandbox.processes()
+        for pid in processes:
+            if (began := _began(pid)) is not None:
+                self.processes[pid] = began
+        self.memory = max(self.memory, memory_of(processes))
+
+
 @contextlib.contextmanager
-def _memory_looked_at(sandbox: Sandbox) -> Iterator[list[int]]:
-    """How much memory a sandbox takes, in bytes, looked at now and then."""
-    taken: list[int] = []
+def _looked_at(sandbox: Sandbox) -> Iterator[_Seen]:
+    """Look at a sandbox now and then."""
+    seen = _Seen()
+    seen.look(sandbox)
     is_over = threading.Event()
 
-    def look() -> None:
+    def look_on() -> None:
         while not is_over.wait(0.05):
-            taken.append(memory_of(sandbox.processes()))
+            seen.look(sandbox)
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=look_on, daemon=True)
     thread.start()
     try:
-        yield taken
+        yield seen
     finally:
         is_over.set()
         thread.join()
 
 
-def _left_behind(sandbox: Sandbox) -> list[str]:
-    """Processes that are still there after the sandbox's end, and its outermost process."""
+def _began(pid: int) -> bytes | None:
+    """When a process began, in ticks since the machine did; None for one that has ended."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if state in (b"Z", b"X") else fields[18]
+
+
+def _left_behind(seen: _Seen) -> list[str]:
+    """Processes that are still there after the sandbox's end.
+
+    Each by itself: none is known as the sandbox's once those that have started it are gone.
+    """
     deadline = time.monotonic() + 5
-    while (left := sandbox.processes()) and time.monotonic() < deadline:
+    left = list(seen.processes)
+    while left and time.monotonic() < deadline:
+        left = [pid for pid in left if _began(pid) == seen.processes[pid]]
         time.sleep(0.02)
     return [] if not left else [f"it has left processes behind: {left}"]
 
