@@ -26,6 +26,7 @@ PROGRAM = "atari_frames.py"
 CLIENTS = (
     Client("public clients of atari", PUBLIC, PROGRAM, "clients"),
     Client("ours VectorEnv of atari", OURS, PROGRAM, "vector"),
+    Client("ours send and recv of atari", OURS, PROGRAM, "pipeline"),
     Client("bare ALE", BARE, PROGRAM, "alone"),
 )
 FILES = {OURS: "atari_ours", PUBLIC: "atari_public"}

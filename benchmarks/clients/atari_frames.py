@@ -1,10 +1,12 @@
 """Frames of Pong a second, each in an array of NumPy, of many games stepped together.
 
-    python atari_frames.py URL {clients,vector,alone} --games N --obs-type NAME --frameskip N
-        --seconds S [--cpu-of PID ...]
+    python atari_frames.py URL {clients,vector,pipeline,alone} --games N --obs-type NAME
+        --frameskip N --seconds S [--cpu-of PID ...]
 
 `clients` is one client of the public package a game, stepped with `asyncio.gather`; `vector` is
-`VectorEnv.step`, which only ours has; `alone` is ALE in this process, stepped in a loop.
+`VectorEnv.step`, which only ours has; `pipeline` is its `send` and `recv`, with one half of the
+games played while the other half's frames are looked at; `alone` is ALE in this process, stepped in
+a loop.
 """
 
 import argparse
@@ -26,12 +28,13 @@ CONNECT_TIMEOUT_S = 120  # each session of a server loads a game as it opens
 Step = Callable[[list[int]], list[bool]]
 
 
-def measured(step: Step, options: argparse.Namespace) -> dict[str, Any]:
-    """Step all games together, at random and alike each time, until the time is over."""
+def measured(step: Step, options: argparse.Namespace, size: int = 0) -> dict[str, Any]:
+    """Step `size` games (or all) together, at random, until the time is over."""
     choices = random.Random(0)
+    size = size or options.games
 
     def batch() -> None:
-        step([choices.randrange(ACTIONS) for _ in range(options.games)])
+        step([choices.randrange(ACTIONS) for _ in range(size)])
 
     for _ in range(WARM_UP):
         batch()
@@ -44,7 +47,7 @@ def measured(step: Step, options: argparse.Namespace) -> dict[str, Any]:
         batch()
         batches += 1
     wall, cpu, server_cpu = (ended - then for ended, then in zip(now(), began, strict=True))
-    steps = batches * options.games
+    steps = batches * size
     return {
         "steps": steps,
         "steps_per_s": steps / wall,
@@ -102,6 +105,26 @@ def step_vector(options: argparse.Namespace) -> dict[str, Any]:
             return over
 
         return measured(step, options)
+
+
+def step_pipeline(options: argparse.Namespace) -> dict[str, Any]:
+    from openenv import VectorEnv
+
+    half = options.games // 2
+    with VectorEnv(
+        options.url, options.games, batch_size=half, connect_timeout_s=CONNECT_TIMEOUT_S
+    ) as envs:
+        envs.reset()
+        envs.send({"action_id": [0] * options.games})
+
+        def step(ids: list[int]) -> list[bool]:
+            observations, _, terminations, _, infos = envs.recv()
+            assert observations["screen"].dtype == np.uint8
+            envs.send({"action_id": ids}, infos["env_id"])
+            over: list[bool] = terminations.tolist()
+            return over
+
+        return measured(step, options, half)
 
 
 def step_clients(options: argparse.Namespace) -> dict[str, Any]:
@@ -168,7 +191,12 @@ def step_clients(options: argparse.Namespace) -> dict[str, Any]:
     return asyncio.run(play())
 
 
-MODES = {"alone": step_alone, "vector": step_vector, "clients": step_clients}
+MODES = {
+    "alone": step_alone,
+    "vector": step_vector,
+    "pipeline": step_pipeline,
+    "clients": step_clients,
+}
 
 
 def main() -> None:

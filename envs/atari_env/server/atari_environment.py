@@ -312,7 +312,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
                     f"with reset({name}=...) or {VARIABLES[name]}"
                 )
         if not 0 <= action.action_id < len(episode.action_set):
-            listed = ", ".join(f"{i} ({one.name})" for i, one in enumerate(episode.action_set))
+            listed = ", ".join(f"{i} ({name})" for i, name in enumerate(episode.meanings))
             raise Refused(
                 f"illegal action {action.action_id} in {episode.setting.game_name}; legal actions "
                 f"are {listed}"
@@ -337,7 +337,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             truncated=is_truncated,
             metadata={
                 "game_name": setting.game_name,
-                "action_meanings": [action.name for action in episode.action_set],
+                "action_meanings": episode.meanings.copy(),
             },
         )
 

@@ -59,6 +59,7 @@ class Episode:
     Attributes:
         actions: The actions that were taken, one byte each.
         action_set: What each id of an action means.
+        meanings: Its names.
         score: The sum of the rewards.
     """
 
@@ -69,6 +70,7 @@ class Episode:
         self.seed = seed
         self.actions = bytearray()
         self.action_set: Sequence[Action] = console.actions(setting.full_action_space)
+        self.meanings = [action.name for action in self.action_set]
         self.score = 0.0
         self._checkpoints: deque[Checkpoint] = deque(maxlen=2)
         self._frames = 0
