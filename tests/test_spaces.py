@@ -80,7 +80,10 @@ SINGLE = st.one_of(
         INTS,
     ),
     multi_discretes(),
-    st.builds(spaces.MultiBinary, st.integers(1, 5) | st.lists(st.integers(1, 3), min_size=1)),
+    st.builds(
+        spaces.MultiBinary,
+        st.integers(1, 5) | st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    ),
 )
 TEXTS = st.builds(
     lambda shortest, more, characters: spaces.Text(

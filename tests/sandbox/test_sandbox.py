@@ -138,6 +138,14 @@ def test_a_command_may_be_spoken_to(sandbox: Sandbox) -> None:
     assert cat.read(0) == "two\n"
 
 
+def test_characters_come_whole_however_their_bytes_come(sandbox: Sandbox) -> None:
+    job = sandbox.start(r"printf '\342\202'; sleep 0.5; printf '\254'")
+    text = ""
+    while job.code is None:
+        text += job.read(1)
+    assert text + job.read(0) == "€"
+
+
 def test_a_terminal_is_one(sandbox: Sandbox) -> None:
     shell = sandbox.start(["/bin/sh", "-c", "tty -s && stty size; cat"], terminal=(24, 100))
     assert _until(shell, "24 100")
@@ -213,6 +221,17 @@ def test_one_that_takes_too_much_memory_is_ended_and_says_so(make: Make, kind: s
         sandbox.run([sandbox.python, "-c", eat])
     assert sandbox.is_over
     with pytest.raises(SandboxEnded, match="MiB of memory"):
+        sandbox.run("true")
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_what_takes_too_much_memory_in_the_background_ends_it(make: Make, kind: str) -> None:
+    sandbox = make(SandboxPolicy(memory_bytes=100 * MIB), kind=kind)
+    eat = "import time; held = [b'x' * 2**20 for _ in range(50)]; time.sleep(60)"
+    for _ in range(3):  # none of which takes too much by itself
+        sandbox.start([sandbox.python, "-c", eat])
+    wait_until(lambda: sandbox.is_over)
+    with pytest.raises(SandboxEnded, match=r"it took \d+ MiB of memory, and may take 100"):
         sandbox.run("true")
 
 

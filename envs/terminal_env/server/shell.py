@@ -303,7 +303,7 @@ class Shell:
 
     def _hear(self, timeout_s: float) -> bool:
         """Take in what comes; False where nothing does in time."""
-        data = _read(self._job, timeout_s)
+        data = self._job.read_bytes(timeout_s)
         for found in _CURSOR_MODE.finditer(self._latest + data):
             self._application_cursor = found[1] == b"h"
         self._latest = (self._latest + data)[-4:]
@@ -369,21 +369,6 @@ _ECHO = re.compile(
     )
     + rb"(?:[ ]\r(?:\x1b\[\d*[ACK])+-)?[ \r]*\n?"
 )
-
-
-def _read(job: Running, timeout_s: float) -> bytes:
-    """Wait for what a command prints, and take it, as bytes.
-
-    `Running.read` decodes what it has: a character whose bytes come one after the other would be
-    lost.
-    """
-    heard, deadline = job._heard["stdout"], time.monotonic() + max(0.0, timeout_s)
-    with job._sandbox._at_work():
-        while not heard and job.code is None and job._sandbox._pump(deadline):
-            pass
-    data = bytes(heard)
-    heard.clear()
-    return data
 
 
 # Run in the sandbox: signals the group that the kernel says is in the foreground of the shell's

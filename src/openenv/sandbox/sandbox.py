@@ -6,6 +6,7 @@ wait has an end, and the holder keeps the time and ends it from outside.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import itertools
 import os
@@ -27,7 +28,7 @@ from openenv.errors import SandboxEnded, SandboxFileError
 from openenv.sandbox.inside.frames import MAX_BODY, Decoder, FrameError, encode
 from openenv.sandbox.kinds import Kind, Place, strongest
 from openenv.sandbox.policy import Guarantee, SandboxPolicy
-from openenv.sandbox.watch import Watched, tree_of, watched
+from openenv.sandbox.watch import Watched, keep_watch, tree_of, unwatch
 
 __all__ = ["Completed", "Running", "Sandbox"]
 
@@ -108,7 +109,6 @@ class Sandbox:
         self._decoder = Decoder()
         self._jobs: dict[int, Running] = {}
         self._why: str | None = None
-        self._depth = 0
         self._lock = threading.RLock()  # held while its files are read or written
         try:
             self._place = kind.start(policy)
@@ -119,7 +119,6 @@ class Sandbox:
         self._to, self._from = process.stdin.fileno(), process.stdout.fileno()
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        self._finalizer = weakref.finalize(self, _end, self._place, os.getpid())
         self._watched = Watched(
             process.pid,
             policy.memory_bytes,
@@ -128,6 +127,8 @@ class Sandbox:
             policy.disk_bytes,
             _ender(weakref.ref(self)),
         )
+        self._finalizer = weakref.finalize(self, _end, self._place, self._watched, os.getpid())
+        keep_watch(self._watched)
         try:
             header, _ = self._next(time.monotonic() + START_TIMEOUT_S)
         except SandboxEnded as error:
@@ -259,7 +260,7 @@ class Sandbox:
             "limit": limit,
             "cpu_s": None if has_channel or terminal else cpu_s,
         }
-        with self._at_work():
+        with self._watched.at_work():
             try:
                 self._tell({"do": "start", "id": id, **how})
                 self._answer(id, "started", shlex.join(argv)[:80])
@@ -371,19 +372,6 @@ class Sandbox:
 
             own |= variables()
         return {**own, **self.policy.environment, **(further or {})}
-
-    @contextlib.contextmanager
-    def _at_work(self) -> Any:
-        """Have the watch look at it in the meantime."""
-        self._depth += 1
-        try:
-            if self._depth > 1:
-                yield
-                return
-            with watched(self._watched):
-                yield
-        finally:
-            self._depth -= 1
 
     def _tell(self, header: dict[str, Any], body: bytes = b"") -> None:
         """Send a frame; what comes meanwhile is taken in."""
@@ -518,6 +506,7 @@ class Running:
         self._on_output = on_output
         self._is_stream = is_stream
         self._heard: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._said: deque[bytes] = deque()
         self._said_bytes = 0
 
@@ -550,7 +539,7 @@ class Running:
     def hear(self, timeout_s: float | None) -> bytes:
         """Read from its channel; empty where nothing came in time, or nothing can come any more."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._sandbox._at_work():
+        with self._sandbox._watched.at_work():
             while not self._said and self.code is None and self._sandbox._pump(deadline):
                 pass
         if not self._said:
@@ -562,17 +551,21 @@ class Running:
     def read(self, timeout_s: float) -> str:
         """Give what it has printed, on either stream, and nobody has read; wait for some.
 
-        Empty where nothing came in time.
+        Empty where nothing came in time. A character whose bytes have not all come waits for the
+        next call.
         """
+        return self._decoder.decode(self.read_bytes(timeout_s), final=self.code is not None)
+
+    def read_bytes(self, timeout_s: float) -> bytes:
+        """Give the same as bytes."""
         deadline = time.monotonic() + timeout_s
-        with self._sandbox._at_work():
+        with self._sandbox._watched.at_work():
             while not any(self._heard.values()) and self.code is None:
                 if not self._sandbox._pump(deadline):
                     break
         data = b"".join(bytes(part) for part in self._heard.values())
-        for part in self._heard.values():
-            part.clear()
-        return data.decode(errors="replace")
+        self.forget()
+        return data
 
     def text(self, stream: str) -> str:
         """What was kept of a stream."""
@@ -585,7 +578,7 @@ class Running:
             SandboxEnded: The sandbox is over.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._sandbox._at_work():
+        with self._sandbox._watched.at_work():
             while self.code is None:
                 if not self._sandbox._pump(deadline):
                     return False
@@ -689,10 +682,11 @@ def _stop(place: Place) -> None:
         place.process.send_signal(place.ends_on)
 
 
-def _end(place: Place, owner: int) -> None:
+def _end(place: Place, watched: Watched, owner: int) -> None:
     """End a sandbox from outside; a forked child leaves that to its parent."""
     if os.getpid() != owner:
         return
+    unwatch(watched)
     process = place.process
     _stop(place)
     for file in (process.stdin, process.stdout, process.stderr):

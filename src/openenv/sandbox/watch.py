@@ -1,8 +1,8 @@
-"""The watch over sandboxes that run something: how much memory, and disk, all of one takes.
+"""The watch over sandboxes: how much memory, and disk, all of one takes.
 
 A process's own limits are the kernel's affair (setrlimit); what all of a sandbox take together is
-looked at ten times a second, and the sooner the less memory is left to one, in one thread for all
-sandboxes of this process.
+looked at, in one thread for all sandboxes of this process: ten times a second while its holder
+waits for it, and the sooner the less memory is left to it; once a second otherwise.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Watched", "memory_of", "tree_of", "watched"]
+__all__ = ["Watched", "keep_watch", "memory_of", "tree_of", "unwatch"]
 
 PERIOD_S = 0.1
+IDLE_PERIOD_S = 1.0
 SOONEST_S = 0.005
 FILLED_PER_S = 4 * 2**30  # bytes of fresh memory: what a few processors come to
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -32,6 +33,8 @@ class Watched:
         processes: How many it may be.
         directories: Where what it writes is counted, and of how many bytes at most.
         over: Called, once, with what it took too much of.
+        calls: How many wait for it now.
+        idle_until: When it is looked at next while nobody waits for it (`time.monotonic`).
     """
 
     pid: int
@@ -40,10 +43,21 @@ class Watched:
     directories: Sequence[str]
     disk_bytes: int
     over: Callable[[str], None]
+    calls: int = 0
+    idle_until: float = 0.0
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Look at it more often in the meantime."""
+        self.calls += 1
+        try:
+            yield
+        finally:
+            self.calls -= 1
 
 
 class _Watch:
-    """The thread; it runs while anything is watched."""
+    """The thread; it runs while there are sandboxes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,33 +89,22 @@ class _Watch:
                 if not self._watched:
                     self._thread = None
                     return
-                watched = list(self._watched)
-            children = _children()
+                watched = [one for one in self._watched if one.calls or one.idle_until <= began]
+            children = _children() if watched else {}
             pause = PERIOD_S
             for one in watched:
+                one.idle_until = began + IDLE_PERIOD_S
                 what, left = _look_at(one, children)
                 if what is not None:
                     self.end(one)
                     one.over(what)
-                else:
+                elif one.calls:
                     pause = min(pause, left / FILLED_PER_S)
             pause = max(pause, SOONEST_S, time.monotonic() - began)  # half of its time at most
 
 
 _watch = _Watch()
-
-
-class watched(contextlib.AbstractContextManager[None]):  # used as `with watched(...)`
-    """Look at a sandbox while the block runs."""
-
-    def __init__(self, one: Watched) -> None:
-        self._one = one
-
-    def __enter__(self) -> None:
-        _watch.begin(self._one)
-
-    def __exit__(self, *exc_info: object) -> None:
-        _watch.end(self._one)
+keep_watch, unwatch = _watch.begin, _watch.end
 
 
 def _children() -> dict[int, list[int]]:
