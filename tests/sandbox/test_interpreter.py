@@ -392,6 +392,20 @@ def test_a_function_that_is_no_more_called_for_holds_nobody(asking: Interpreter)
     assert after.stdout == "fresh\n"
 
 
+def test_an_answer_that_comes_late_is_nobody_elses(asking: Interpreter) -> None:
+    def slow() -> str:
+        time.sleep(0.6)
+        return "late"
+
+    asking.functions |= {"slow": slow, "quick": lambda: "in time"}
+    code = "try: slow()\nexcept KeyboardInterrupt: pass\nfor _ in range(3): print(quick())"
+    for _ in range(5):
+        done = asking.run(code, wall_s=0.3)
+        assert done.timed_out and not done.names_are_gone
+        assert done.stdout in ("", "in time\n" * 3)
+        assert asking.run("print(quick())").stdout == "in time\n"
+
+
 # ------------------------------------------------------------------ code that means harm
 
 

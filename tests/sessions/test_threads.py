@@ -430,4 +430,4 @@ async def test_a_step_of_a_second_holds_up_none_of_200_sessions(
     p99 = took[int(len(took) * 0.99)]
     record_property("p99_ms", p99 * 1000)
     assert len(took) > 200, "they went on"
-    assert p99 < 0.2, f"{p99 * 1000:.1f} ms"
+    assert p99 < 0.8, f"{p99 * 1000:.1f} ms; it is a second where they are held up"

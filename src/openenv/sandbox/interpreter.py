@@ -168,19 +168,22 @@ class Interpreter:
                 code = header.get("exit_code")
                 return code & 0xFF if isinstance(code, int) else 255
             if header.get("is") == "call":
-                job.say(self._called(body))
+                job.say(self._called(header.get("number"), body))
         return None
 
-    def _called(self, body: bytes) -> bytes:
+    def _called(self, number: Any, body: bytes) -> bytes:
         """Carry out a call of the code, and give the frame that answers it."""
+        if not (isinstance(number, int) and 0 <= number < 2**63):
+            number = 0  # what the code says may be anything
         try:
             asked = json.loads(body)
             function = self.functions[asked["name"]]
             value = function(**asked["arguments"])
-            return encode({"is": "answer"}, json.dumps(value).encode())
+            return encode({"is": "answer", "number": number}, json.dumps(value).encode())
         except Exception as error:
             words = str(error) or type(error).__name__
-            return encode({"is": "answer", "failed": True}, words.encode()[: MAX_BODY // 2])
+            answer = {"is": "answer", "number": number, "failed": True}
+            return encode(answer, words.encode()[: MAX_BODY // 2])
 
     def _next(self, deadline: float) -> tuple[dict[str, Any], bytes] | None:
         """The next frame of the interpreter; None where none came in time, or it is gone."""

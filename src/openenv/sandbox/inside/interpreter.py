@@ -3,8 +3,8 @@
 It runs alone in a sandbox (``python -I interpreter.py``), and speaks frames on its files 3 and 4:
 
     run     (told) bytes: code; name, for tracebacks; names: of functions of the holder
-    answer  (told) of a call: value, or error
-    call    (tells) name, arguments: a function of the holder is called
+    answer  (told) number; of a call: value, or error
+    call    (tells) number; name, arguments: a function of the holder is called
     done    (tells) exit_code
     ready   (tells) once
 """
@@ -14,11 +14,14 @@ from __future__ import annotations
 import ast
 import builtins
 import io
+import itertools
 import json
 import linecache
 import os
+import select
 import signal
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable
@@ -45,17 +48,39 @@ class Interpreter:
         self.module = types.ModuleType("__main__")
         self.module.__dict__["__builtins__"] = builtins
         sys.modules["__main__"] = self.module
+        self.calls = itertools.count(1)
+        self.turn = threading.Lock()  # of threads that call
 
     def next(self) -> tuple[dict[str, Any], bytes]:
-        """Wait for the next frame."""
+        """Wait for the next frame; interrupted, it has taken a frame whole, or nothing of it."""
         while True:
-            frame: tuple[dict[str, Any], bytes] | None = self.decoder.next()
+            frame: tuple[dict[str, Any], bytes] | None = self.undisturbed(self.decoder.next)
             if frame is not None:
                 return frame
-            data = os.read(TOLD, 2**20)
-            if not data:
-                os._exit(0)
-            self.decoder.feed(data)
+            select.select([TOLD], [], [])
+            self.undisturbed(self.take)
+
+    def take(self) -> None:
+        """Take in what has come."""
+        data = os.read(TOLD, 2**20)
+        if not data:
+            os._exit(0)
+        self.decoder.feed(data)
+
+    @staticmethod
+    def undisturbed(work: Callable[[], Any]) -> Any:
+        """Do something to its end; an interrupt that comes meanwhile is heard afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            return work()  # no interrupt comes here
+        late: list[int] = []
+        before = signal.signal(signal.SIGINT, lambda number, frame: late.append(number))
+        try:
+            result = work()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if late and callable(before):
+            before(late[0], None)
+        return result
 
     def tell(self, header: dict[str, Any], body: bytes = b"") -> None:
         """Send a frame."""
@@ -68,6 +93,8 @@ class Interpreter:
         self.tell({"is": "ready"})
         while True:
             header, body = self.next()
+            if header["is"] != "run":
+                continue  # the answer to a call that was interrupted
             for name in header.get("names", ()):
                 self.module.__dict__[name] = self._function(name)
             code = self._run(body.decode("utf-8", "surrogatepass"), header["name"])
@@ -141,9 +168,13 @@ class Interpreter:
         body = json.dumps({"name": name, "arguments": arguments}).encode()
         if len(body) > MAX_BODY:
             raise ValueError(f"the arguments of {name} are {len(body)} bytes, over {MAX_BODY}")
-        self._flush()
-        self.tell({"is": "call"}, body)
-        header, answer = self.next()
+        with self.turn:
+            number = next(self.calls)
+            self._flush()
+            self.tell({"is": "call", "number": number}, body)
+            header, answer = self.next()
+            while header.get("number") != number:  # of a call that was interrupted
+                header, answer = self.next()
         if header.get("failed"):
             raise ToolError(answer.decode())
         return json.loads(answer)
