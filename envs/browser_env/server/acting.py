@@ -42,7 +42,7 @@ from .window import ActionFailed, Window
 __all__ = ["act", "explained"]
 
 MAX_MATCHES = 100
-ATTEMPTS = 3  # to leave a page that leads on by itself
+ATTEMPTS = 10  # to leave a page that leads on by itself
 
 # The lines of Playwright's call log that say what stood in the way.
 _HINDRANCE = re.compile(
