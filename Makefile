@@ -9,16 +9,20 @@ PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadfile
 
 TEST_READY := $(READY) engines
 
-.PHONY: demo engines escapes test test-core test-compat conformance check audit format bench docs mirrors lock clean
+.PHONY: demo engines escapes test test-core test-compat test-containers conformance check audit format bench docs mirrors lock clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
 
-test: $(TEST_READY)  ## every test
-	$(PYTEST)
+test: $(TEST_READY)  ## every test but those of container engines
+	$(PYTEST) -m "not containers"
 
 test-core: $(TEST_READY)  ## what needs no other package and is quick
-	$(PYTEST) -m "not slow and not compat"
+	$(PYTEST) -m "not slow and not compat and not containers"
+
+test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
+	scripts/containers
+	$(PYTHON) -m pytest -m containers tests/providers/containers
 
 test-compat: $(TEST_READY)  ## with other packages, in virtual environments of their own
 	$(PYTEST) -m compat

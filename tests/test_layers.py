@@ -133,6 +133,7 @@ HOMES = {
     "dm_env": {"openenv.adapters", "openenv.integrations"},
     "gymnasium": {"openenv._choices", "openenv.adapters", "openenv.integrations", "openenv.spaces"},
     "matplotlib": {"openenv.cli.blackjack"},
+    "docker": {"openenv.providers.engines"},
     "httpx": {"openenv.adapters.ors"},
     "pettingzoo": {"openenv.adapters", "openenv.integrations"},
     "mcp": {

@@ -10,6 +10,7 @@ import typer
 
 import openenv
 from openenv.cli._console import INTERRUPTED, MISUSED, CommandError, report
+from openenv.cli.commands.containers import prune, ps
 from openenv.cli.commands.demo import demo
 from openenv.cli.commands.init import init
 from openenv.cli.commands.mcp import mcp
@@ -55,6 +56,8 @@ app.command()(mcp)
 app.command()(replay)
 app.command()(demo)
 app.command()(top)
+app.command()(ps)
+app.command()(prune)
 
 
 def main() -> None:

@@ -7,13 +7,59 @@ added; what drives the environment does not change.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import Self
 
-__all__ = ["FRESH_KEY", "ContainerProvider", "FreshKey", "Provider", "RuntimeProvider"]
+__all__ = [
+    "FRESH_KEY",
+    "Capabilities",
+    "ContainerProvider",
+    "FreshKey",
+    "Provider",
+    "RuntimeProvider",
+]
+
+Isolation = Literal["process", "container", "pod", "virtual machine", "hosted sandbox"]
+Orphans = Literal["end at once", "end at the next start", "end when their time is over", "stay"]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a provider guarantees of the servers that it starts, and what can be asked of it.
+
+    All of it holds by default, where nobody has asked for less.
+
+    Attributes:
+        isolation: What stands between a server and the machine.
+        own_files: A server sees no files of the machine but those that it is given.
+        read_only: It can write to nothing but directories in memory.
+        unprivileged: It has no rights of an administrator, and can get none.
+        networks: What its network may be, the default first; see the provider.
+        limits: What of the machine it can be given a share of: memory, cpu, processes, files, disk.
+        fresh_keys: Each server wants a key of its own, which no other user of the machine can read.
+        many: One provider holds any number of servers at once.
+        detects_exit: A server that ends is noticed, and its last lines are told.
+        has_logs: What a server prints can be read.
+        can_execute: Commands can be run beside a server.
+        orphans: What becomes of servers whose holder was killed.
+    """
+
+    isolation: Isolation
+    own_files: bool = False
+    read_only: bool = False
+    unprivileged: bool = False
+    networks: tuple[str, ...] = ("host",)
+    limits: tuple[str, ...] = ()
+    fresh_keys: bool = False
+    many: bool = False
+    detects_exit: bool = False
+    has_logs: bool = False
+    can_execute: bool = False
+    orphans: Orphans = "stay"
 
 
 class FreshKey(Enum):

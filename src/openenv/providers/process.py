@@ -23,11 +23,9 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +33,14 @@ from openenv._children import Child, absolute_path, absolute_target, fork
 from openenv._forkserver import Request
 from openenv._keys import forget_key, note_key
 from openenv._redaction import redact, register_secret, register_secrets_of
-from openenv._tls import client_context
-from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
+from openenv.errors import ProviderError, ProviderExited
+from openenv.providers._readiness import LOG_TAIL_LINES, wait_until, wait_until_healthy
 from openenv.providers.base import FRESH_KEY, FreshKey, RuntimeProvider
 from openenv.settings import without_keys
 
 __all__ = ["HostProvider", "ProcessLimits", "ProcessProvider", "ServerProcess", "target_of_image"]
 
-LOG_TAIL_LINES = 30
 STOP_GRACE_S = 10.0
-HEALTH_TIMEOUT_S = 2.0
 GROUP_END_S = 1.0
 PORT_FILE = "port"
 KEY_FILE = "key"
@@ -220,7 +216,8 @@ class ServerProcess:
             port = self._read(PORT_FILE)
             return bool(port)
 
-        self._wait(has_reported, timeout_s, "report the port that it listens on")
+        what = "report the port that it listens on"
+        wait_until(has_reported, timeout_s, what, self.check_running, self.logs)
         return int(port)
 
     def wait_until_healthy(self, base_url: str, timeout_s: float) -> None:
@@ -230,24 +227,7 @@ class ServerProcess:
             ProviderExited: The process ended first; its last log lines are in the message.
             ProviderTimeout: It did not answer in time.
         """
-        patience = min(timeout_s, HEALTH_TIMEOUT_S)
-        self._wait(
-            lambda: _is_healthy(base_url, patience), timeout_s, f"answer at {base_url}/health"
-        )
-
-    def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-        deadline = time.monotonic() + timeout_s
-        pause = 0.001
-        while not condition():
-            self.check_running()
-            if time.monotonic() > deadline:
-                raise ProviderTimeout(
-                    f"the server did not {what} within {timeout_s:g} s",
-                    logs=redact(self.logs(LOG_TAIL_LINES)),
-                )
-            time.sleep(pause)
-            pause = min(pause * 1.2, 0.25)
-        self.check_running()  # another server may be answering in its place
+        wait_until_healthy(base_url, timeout_s, self.check_running, self.logs)
 
     def check_running(self) -> None:
         """Raise `ProviderExited` if the process has ended."""
@@ -318,18 +298,6 @@ def _drop_lifelines() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drop_lifelines)
-
-
-def _is_healthy(base_url: str, timeout_s: float) -> bool:
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if base_url.startswith("https:"):
-        handlers.append(urllib.request.HTTPSHandler(context=client_context()))
-    opener = urllib.request.build_opener(*handlers)
-    try:
-        with opener.open(f"{base_url}/health", timeout=timeout_s) as response:
-            return bool(response.status == 200)
-    except (OSError, HTTPException, ValueError):
-        return False
 
 
 class HostProvider(RuntimeProvider):

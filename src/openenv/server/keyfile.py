@@ -92,16 +92,20 @@ def _configured() -> Iterable[Key]:
 def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
     """Read a file of keys.
 
+    Where a file system is mounted to be read only, whoever has mounted it answers for who may
+    read: engines of containers show secrets so.
+
     Raises:
         KeyFileError: It cannot be read, others may read it, or it holds anything else.
     """
     try:
         with Path(path).open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
+            is_mounted = os.name == "posix" and _is_read_only(file.fileno())
             content = file.read()
     except OSError as error:
         raise KeyFileError(f"the file of keys cannot be read: {error}") from None
-    if os.name == "posix" and mode & OPEN_TO_OTHERS:
+    if os.name == "posix" and mode & OPEN_TO_OTHERS and not is_mounted:
         raise KeyFileError(
             f"{path} holds keys, and others may read or change it (its mode is {mode & 0o777:o}); "
             f"say: chmod 600 {path}"
@@ -120,6 +124,10 @@ def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
     if not keys:
         raise KeyFileError(f"{path} holds no keys")
     return keys
+
+
+def _is_read_only(descriptor: int) -> bool:
+    return bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
 
 
 def _parsed(text: str) -> Any:

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING
 
 from openenv._lazy import lazy
 
-__all__ = ["ContainerProvider", "RuntimeProvider", "UVProvider"]
+__all__ = ["ContainerProvider", "LocalDockerProvider", "RuntimeProvider", "UVProvider"]
 
 if TYPE_CHECKING:
     from openenv.providers.base import ContainerProvider as ContainerProvider
     from openenv.providers.base import RuntimeProvider as RuntimeProvider
+    from openenv.providers.docker import LocalDockerProvider as LocalDockerProvider
     from openenv.providers.uv import UVProvider as UVProvider
     from openenv.core.containers.runtime import providers as providers
     from openenv.core.containers.runtime import uv_provider as uv_provider
@@ -17,6 +18,7 @@ else:
         __name__,
         {
             "openenv.providers.base": ["ContainerProvider", "RuntimeProvider"],
+            "openenv.providers.docker": ["LocalDockerProvider"],
             "openenv.providers.uv": ["UVProvider"],
         },
         submodules=["providers", "uv_provider"],

@@ -2,5 +2,6 @@
 
 from openenv.providers.base import ContainerProvider as ContainerProvider
 from openenv.providers.base import RuntimeProvider as RuntimeProvider
+from openenv.providers.docker import LocalDockerProvider as LocalDockerProvider
 
-__all__ = ["ContainerProvider", "RuntimeProvider"]
+__all__ = ["ContainerProvider", "LocalDockerProvider", "RuntimeProvider"]

@@ -1,0 +1,62 @@
+"""`openenv ps` and `openenv prune`: the containers that this package has started."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from openenv.cli._console import CommandError, emit, say, stderr
+from openenv.errors import OpenEnvError
+
+__all__ = ["prune", "ps"]
+
+Engine = Annotated[
+    str | None,
+    typer.Option(help="The engine's address; by default the first found.", show_default=False),
+]
+
+
+def ps(
+    engine: Engine = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, a line for each container.")
+    ] = False,
+) -> None:
+    """List the containers of environments on this machine, and whether somebody holds them."""
+    from openenv.providers.docker import listed
+
+    rows = [vars(one) for one in listed(_client(engine))]
+    if as_json:
+        for row in rows:
+            emit(row)
+        return
+    if not rows:
+        say("no containers of environments")
+        return
+    from rich.table import Table
+
+    table = Table("id", "image", "status", "held by")
+    for row in rows:
+        holder = f"process {row['pid']}" if row["is_held"] else "[red]nobody[/]"
+        table.add_row(row["id"][:12], row["image"], row["status"], holder)
+    stderr().print(table)
+
+
+def prune(engine: Engine = None) -> None:
+    """Remove the containers whose holder has ended."""
+    from openenv.providers import docker
+
+    removed = docker.prune(_client(engine))
+    for container in removed:
+        typer.echo(container)
+    say(f"{len(removed)} removed")
+
+
+def _client(engine: str | None) -> Any:
+    from openenv.providers.engines import find_engine
+
+    try:
+        return find_engine(engine)
+    except OpenEnvError as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,76 @@
+"""Waiting until a server answers, or has ended."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
+
+from openenv._redaction import redact
+from openenv._tls import client_context
+from openenv.errors import ProviderTimeout
+
+__all__ = ["LOG_TAIL_LINES", "is_healthy", "wait_until", "wait_until_healthy"]
+
+LOG_TAIL_LINES = 30
+HEALTH_TIMEOUT_S = 2.0
+SOONEST_S, LATEST_S = 0.001, 0.25  # between two looks
+
+
+def wait_until(
+    condition: Callable[[], bool],
+    timeout_s: float,
+    what: str,
+    check_running: Callable[[], None],
+    logs: Callable[[int], str],
+) -> None:
+    """Wait for a server to do something.
+
+    Args:
+        condition: Whether it has.
+        timeout_s: Seconds that it may take.
+        what: What it shall do, for the error.
+        check_running: Raises what has ended the server.
+        logs: Gives its last lines.
+
+    Raises:
+        ProviderTimeout: It took longer.
+    """
+    deadline = time.monotonic() + timeout_s
+    pause = SOONEST_S
+    while not condition():
+        check_running()
+        if time.monotonic() > deadline:
+            raise ProviderTimeout(
+                f"the server did not {what} within {timeout_s:g} s",
+                logs=redact(logs(LOG_TAIL_LINES)),
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.2, LATEST_S)
+    check_running()  # another server may be answering in its place
+
+
+def wait_until_healthy(
+    base_url: str,
+    timeout_s: float,
+    check_running: Callable[[], None],
+    logs: Callable[[int], str],
+) -> None:
+    """Wait until `/health` answers 200; raises as `wait_until` does."""
+    patience = min(timeout_s, HEALTH_TIMEOUT_S)
+    what = f"answer at {base_url}/health"
+    wait_until(lambda: is_healthy(base_url, patience), timeout_s, what, check_running, logs)
+
+
+def is_healthy(base_url: str, timeout_s: float) -> bool:
+    """Whether a server answers 200 at `/health`."""
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if base_url.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=client_context()))
+    opener = urllib.request.build_opener(*handlers)
+    try:
+        with opener.open(f"{base_url}/health", timeout=timeout_s) as response:
+            return bool(response.status == 200)
+    except (OSError, HTTPException, ValueError):
+        return False

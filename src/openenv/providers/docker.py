@@ -1,0 +1,570 @@
+"""Environments in containers of this machine, by Docker or Podman.
+
+A container is given little: its root filesystem cannot be written, it has no capability and gets
+none, its user is none of the machine's, memory, processors and processes are limited, and its
+network leads nowhere. Whoever needs more says so by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from openenv._redaction import redact, register_secret, register_secrets_of
+from openenv.errors import ProviderError, ProviderExited
+from openenv.providers._readiness import LOG_TAIL_LINES
+from openenv.providers._relay import Relay
+from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.engines import find_engine, sdk
+from openenv.providers.owners import OWNER, is_orphan, own_name, pid_of
+from openenv.providers.servers import EXECUTE_TIMEOUT_S, Executed, Server, ServerProvider
+
+__all__ = ["ContainerOptions", "Listed", "LocalDockerProvider", "listed", "prune"]
+
+logger = logging.getLogger(__name__)
+
+MIB = 2**20
+PORT = 8000
+STOP_GRACE_S = 10
+NOBODY = "65532:65532"  # an id that no user of the machine has
+NETWORK = "openenv-internal"
+IMAGE, FOLDER = "dev.openenv.image", "dev.openenv.folder"
+INSIDE = "/run/openenv"  # what a container is told by files is there
+ADDRESS_S = 5.0
+LAST_WORDS_S = 1.0
+
+Network = Literal["internal", "bridge"]
+Pull = Literal["missing", "always", "never"]
+
+
+@dataclass(frozen=True)
+class ContainerOptions:
+    """What a container may have. The defaults give it little.
+
+    Attributes:
+        network: ``internal``: it is reached from this machine only, and reaches nothing but other
+            containers of the same kind, and ports that the machine opens to all of its own
+            interfaces. ``bridge``: it reaches whatever the machine does, and its server is
+            published at a port of the loopback interface. None is ``internal``, but for engines
+            whose containers this machine cannot reach so (rootless ones, and those in a virtual
+            machine): there it is ``bridge``, and a warning says so.
+        memory_bytes: Of all of it; more ends it.
+        cpus: So many processors' time a second; at most what the machine has.
+        processes: At one time, threads included.
+        read_only: Its root filesystem cannot be written.
+        scratch: Directories in memory that can be, with how many bytes each may hold.
+        user: As ``uid:gid``. None: the image's own, or where that is root a user of no rights.
+        capabilities: Of Linux, to be kept: none by default.
+        new_privileges: Programs in it may gain rights, as by ``setuid``.
+        seccomp: A profile, as JSON; None is the engine's.
+        runtime: Such as ``runsc``; None is the engine's.
+        secrets: Are files of these names in ``/run/openenv/secrets``, and their paths in the
+            variables ``<NAME>_FILE``, where environment variables could be read by `inspect`.
+        command: What it runs instead of what the image says.
+        container_port: The port that its server listens on.
+        labels: For whoever looks at the engine.
+        pull: When to fetch the image: where it is ``missing``, ``always``, or ``never``.
+    """
+
+    network: Network | None = None
+    memory_bytes: int = 2048 * MIB
+    cpus: float = 2.0
+    processes: int = 512
+    read_only: bool = True
+    scratch: Mapping[str, int] = field(
+        default_factory=lambda: {"/tmp": 512 * MIB, "/var/tmp": 64 * MIB, "/run": 16 * MIB}  # nosec B108  # the container's
+    )
+    user: str | None = None
+    capabilities: Sequence[str] = ()
+    new_privileges: bool = False
+    seccomp: str | None = None
+    runtime: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    command: Sequence[str] | None = None
+    container_port: int = PORT
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pull: Pull = "missing"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("network", _NETWORKS), ("pull", _PULLS)):
+            if getattr(self, name) not in allowed:
+                listed = ", ".join(map(repr, allowed))
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {listed}")
+        for name in ("memory_bytes", "cpus", "processes", "container_port"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be above 0")
+
+
+_PULLS = ("missing", "always", "never")
+_NETWORKS = ("internal", "bridge", None)
+_NAMES = [one.name for one in fields(ContainerOptions)]
+
+
+class LocalDockerProvider(ServerProvider):
+    """Serves environments from containers of this machine.
+
+        async with EchoEnv.from_docker_image("echo-env:latest") as env: ...
+
+    Args:
+        image: What `launch` runs where it is not told.
+        engine: The address of an engine, such as ``unix:///run/podman/podman.sock``; by default
+            the first that is found, see `openenv.providers.engines.find_engine`.
+        api_key: The key that each server wants: by default a fresh one for each, told by a file
+            in the container, which clients in this process find by themselves; None is none.
+            A server of the public package lets everybody in all the same.
+        progress: Called with lines about an image that is fetched.
+        **options: The fields of `ContainerOptions`.
+
+    Raises:
+        MissingPackage: Docker's SDK is not installed.
+        ProviderError: There is no engine, or it does not answer.
+        TypeError: There is no such option.
+        ValueError: An option means nothing.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        isolation="container",
+        own_files=True,
+        read_only=True,
+        unprivileged=True,
+        networks=("internal", "bridge"),
+        limits=("memory", "cpu", "processes"),
+        fresh_keys=True,
+        many=True,
+        detects_exit=True,
+        has_logs=True,
+        can_execute=True,
+        orphans="end at the next start",
+    )
+
+    def __init__(
+        self,
+        image: str | None = None,
+        *,
+        engine: str | None = None,
+        api_key: str | FreshKey | None = FRESH_KEY,
+        progress: Callable[[str], object] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._image = image
+        self._wanted_key = api_key
+        self._progress = progress
+        self._options = _with(ContainerOptions(), options)
+        self._client = find_engine(engine)
+        self._engine: Mapping[str, Any] | None = None  # what it says of itself
+        self._is_swept = False
+        self._turn_of_engine = threading.Lock()
+
+    def _launch(
+        self,
+        image: str | None,
+        port: int | None,
+        env_vars: Mapping[str, str],
+        options: Mapping[str, Any],
+    ) -> Server:
+        image = image or self._image
+        if image is None:
+            raise ProviderError(
+                "there is no image to run: launch(image), or pass one to the provider"
+            )
+        chosen = _with(self._options, options)
+        with self._turn_of_engine:
+            if not self._is_swept:
+                prune(self._client)
+                self._is_swept = True
+            if self._engine is None:
+                self._engine = self._client.info()
+            if chosen.network is None:
+                chosen = replace(chosen, network=self._network())
+        wanted = self._wanted_key
+        key = secrets.token_urlsafe(32) if isinstance(wanted, FreshKey) else wanted
+        register_secret(key or "")
+        register_secrets_of(env_vars)
+        register_secrets_of(chosen.secrets)
+        try:
+            return self._start(image, port, env_vars, chosen, key)
+        except sdk().errors.DockerException as error:
+            words = getattr(error, "explanation", None) or error
+            raise ProviderError(redact(f"{image} could not be started: {words}")) from None
+
+    def _start(
+        self,
+        image: str,
+        port: int | None,
+        env_vars: Mapping[str, str],
+        chosen: ContainerOptions,
+        key: str | None,
+    ) -> Server:
+        own = self._image_of(image, chosen.pull)
+        folder = _folder(key, chosen.secrets)
+        try:
+            container = self._create(image, own, port, env_vars, chosen, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        try:
+            self._client.start(container)
+            host, at = self._address(container, chosen)
+            relay = None
+            if port is not None and chosen.network == "internal":
+                relay = Relay(port, host, at)
+                host, at = "127.0.0.1", port
+            url = f"http://{host}:{at}"
+            return _Container(self._client, container, url, key, str(folder), relay)
+        except BaseException:
+            _remove(self._client, container, str(folder))
+            raise
+
+    def _network(self) -> Network:
+        """What is meant where nobody has said."""
+        assert self._engine is not None
+        is_rootless = any("rootless" in one for one in self._engine.get("SecurityOptions") or ())
+        is_elsewhere = "Desktop" in str(self._engine.get("OperatingSystem"))
+        if sys.platform == "linux" and not is_rootless and not is_elsewhere:
+            return "internal"
+        logger.warning(
+            "containers of this engine cannot be reached in a network of their own, so theirs is "
+            "'bridge': they can reach what this machine can; say network='bridge' if that is meant"
+        )
+        return "bridge"
+
+    # ------------------------------------------------------------------ the image
+
+    def _image_of(self, image: str, pull: Pull) -> Mapping[str, Any]:
+        """What the engine says of an image, which it has afterwards."""
+        missing = sdk().errors.ImageNotFound
+        if pull != "always":
+            try:
+                return self._client.inspect_image(image)  # type: ignore[no-any-return]
+            except missing:
+                if pull == "never":
+                    raise ProviderError(
+                        f"there is no image {image!r} on this machine; build it (openenv build), "
+                        "or pass pull='missing'"
+                    ) from None
+        name, _, tag = image.rpartition(":") if ":" in image.rpartition("/")[2] else (image, "", "")
+        for step in self._client.pull(name, tag or "latest", stream=True, decode=True):
+            if "error" in step:
+                raise ProviderError(redact(f"{image} could not be fetched: {step['error']}"))
+            if self._progress is not None:
+                self._progress(
+                    " ".join(str(step.get(k) or "") for k in ("id", "status", "progress"))
+                )
+        return self._client.inspect_image(image)  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------ the container
+
+    def _create(
+        self,
+        image: str,
+        own: Mapping[str, Any],
+        port: int | None,
+        env_vars: Mapping[str, str],
+        chosen: ContainerOptions,
+        folder: Path,
+    ) -> str:
+        client = self._client
+        inner = f"{chosen.container_port}/tcp"
+        if chosen.network == "internal":
+            _make_network(client)
+        processors = (self._engine or {}).get("NCPU") or chosen.cpus
+        how = client.create_host_config(
+            network_mode=NETWORK if chosen.network == "internal" else "bridge",
+            port_bindings={inner: ("127.0.0.1", port)} if chosen.network == "bridge" else None,
+            read_only=chosen.read_only,
+            tmpfs={path: f"size={size},mode=1777" for path, size in chosen.scratch.items()},
+            binds={str(folder / "told"): {"bind": INSIDE, "mode": "ro"}},
+            cap_drop=["ALL"],
+            cap_add=list(chosen.capabilities),
+            security_opt=_security(chosen),
+            pids_limit=chosen.processes,
+            mem_limit=chosen.memory_bytes,
+            memswap_limit=chosen.memory_bytes,
+            nano_cpus=int(min(chosen.cpus, processors) * 1e9),
+            runtime=chosen.runtime,
+            init=True,
+        )
+        config = client.create_container_config(
+            image,
+            list(chosen.command) if chosen.command is not None else None,
+            user=_user(own, chosen.user),
+            environment=_environment(env_vars, chosen.secrets, folder),
+            ports=[(chosen.container_port, "tcp")],
+            labels={
+                **chosen.labels,
+                OWNER: own_name(),
+                IMAGE: image,
+                FOLDER: str(folder),
+            },
+            host_config=how,
+        )
+        name = f"openenv-{_slug(image)}-{secrets.token_hex(4)}"
+        made = client.create_container_from_config(config, name=name)
+        return str(made["Id"])
+
+    def _address(self, container: str, chosen: ContainerOptions) -> tuple[str, int]:
+        deadline = time.monotonic() + ADDRESS_S
+        while True:
+            seen = self._client.inspect_container(container)
+            networks = seen["NetworkSettings"]
+            if chosen.network == "internal":
+                found = (networks["Networks"].get(NETWORK) or {}).get("IPAddress")
+                if found:
+                    return found, chosen.container_port
+            else:
+                bound = (networks["Ports"] or {}).get(f"{chosen.container_port}/tcp")
+                if bound:
+                    return "127.0.0.1", int(bound[0]["HostPort"])
+            if not seen["State"]["Running"]:
+                raise _exited(self._client, container, seen["State"])
+            if time.monotonic() > deadline:
+                raise ProviderError(
+                    f"the engine gave the container no address in network {chosen.network!r}"
+                )
+            time.sleep(0.01)
+
+
+class _Container(Server):
+    """A container that runs, or has run."""
+
+    def __init__(
+        self,
+        client: Any,
+        container: str,
+        url: str,
+        key: str | None,
+        folder: str,
+        relay: Relay | None,
+    ) -> None:
+        super().__init__(url, container[:12], key)
+        self._relay = relay
+        self._client = client
+        self._id = container
+        self._folder = folder
+        self._kept_log: str | None = None
+        self._abandon = weakref.finalize(self, _abandon, client, container, folder, os.getpid())
+
+    def check_running(self) -> None:
+        if self.is_stopped:
+            return
+        try:
+            state = self._client.inspect_container(self._id)["State"]
+        except sdk().errors.NotFound:
+            raise ProviderExited("somebody has removed the container", exit_code=None) from None
+        if not state["Running"]:
+            raise _exited(self._client, self._id, state)
+
+    def logs(self, lines: int | None = None) -> str:
+        if self._kept_log is not None:
+            return "\n".join(self._kept_log.splitlines()[-lines:]) if lines else self._kept_log
+        return _logs(self._client, self._id, lines)
+
+    def execute(self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S) -> Executed:
+        done: list[Executed | BaseException] = []
+
+        def run() -> None:
+            try:
+                made = self._client.exec_create(self._id, list(command))
+                stdout, stderr = self._client.exec_start(made["Id"], demux=True)
+                code = self._client.exec_inspect(made["Id"])["ExitCode"]
+                done.append(
+                    Executed(
+                        code,
+                        (stdout or b"").decode(errors="replace"),
+                        (stderr or b"").decode(errors="replace"),
+                    )
+                )
+            except BaseException as error:
+                done.append(error)
+
+        thread = threading.Thread(target=run, name="openenv-execute", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        if not done:
+            raise ProviderError(f"{command[0]} took longer than {timeout_s:g} s")
+        if isinstance(done[0], Executed):
+            return done[0]
+        raise ProviderError(redact(f"{command[0]} could not be run: {done[0]}")) from done[0]
+
+    def _stop(self) -> None:
+        docker = sdk()
+        if self._relay is not None:
+            self._relay.close()
+        try:
+            with contextlib.suppress(docker.errors.NotFound):
+                with contextlib.suppress(docker.errors.APIError):
+                    self._client.stop(self._id, timeout=STOP_GRACE_S)
+                self._kept_log = _logs(self._client, self._id, None)
+        finally:
+            try:
+                _remove(self._client, self._id, self._folder)
+            except docker.errors.DockerException as error:
+                raise ProviderError(redact(f"{self.name} could not be removed: {error}")) from None
+        self._abandon.detach()
+
+
+# ---------------------------------------------------------------------- what is left behind
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A container that this package has started, as its engine knows it.
+
+    Attributes:
+        id: The engine's name of it.
+        image: What it runs.
+        status: The engine's words for how it is.
+        pid: The process that holds it, or has held it.
+        is_held: Whether that process lives, or is of another machine, where nobody here can tell.
+        folder: Where what it is told lies.
+    """
+
+    id: str
+    image: str
+    status: str
+    pid: str
+    is_held: bool
+    folder: str
+
+
+def listed(client: Any) -> Iterator[Listed]:
+    """Name the containers of this package that an engine has."""
+    for one in client.containers(all=True, filters={"label": OWNER}):
+        labels = one.get("Labels") or {}
+        owner = labels[OWNER]
+        yield Listed(
+            str(one["Id"]),
+            labels.get(IMAGE, ""),
+            str(one.get("Status") or one.get("State")),
+            pid_of(owner),
+            not is_orphan(owner),
+            labels.get(FOLDER, ""),
+        )
+
+
+def prune(client: Any) -> list[str]:
+    """Remove the containers whose holder was killed; gives their ids."""
+    removed = []
+    for one in listed(client):
+        if not one.is_held:
+            with contextlib.suppress(sdk().errors.APIError):  # another prunes as well
+                _remove(client, one.id, one.folder)
+                removed.append(one.id)
+    return removed
+
+
+def _remove(client: Any, container: str, folder: str) -> None:
+    with contextlib.suppress(sdk().errors.NotFound):
+        client.remove_container(container, v=True, force=True)
+    if Path(folder).name.startswith("openenv-container-"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _abandon(client: Any, container: str, folder: str, owner: int) -> None:
+    """Remove a container that nobody can stop any more."""
+    if os.getpid() == owner:
+        with contextlib.suppress(Exception):  # the engine may be gone, and so is whoever could know
+            _remove(client, container, folder)
+
+
+# ---------------------------------------------------------------------- parts of a container
+
+
+def _with(options: ContainerOptions, changes: Mapping[str, Any]) -> ContainerOptions:
+    unknown = sorted(changes.keys() - set(_NAMES))
+    if unknown:
+        raise TypeError(f"no such option: {', '.join(unknown)}; there are {', '.join(_NAMES)}")
+    return replace(options, **changes) if changes else options
+
+
+def _folder(key: str | None, told: Mapping[str, str]) -> Path:
+    """What a container is told by files: in a directory that no other user may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="openenv-container-"))
+    inside = folder / "told"
+    (inside / "secrets").mkdir(parents=True)
+    if key is not None:
+        text = json.dumps({"key": key, "role": "orchestrator", "name": "provider"})
+        _write(inside / "key", text)
+    for name, value in told.items():
+        if not name.isidentifier():
+            raise ValueError(f"a secret's name is {name!r}; it must be one of a variable")
+        _write(inside / "secrets" / name, value)
+    for path in (inside, inside / "secrets"):
+        path.chmod(0o755)  # in `folder`, whose mode is 0700
+    return folder
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+    path.chmod(0o444)
+
+
+def _environment(
+    env_vars: Mapping[str, str], told: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    files = {f"{name}_FILE": f"{INSIDE}/secrets/{name}" for name in told}
+    if (folder / "told" / "key").exists():
+        files["OPENENV_API_KEY_FILE"] = f"{INSIDE}/key"
+    return {**files, **env_vars}
+
+
+def _security(chosen: ContainerOptions) -> list[str]:
+    options = [] if chosen.new_privileges else ["no-new-privileges"]
+    return options + ([] if chosen.seccomp is None else [f"seccomp={chosen.seccomp}"])
+
+
+def _user(own: Mapping[str, Any], wanted: str | None) -> str | None:
+    if wanted is not None:
+        return wanted
+    of_image = str((own.get("Config") or {}).get("User") or "")
+    return NOBODY if of_image.partition(":")[0] in ("", "0", "root") else None
+
+
+def _slug(image: str) -> str:
+    name = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
+    return "".join(c if c.isalnum() else "-" for c in name)[:40].strip("-") or "image"
+
+
+def _make_network(client: Any) -> None:
+    """Have the network that leads nowhere."""
+    docker = sdk()
+    try:
+        client.inspect_network(NETWORK)
+    except docker.errors.NotFound:
+        try:
+            client.create_network(NETWORK, driver="bridge", internal=True, labels={OWNER: "shared"})
+        except docker.errors.APIError:
+            client.inspect_network(NETWORK)  # another has made it meanwhile
+
+
+def _logs(client: Any, container: str, lines: int | None) -> str:
+    # All of it: of Podman's, the last lines alone are sometimes none, and sometimes in disorder.
+    data = client.logs(container, stdout=True, stderr=True)
+    text = redact(bytes(data).decode(errors="replace"))
+    return text if lines is None else "\n".join(text.splitlines()[-lines:])
+
+
+def _exited(client: Any, container: str, state: Mapping[str, Any]) -> ProviderExited:
+    code = state.get("ExitCode")
+    how = "it took more memory than it may" if state.get("OOMKilled") else f"exit code {code}"
+    logs, deadline = "", time.monotonic() + LAST_WORDS_S
+    with contextlib.suppress(sdk().errors.APIError):
+        # What it printed last may come to the engine's log after its end.
+        while not logs.strip() and time.monotonic() < deadline:
+            logs = _logs(client, container, LOG_TAIL_LINES)
+            time.sleep(0.02)
+    return ProviderExited(f"the container has ended ({how})", exit_code=code, logs=logs)

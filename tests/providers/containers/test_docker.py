@@ -1,0 +1,342 @@
+"""`LocalDockerProvider` on a real engine: Podman's, by Docker's API. See scripts/containers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import wait_until
+
+from openenv import GenericEnvClient
+from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
+from openenv.providers.docker import LocalDockerProvider, listed
+from openenv.providers.engines import find_engine
+from openenv.providers.servers import Executed, Server
+
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(180)]
+
+IMAGE = "localhost/openenv-test:latest"
+PROJECT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def engine() -> Iterator[Any]:
+    """The engine, with what this machine needs it to be told; at the end it has nothing of ours."""
+    told = PROJECT / ".containers" / "containers.conf"
+    with pytest.MonkeyPatch.context() as patch:
+        if told.exists():
+            patch.setenv("CONTAINERS_CONF", str(told))
+        client = find_engine()
+        yield client
+        assert [one for one in listed(client) if one.pid == str(os.getpid())] == []
+
+
+@pytest.fixture
+def provider() -> Iterator[LocalDockerProvider]:
+    with contextlib.closing(LocalDockerProvider(IMAGE, pull="never")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(engine: Any) -> Iterator[Server]:
+    with contextlib.closing(LocalDockerProvider(IMAGE, pull="never")) as made:
+        server = made.launch(env_vars={"PLAIN": "seen"}, secrets={"TOKEN": "hidden-9f2c"})
+        server.wait_for_ready()
+        yield server
+
+
+def told(server: Server, code: str) -> str:
+    """What a piece of Python prints in a container."""
+    done = server.execute(["python", "-c", textwrap.dedent(code)])
+    assert done.exit_code == 0, done.stderr
+    return done.stdout.strip()
+
+
+# ------------------------------------------------------------------ as a client has it
+
+
+@pytest.mark.parametrize("network", ["internal", "bridge"])
+def test_an_image_is_started_stepped_and_stopped(engine: Any, network: str) -> None:
+    provider = LocalDockerProvider(network=network)
+    with GenericEnvClient.from_docker_image(IMAGE, provider=provider).sync() as env:
+        env.reset()
+        assert env.step({"message": "hi"}).observation["echoed_message"] == "hi"
+        (mine,) = [one for one in listed(engine) if one.pid == str(os.getpid())]
+        assert mine.is_held and mine.image == IMAGE
+    assert not [one for one in listed(engine) if one.id == mine.id]
+
+
+def test_the_older_methods_hold_one_server(provider: LocalDockerProvider) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = provider.start_container(IMAGE, port=port)
+    assert url == f"http://127.0.0.1:{port}"
+    provider.wait_for_ready(url, timeout_s=60)
+    with pytest.raises(ProviderError, match="running already"):
+        provider.start_container(IMAGE)
+    with GenericEnvClient(url).sync() as env:
+        env.reset()
+        assert env.step({"message": "hi"}).observation["message_length"] == 2
+    assert "GET /health" in provider.logs()
+    provider.stop_container()
+    provider.stop_container()
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        pass
+
+
+def test_a_port_that_is_taken_is_said(provider: LocalDockerProvider) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ProviderError, match=r"cannot listen on 127\.0\.0\.1 port"),
+    ):
+        provider.launch(port=taken.getsockname()[1])
+
+
+async def launched(provider: LocalDockerProvider, count: int) -> list[Server]:
+    return list(await asyncio.gather(*(provider.launch_async() for _ in range(count))))
+
+
+def test_many_start_at_once(provider: LocalDockerProvider) -> None:
+    async def play() -> None:
+        servers = await launched(provider, 8)
+        assert len({server.url for server in servers}) == 8
+        await asyncio.gather(*(server.wait_for_ready_async() for server in servers))
+        await asyncio.gather(*(server.stop_async() for server in servers))
+
+    asyncio.run(play())
+
+
+def test_a_launch_that_is_cancelled_leaves_nothing(
+    provider: LocalDockerProvider, engine: Any
+) -> None:
+    async def cancel() -> None:
+        launching = asyncio.ensure_future(provider.launch_async())
+        await asyncio.sleep(0.1)
+        launching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await launching
+
+    asyncio.run(cancel())
+    gc.collect()
+    mine = [one for one in listed(engine) if one.pid == str(os.getpid())]
+    assert len(mine) <= 1, "the server of the module"
+
+
+# ------------------------------------------------------------------ what it is not given
+
+
+def test_it_wants_a_key_of_its_own(server: Server) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{server.url}/state")
+    caught.value.close()
+    assert caught.value.code == 401
+    assert server.api_key is not None and len(server.api_key) > 30
+
+
+def test_it_has_no_rights(server: Server) -> None:
+    status = dict(
+        line.split(":\t", 1)
+        for line in told(server, "print(open('/proc/self/status').read())").splitlines()
+        if ":\t" in line
+    )
+    assert status["Uid"].split()[0] == "1000"
+    assert int(status["CapBnd"], 16) == int(status["CapEff"], 16) == 0
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+
+
+def test_it_writes_to_memory_only(server: Server) -> None:
+    assert "Read-only file system" in server.execute(["touch", "/home/app/x"]).stderr
+    assert server.execute(["touch", "/tmp/x"]).exit_code == 0
+
+
+@pytest.mark.parametrize("address", [("1.1.1.1", 80), ("8.8.8.8", 53)])
+def test_its_network_leads_nowhere(server: Server, address: tuple[str, int]) -> None:
+    code = f"""
+        import socket
+        try: socket.create_connection({address!r}, 3); print("reached")
+        except OSError as error: print("no:", error)
+    """
+    assert told(server, code).startswith("no:")
+
+
+def test_it_reaches_no_port_of_the_loopback_interface(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as outside:
+        code = f"""
+            import socket
+            try: socket.create_connection(("127.0.0.1", {outside.getsockname()[1]}), 3)
+            except OSError as error: print("no:", error)
+        """
+        assert told(server, code).startswith("no:")
+
+
+def test_its_processes_are_counted(provider: LocalDockerProvider) -> None:
+    with provider.launch(processes=64) as server:
+        server.wait_for_ready()
+        code = """
+            import os, time
+            made = 0
+            try:
+                while made < 500:
+                    if os.fork() == 0: time.sleep(5); os._exit(0)
+                    made += 1
+            except OSError as error: print(made, error)
+        """
+        made, _, why = told(server, code).partition(" ")
+        assert int(made) < 64 and "temporarily unavailable" in why
+        with GenericEnvClient(server.url).sync() as env:
+            env.reset()
+
+
+def test_what_takes_too_much_memory_is_ended(provider: LocalDockerProvider) -> None:
+    with provider.launch(memory_bytes=256 * 2**20) as server:
+        server.wait_for_ready()
+        done = server.execute(["python", "-c", "held = b'x' * 2**30; print('held')"])
+        assert (done.exit_code, done.stdout) == (137, "")
+
+
+def test_secrets_are_told_by_files_and_are_in_nothing_that_can_be_inspected(
+    server: Server, engine: Any
+) -> None:
+    assert told(server, "import os; print(open(os.environ['TOKEN_FILE']).read())") == "hidden-9f2c"
+    (mine,) = [one for one in listed(engine) if one.id.startswith(server.name)]
+    seen = json.dumps(engine.inspect_container(mine.id))
+    assert "PLAIN=seen" in seen
+    assert "hidden-9f2c" not in seen and str(server.api_key) not in seen
+    assert oct(os.stat(mine.folder).st_mode & 0o777) == "0o700"
+
+
+# ------------------------------------------------------------------ what goes wrong
+
+
+def test_one_that_ends_says_so_at_once_with_its_last_words(provider: LocalDockerProvider) -> None:
+    code = "import sys; print('no such weights', file=sys.stderr); sys.exit(3)"
+    with pytest.raises(ProviderExited, match=r"exit code 3(.|\n)*no such weights") as caught:
+        provider.launch(command=["python", "-c", code]).wait_for_ready(60)
+    assert caught.value.exit_code == 3
+
+
+def test_one_that_never_answers_says_so_with_its_last_words(provider: LocalDockerProvider) -> None:
+    code = "import time; print('loading', flush=True); time.sleep(60)"
+    with (
+        provider.launch(command=["python", "-c", code]) as server,
+        pytest.raises(ProviderTimeout, match=r"within 1.5 s(.|\n)*loading"),
+    ):
+        server.wait_for_ready(1.5)
+
+
+def test_one_that_somebody_removes_is_said_to_be_gone(
+    provider: LocalDockerProvider, engine: Any
+) -> None:
+    with provider.launch() as server:
+        server.wait_for_ready()
+        engine.remove_container(server.name, force=True)
+        with pytest.raises(ProviderExited, match="removed the container"):
+            server.check_running()
+
+
+def test_a_program_that_is_not_there_is_named(provider: LocalDockerProvider, engine: Any) -> None:
+    with pytest.raises(ProviderError, match="No such file or directory"):
+        provider.launch(command=["no-such-program"]).wait_for_ready()
+    assert len([one for one in listed(engine) if one.pid == str(os.getpid())]) <= 1
+
+
+def test_an_image_that_is_not_there_is_named(provider: LocalDockerProvider) -> None:
+    with pytest.raises(ProviderError, match="there is no image 'localhost/nowhere'"):
+        provider.launch("localhost/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"memory": "4g"}, "no such option: memory; there are network, memory_bytes"),
+        ({"network": "host"}, "network is 'host'; expected one of 'internal', 'bridge'"),
+        ({"cpus": 0}, "cpus is 0; it must be above 0"),
+        ({"secrets": {"no name": "x"}}, "a secret's name is 'no name'"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(
+    provider: LocalDockerProvider, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        provider.launch(**options)
+
+
+def test_an_engine_that_is_not_there_is_said() -> None:
+    with pytest.raises(ProviderError, match=r"no engine answers at unix:///nowhere\.sock"):
+        LocalDockerProvider(engine="unix:///nowhere.sock")
+
+
+def test_commands_run_beside_the_server(server: Server) -> None:
+    shown = server.execute(["sh", "-c", "echo out; echo err >&2; exit 4"])
+    assert shown == Executed(4, "out\n", "err\n")
+    with pytest.raises(ProviderError, match=r"sleep took longer than 0\.5 s"):
+        server.execute(["sleep", "3"], timeout_s=0.5)
+
+
+# ------------------------------------------------------------------ holders that are killed
+
+HOLDER = f"""
+import sys, time
+from openenv.providers.docker import LocalDockerProvider
+server = LocalDockerProvider({IMAGE!r}, pull="never").launch()
+server.wait_for_ready()
+print(server.name, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def orphan(engine: Any) -> str:
+    """A container whose holder was killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        name = holder.stdout.readline().strip()
+        holder.send_signal(signal.SIGKILL)
+    assert any(one.id.startswith(name) and not one.is_held for one in listed(engine))
+    return name
+
+
+def test_the_next_start_removes_what_a_killed_holder_left(engine: Any, orphan: str) -> None:
+    (left,) = [one for one in listed(engine) if one.id.startswith(orphan)]
+    with (
+        contextlib.closing(LocalDockerProvider(IMAGE, pull="never")) as provider,
+        provider.launch(),
+    ):
+        assert not [one for one in listed(engine) if one.id.startswith(orphan)]
+    assert not os.path.exists(left.folder)
+
+
+def test_ps_names_it_and_prune_removes_it(engine: Any, orphan: str) -> None:
+    openenv = [sys.executable, "-m", "openenv.cli"]
+    shown = subprocess.run([*openenv, "ps", "--json"], capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    (row,) = [row for row in rows if row["id"].startswith(orphan)]
+    assert row["image"] == IMAGE and row["is_held"] is False
+    pruned = subprocess.run([*openenv, "prune"], capture_output=True, text=True, check=True)
+    assert [one for one in pruned.stdout.split() if one.startswith(orphan)]
+    assert not [one for one in listed(engine) if one.id.startswith(orphan)]
+
+
+def test_a_provider_that_is_forgotten_leaves_nothing(engine: Any) -> None:
+    server = LocalDockerProvider(IMAGE, pull="never").launch()
+    name = server.name
+    del server
+    gc.collect()
+    wait_until(lambda: not [one for one in listed(engine) if one.id.startswith(name)])
