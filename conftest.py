@@ -8,14 +8,24 @@ import pytest
 
 ROOT = Path(__file__).parent
 CORE = {"echo_env", "openspiel_env"}
-ENGINES = {"adapters", "integrations", "sandbox"}
+SLOW = {ROOT / "tests" / name for name in ("adapters", "integrations", "sandbox")} | {
+    ROOT / "tests" / "mcp" / "test_clients.py",
+    *(path for path in (ROOT / "envs").iterdir() if path.name not in CORE),
+}
+
+
+def _is_slow(path: Path) -> bool:
+    return not SLOW.isdisjoint((path, *path.parents))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even read the slow ones where they are not asked for."""
+    is_unwanted = "not slow" in config.option.markexpr and _is_slow(collection_path)
+    return True if is_unwanted else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the larger environments, and of what starts engines, as slow."""
     for item in items:
-        place = item.path.relative_to(ROOT).parts
-        if (place[0] == "envs" and place[1] not in CORE) or (
-            place[:1] == ("tests",) and place[1] in ENGINES
-        ):
+        if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
