@@ -345,7 +345,7 @@ def resources() -> tuple[set[threading.Thread], set[str], int]:
     return set(threading.enumerate()), set(os.listdir("/proc/self/fd")), living
 
 
-@pytest.mark.blocks_the_loop  # all of a long run's objects are looked through
+@pytest.mark.usefixtures("only_what_is_new")
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors as Linux does")
 @pytest.mark.parametrize(
     "factory",
