@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         ToolFailed,
         ValidationFailed,
     )
+    from openenv.pool.pool import EnvPool
     from openenv.providers.process import ProcessLimits, ProcessProvider
     from openenv.providers.uv import UVProvider
     from openenv.server.app import HTTPEnvServer, create_app
@@ -81,6 +82,7 @@ __all__ = [
     "ConcurrencyConfig",
     "ConnectError",
     "EnvClient",
+    "EnvPool",
     "Environment",
     "EnvironmentMetadata",
     "EnvironmentsFailed",
@@ -171,6 +173,7 @@ _names, __dir__ = lazy(
             "ToolFailed",
             "ValidationFailed",
         ],
+        "openenv.pool.pool": ["EnvPool"],
         "openenv.providers.process": ["ProcessLimits", "ProcessProvider"],
         "openenv.providers.uv": ["UVProvider"],
         "openenv.server.app": ["HTTPEnvServer", "create_app"],

@@ -116,6 +116,7 @@ __all__ = [
     "SandboxFileError",
     "SandboxUnavailable",
     "ServerError",
+    "ServerGone",
     "SessionBusy",
     "SessionBusyError",
     "SessionCapacityError",
@@ -536,6 +537,10 @@ class AuthenticationError(ConnectError):
     """The server wants a key and got none, or one that it does not know."""
 
 
+class ServerGone(ConnectError):
+    """The server behind a gateway that had the session is not there any more."""
+
+
 class PermissionRefused(ConnectError):
     """The server knows who asks, and does not let them in there."""
 
@@ -826,7 +831,11 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
 }
 
 # What a client raises where a server refuses the connection with a status; else `ConnectError`.
-REFUSALS: dict[int, type[ConnectError]] = {401: AuthenticationError, 403: PermissionRefused}
+REFUSALS: dict[int, type[ConnectError]] = {
+    401: AuthenticationError,
+    403: PermissionRefused,
+    410: ServerGone,
+}
 
 
 def words(error: BaseException) -> str:

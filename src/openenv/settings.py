@@ -5,6 +5,8 @@
 | `OPENENV_MODE` | server mode, `simulation` or `production` | `simulation` |
 | `OPENENV_CLIENT_MODE` | client mode, `simulation` or `production` | `simulation` |
 | `OPENENV_PROTOCOL` | the newest protocol version that a client offers, `0` or `1` | `1` |
+| `OPENENV_RUN_IMAGES` | what runs an image where no provider is named, \
+`container` or `process` (of the installed package) | `container`, where an engine has it |
 | `OPENENV_TRUST_REMOTE_CODE` | `1`, `true`, `yes`: install packages from a hub unasked | off |
 | `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
 | `MAX_CONCURRENT_ENVS` | sessions at once of a class, or of another library's environment, that \
@@ -69,6 +71,7 @@ __all__ = [
     "log_level",
     "parse_mode",
     "protocol_version",
+    "run_images",
     "queue_timeout_s",
     "recording_directory",
     "recording_limits",
@@ -118,6 +121,19 @@ def client_mode(mode: str | None) -> str:
     """The given mode, else that of OPENENV_CLIENT_MODE, else simulation."""
     chosen = mode or os.environ.get("OPENENV_CLIENT_MODE") or ServerMode.SIMULATION
     return parse_mode(chosen).value
+
+
+def run_images() -> str | None:
+    """What runs images where no provider is named: ``container`` or ``process``; None where
+    OPENENV_RUN_IMAGES does not say.
+
+    Raises:
+        ValueError: It says anything else.
+    """
+    wanted = os.environ.get("OPENENV_RUN_IMAGES") or None
+    if wanted not in (None, "container", "process"):
+        raise ValueError(f"OPENENV_RUN_IMAGES is {wanted!r}; it must be container or process")
+    return wanted
 
 
 def protocol_version() -> int:

@@ -10,8 +10,11 @@ import typer
 
 import openenv
 from openenv.cli._console import INTERRUPTED, MISUSED, CommandError, report
+from openenv.cli.commands.build import build
 from openenv.cli.commands.containers import prune, ps
 from openenv.cli.commands.demo import demo
+from openenv.cli.commands.deploy import deploy
+from openenv.cli.commands.gateway import gateway
 from openenv.cli.commands.init import init
 from openenv.cli.commands.mcp import mcp
 from openenv.cli.commands.replay import replay
@@ -51,6 +54,8 @@ def _root(
 
 
 app.command()(init)
+app.command()(build)
+app.command()(deploy)
 app.command()(serve)
 app.command()(mcp)
 app.command()(replay)
@@ -58,6 +63,7 @@ app.command()(demo)
 app.command()(top)
 app.command()(ps)
 app.command()(prune)
+app.command()(gateway)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from openenv.errors import (
     PermissionRefused,
     ProtocolError,
     ServerError,
+    ServerGone,
 )
 from openenv.protocol.v1 import Multiplexer
 
@@ -85,7 +86,13 @@ async def resume(
     while True:
         try:
             return await _resumed(open_transport, multiplexer)
-        except (ServerError, ProtocolError, AuthenticationError, PermissionRefused) as error:
+        except (
+            ServerError,
+            ProtocolError,
+            AuthenticationError,
+            PermissionRefused,
+            ServerGone,
+        ) as error:
             raise CannotResume(getattr(error, "message", str(error))) from error
         except _AnotherProcess as error:
             if not multiplexer.hello.siblings:
@@ -121,6 +128,7 @@ def _ended(multiplexer: Multiplexer, why: Exception) -> str | None:
 
 async def _resumed(open_transport: Callable[[], Transport], multiplexer: Multiplexer) -> Transport:
     transport = open_transport()
+    transport.seek(multiplexer.route)
     await transport.connect()
     try:
         if transport.subprotocol != multiplexer.codec.name:

@@ -131,35 +131,40 @@ class Trunks:
             await self._open(sorted(resets))
 
     async def _open(self, indices: list[int]) -> None:
-        share = -(-len(indices) // self._count)
-        groups = [indices[i : i + share] for i in range(0, len(indices), share)]
-        first = await self._opened(groups[0][0])
-        if not first.is_multiplexed:  # version 0: a connection for each
-            groups = [[index] for index in indices]
-            for index in groups[0]:
-                self._of[index] = first
-        else:
-            self._of |= dict.fromkeys(groups[0], first)
+        left, groups = iter(indices), []
+        for gate, share in await self.entrance.gates(len(indices), self._count):
+            groups.append((gate, list(islice(left, share))))
         limit = asyncio.Semaphore(OPENED_AT_ONCE)
+        await self._open_group(groups[0][0], groups[0][1], limit)
+        others = (self._open_group(gate, group, limit) for gate, group in groups[1:])
+        _raise_first(await asyncio.gather(*others, return_exceptions=True))
 
-        async def open_one(group: list[int]) -> None:
+    async def _open_group(self, gate: Gate, group: list[int], limit: asyncio.Semaphore) -> None:
+        """Open connections for sessions of one server: as few as that has it."""
+        async with limit:
+            first = await self._opened(gate, group[0])
+        size = len(group) if first.spread is None else first.spread
+        if not first.is_multiplexed:  # version 0: a connection for each
+            size = 1
+        self._of |= dict.fromkeys(group[:size], first)
+
+        async def open_one(part: list[int]) -> None:
             async with limit:
-                trunk = await self._opened(group[0])
-            self._of |= dict.fromkeys(group, trunk)
+                trunk = await self._opened(gate, part[0])
+            self._of |= dict.fromkeys(part, trunk)
 
-        others = (open_one(group) for group in groups[1:])
-        for failure in await asyncio.gather(*others, return_exceptions=True):
-            if failure is not None:
-                raise failure
+        others = (open_one(group[i : i + size]) for i in range(size, len(group), size))
+        _raise_first(await asyncio.gather(*others, return_exceptions=True))
 
-    async def _opened(self, index: int) -> _Trunk:
-        transport = await self.entrance.connect()
+    async def _opened(self, gate: Gate, index: int) -> _Trunk:
+        transport = await gate.connect()
         multiplexer = None
         if transport.subprotocol is not None:
             hello = await greeted(transport)
             codec = codec_named(transport.subprotocol)
             multiplexer = Multiplexer(codec, hello, self.entrance.opening, transport.ends)
-        trunk = _Trunk(transport, self, index, multiplexer)
+            multiplexer.route = transport.route
+        trunk = _Trunk(transport, self, gate, index, multiplexer)
         self._trunks = [t for t in self._trunks if not t.is_closed]
         self._trunks.append(trunk)
         return trunk
@@ -266,14 +271,8 @@ class Trunks:
         self.lose(list(self._of), "it was closed")
 
 
-class Entrance(Protocol):
-    """Where the connections of some environments come from.
-
-    Attributes:
-        opening: What is asked of the server with each session.
-    """
-
-    opening: dict[str, Any]
+class Gate(Protocol):
+    """A server, and how it is reached."""
 
     async def connect(self) -> Transport:
         """Connect, to a server that is started if need be."""
@@ -287,6 +286,29 @@ class Entrance(Protocol):
         """Say why there is no use in reaching the server, where that is known."""
         ...
 
+    async def leave(self) -> None:
+        """A connection of it has ended for good, and with it its sessions."""
+        ...
+
+
+class Entrance(Protocol):
+    """Where the connections of some environments come from.
+
+    Attributes:
+        opening: What is asked of the server with each session.
+    """
+
+    opening: dict[str, Any]
+
+    async def gates(self, sessions: int, connections: int) -> Sequence[tuple[Gate, int]]:
+        """Where the next sessions are to go, and how many to each gate.
+
+        Args:
+            sessions: How many there are.
+            connections: By how many connections, where one server has them all.
+        """
+        ...
+
     def note_queue(self, index: int, queued: Queued) -> None:
         """Note where an environment stands that waits for a slot."""
         ...
@@ -296,9 +318,15 @@ class _Trunk:
     """One connection: of many sessions under version 1, of one under version 0."""
 
     def __init__(
-        self, transport: Transport, trunks: Trunks, index: int, multiplexer: Multiplexer | None
+        self,
+        transport: Transport,
+        trunks: Trunks,
+        gate: Gate,
+        index: int,
+        multiplexer: Multiplexer | None,
     ) -> None:
         self._transport = transport
+        self._gate = gate
         self._trunks = trunks
         self._index = index
         self._last_asked: dict[int, int] = {}
@@ -311,6 +339,11 @@ class _Trunk:
     @property
     def is_multiplexed(self) -> bool:
         return self._multiplexer is not None
+
+    @property
+    def spread(self) -> int | None:
+        """How many sessions a gateway wants on a connection at most."""
+        return self._transport.spread
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -360,6 +393,7 @@ class _Trunk:
         except ProtocolError as error:
             why = str(error)
         self._end(why)
+        await self._gate.leave()
 
     async def _listen_until_it_breaks(self) -> None:
         multiplexer = self._multiplexer
@@ -372,12 +406,12 @@ class _Trunk:
             await self._go_on(error)
 
     async def _go_on(self, error: TransportClosed) -> None:
-        multiplexer, entrance = self._multiplexer, self._trunks.entrance
+        multiplexer, gate = self._multiplexer, self._gate
         if multiplexer is None or not is_worth_resuming(multiplexer, error):
             raise error
         try:
             self._transport = await resume(
-                entrance.open_transport, multiplexer, time.monotonic(), entrance.why_gone
+                gate.open_transport, multiplexer, time.monotonic(), gate.why_gone
             )
         except CannotResume as why:
             raise TransportClosed(f"{error}; {why}") from why
@@ -446,6 +480,13 @@ class _Trunk:
                 await within(CLOSE_LIMIT_S, self._transport.close())
         finally:
             self._transport.abort()
+            await self._gate.leave()
+
+
+def _raise_first(outcomes: Sequence[Any]) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _written(multiplexer: Multiplexer, requests: list[Request]) -> list[bytes]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from openenv.errors import NotSupported, ProtocolError
 from openenv.mcp.types import AGENT_KEY, CREATE
 from openenv.protocol.messages import MCPReply, Request
+from openenv.protocol.routes import ROUTE_QUERY
 
 if TYPE_CHECKING:
     from openenv.client.client import EnvClient
@@ -41,9 +42,14 @@ async def agent_access(client: EnvClient[Any, Any, Any]) -> AgentAccess:
             "an environment in this process has no address; serve it, for an agent to reach it",
             feature="agent_access",
         )
-    url = f"{_http(client.base_url)}/mcp"
+    query = {}
     if key is None:
-        return AgentAccess(f"{url}?session_id={quote(session_id)}", {}, session_id)
+        query["session_id"] = session_id
+    if client._session.route is not None:  # which server of a gateway's has the session
+        query[ROUTE_QUERY] = client._session.route
+    url = f"{_http(client.base_url)}/mcp" + (f"?{urlencode(query)}" if query else "")
+    if key is None:
+        return AgentAccess(url, {}, session_id)
     return AgentAccess(url, {"Authorization": f"Bearer {key}"}, session_id)
 
 

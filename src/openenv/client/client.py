@@ -7,7 +7,7 @@ import inspect
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 from typing_extensions import Self
 
@@ -23,7 +23,7 @@ from openenv.client.hybrid import (
     launch,
     resolve,
 )
-from openenv.client.session import CLOSED, RESET_HINT, ClientSession, Terms
+from openenv.client.session import BEGINNINGS, CLOSED, RESET_HINT, ClientSession, Terms
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import (
     WebSocketOptions,
@@ -52,10 +52,11 @@ if TYPE_CHECKING:
     from openenv.arrays import Rendering
     from openenv.client.agents import AgentAccess
     from openenv.client.launch import Launch
+    from openenv.client.replicas import Replicas
     from openenv.client.sync import SyncEnvClient
     from openenv.client.transports.asgi import ASGIApp
     from openenv.protocol.snapshots import Journal
-    from openenv.providers.base import Provider
+    from openenv.providers.base import Provider, Replicated
 else:  # a sixth of what it takes to import a client, and needed by those only who use one
     asyncio = lazy_module("asyncio")
     futures = lazy_module("concurrent.futures")
@@ -219,15 +220,48 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         )
         return client
 
+    @overload
     @classmethod
-    def with_provider(cls, provider: Provider) -> Self:
+    def with_provider(cls, provider: Provider, *, replicas: int) -> Replicas[Self]: ...
+
+    @overload
+    @classmethod
+    def with_provider(cls, provider: Replicated) -> Any: ...  # what it was made for decides
+
+    @overload
+    @classmethod
+    def with_provider(cls, provider: Provider, *, replicas: None = None) -> Self: ...
+
+    @classmethod
+    def with_provider(
+        cls, provider: Provider | Replicated, *, replicas: int | None = None
+    ) -> Self | Replicas[Self]:
         """Start a server by `provider` on first use; closing the client stops it.
 
-        async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
-        """
-        from openenv.client.launch import Launch
+            async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
 
-        return cls._launched(Launch(provider))
+            provider = KubernetesProvider(image="coding-env", replicas=64)
+            async with CodingEnv.with_provider(provider) as envs: ...  # a list of 64
+
+        Args:
+            provider: What starts it.
+            replicas: So many clients, each with a server of its own, as `Replicas`: a list of
+                them, in a ``with`` or ``async with``. By default what the provider was made for,
+                its `replicas`; of one that has none, it is one client.
+
+        Raises:
+            TypeError: The provider starts one server only.
+            ValueError: `replicas` is below 1.
+        """
+        from openenv.client.launch import Launch, server_launch
+
+        count = getattr(provider, "replicas", None) if replicas is None else replicas
+        if count is None:
+            return cls._launched(Launch(cast("Provider", provider)))
+        from openenv.client.replicas import Replicas
+
+        start = server_launch(cast("Provider", provider))
+        return Replicas(lambda: cls._launched(start()), count)
 
     @classmethod
     def from_docker_image(
@@ -240,8 +274,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
         Args:
             image: For example ``echo-env:latest``.
-            provider: What runs it. By default a `ProcessProvider`, which runs the installed
-                environment package of that name in a process of its own.
+            provider: What runs it. By default a `LocalDockerProvider`, where this machine has an
+                engine with the image; or else a `ProcessProvider`, which runs the installed
+                environment package of that name in a process of its own, and a warning says so;
+                or else the image is fetched.
             **start_options: `port`, `env_vars` and whatever else the provider takes.
         """
         from openenv.client.launch import image_launch
@@ -268,6 +304,28 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         from openenv.client.launch import space_launch
 
         return cls._launched(space_launch(repo_id, use_docker, provider, provider_options))
+
+    @classmethod
+    def from_hub(
+        cls,
+        repo_id: str,
+        *,
+        provider: Provider | None = None,
+        replicas: int | None = None,
+        **provider_options: Any,
+    ) -> Self:
+        """Do as `from_env`, by a provider that may serve a Space by several replicas.
+
+        Args:
+            repo_id: The Space, as ``owner/name``.
+            provider: What runs it.
+            replicas: How many servers share its sessions; of providers that take the option, such
+                as `DockerSwarmProvider`.
+            **provider_options: As of `from_env`.
+        """
+        if replicas is not None:
+            provider_options["replicas"] = replicas
+        return cls.from_env(repo_id, provider=provider, **provider_options)
 
     @classmethod
     def _launched(cls, launch: Launch, **options: Any) -> Self:
@@ -467,9 +525,15 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     async def _connect_async(self) -> Self:
         began = self._begin()
-        async with self._server():
-            await self._session.connect(began)
-        return self
+        try:
+            async with self._server():
+                await self._session.connect(began)
+        except ConnectError:
+            if self._launch is None or not await self._launch.has_another():
+                raise
+        else:
+            return self
+        return await self._connect_async()
 
     def _begin(self) -> int:
         """Say when a call begins; refuse one that is awaited after its `async with` has ended."""
@@ -485,6 +549,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         started = False
         if self._launch is not None:
             started = await self._launch.start()
+            if started and self._session.is_connected:  # to one that is gone
+                await self._session.end_episode("the server that it was on is gone")
             self._base_url = self._launch.base_url
         try:
             yield
@@ -573,18 +639,24 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     async def _request(self, request: Request, timeout_s: float | None = None) -> Any:
         began = self._begin()
-        if self._launch is not None and not self._launch.is_running:
+        # A call that needs the episode which was there finds it lost, and begins no server.
+        begins = request.type in BEGINNINGS or not self._session.has_begun
+        if self._launch is not None and not self._launch.is_running and begins:
             await self._connect_async()
         try:
             return await self._session.request(request, timeout_s, began)
         except ConnectError as error:
-            if self._launch is not None:
+            if self._launch is None:
+                raise
+            if not (request.type in BEGINNINGS and await self._launch.has_another()):
                 self._launch.explain(error)
-            raise
+                raise
         except ServerError as error:
             if self._launch is not None:
                 self._launch.locate(error)
             raise
+        await self._connect_async()
+        return await self._request(request, timeout_s)
 
     async def _disconnect_async(self) -> None:
         await self._session.close()

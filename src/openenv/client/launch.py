@@ -63,7 +63,7 @@ class Launch:
         Raises:
             ProviderError: It did not start; nothing is left behind.
         """
-        if self._base_url is not None:
+        if self.is_running:
             return False
         starting = asyncio.ensure_future(asyncio.to_thread(self._start_now))
         try:
@@ -101,6 +101,10 @@ class Launch:
             return exited
         return None
 
+    async def has_another(self) -> bool:
+        """Whether `start` would now give another server than the one that does not answer."""
+        return False
+
     def why_gone(self) -> str | None:
         """The same in words."""
         exited = self.exited()
@@ -127,6 +131,103 @@ class Launch:
                 self._base_url = None
 
 
+class ImageLaunch(Launch):
+    """An image, by whatever this machine has to run it; that is found out when it is started.
+
+    Args:
+        image: Its name.
+        options: Of the provider's start.
+        package: The installed package that may stand for it; by default that of the same name.
+    """
+
+    def __init__(self, image: str, options: dict[str, Any], package: str | None = None) -> None:
+        self._provider: Any = None
+        self._base_url = None
+        self.ready_timeout_s = None
+        self._turn = threading.Lock()
+        self._process = os.getpid()
+
+        def start() -> str:
+            from openenv.providers.choice import provider_for
+
+            self._provider = provider_for(image, package or image)
+            if _runs_images(self._provider):
+                return self._provider.start_container(image, **options)
+            started: str = self._provider.start(**options)
+            return started
+
+        self._start = start
+
+
+class ServerLaunch(Launch):
+    """A server of its own, from a provider that starts many.
+
+    Args:
+        launch: Starts the server; gives a `openenv.providers.Server`.
+    """
+
+    def __init__(self, launch: Callable[[], Any]) -> None:
+        self._launch = launch
+        self._server: Any = None
+        self.ready_timeout_s = None
+        self._turn = threading.Lock()
+        self._process = os.getpid()
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None
+
+    @property
+    def base_url(self) -> str | None:
+        return None if self._server is None else self._server.url
+
+    def _start_now(self) -> bool:
+        with self._turn:
+            if self._server is not None:
+                return False
+            server = self._launch()
+            try:
+                server.wait_for_ready(*(() if (s := self.ready_timeout_s) is None else (s,)))
+            except BaseException:
+                server.stop()
+                raise
+            self._server, self._process = server, os.getpid()
+            return True
+
+    def exited(self) -> ProviderExited | None:
+        try:
+            if self._server is not None:
+                self._server.check_running()
+        except ProviderExited as exited:
+            return exited
+        return None
+
+    def locate(self, error: ServerError) -> None:
+        """Nothing: its log is the provider's to know."""
+
+    def _stop_now(self) -> None:
+        with self._turn:
+            if self._server is not None:
+                if self._process == os.getpid():
+                    self._server.stop()
+                self._server = None
+
+
+def server_launch(provider: Provider) -> Callable[[], Launch]:
+    """Plan servers of a provider that starts many.
+
+    Raises:
+        TypeError: It starts one only.
+    """
+    launch = getattr(provider, "launch", None)
+    if launch is None:
+        raise TypeError(
+            f"{type(provider).__name__} starts one server; replicas need a provider that has "
+            "launch(), as a ServerProvider"
+        )
+    return lambda: ServerLaunch(launch)
+
+
 def _plain_start(provider: Provider, base_url: str | None) -> Callable[[], str]:
     if not _runs_images(provider):
         return provider.start
@@ -147,7 +248,9 @@ def _required(function: Callable[..., Any]) -> list[str]:
     ]
 
 
-def _stop(provider: Provider) -> None:
+def _stop(provider: Provider | None) -> None:
+    if provider is None:  # it was not even found out which
+        return
     if not _runs_images(provider):
         provider.stop()
         return
@@ -162,9 +265,9 @@ def _runs_images(provider: Provider) -> TypeIs[ContainerProvider]:
 
 
 def image_launch(image: str, provider: Provider | None, options: dict[str, Any]) -> Launch:
-    """Plan to run `image`; without a provider, the installed package of its name."""
+    """Plan to run `image`; without a provider, as `openenv.providers.choice` has it."""
     if provider is None:
-        return _process_launch(image, options)
+        return ImageLaunch(image, options)
     if not _runs_images(provider):
         raise TypeError(
             f"{type(provider).__name__} runs no images; use with_provider(provider) for what it "
@@ -180,10 +283,10 @@ def space_launch(
     """Plan to run a Hugging Face Space: its image, or its sources by uv."""
     if use_docker:
         tag = options.pop("tag", "latest")
+        image = f"registry.hf.space/{hf_space_subdomain(repo_id)}:{tag}"
         if provider is None:
-            return _process_launch(repo_id.rsplit("/", 1)[-1], options)
-        subdomain = hf_space_subdomain(repo_id)
-        return image_launch(f"registry.hf.space/{subdomain}:{tag}", provider, options)
+            return ImageLaunch(image, options, package=repo_id.rsplit("/", 1)[-1])
+        return image_launch(image, provider, options)
     start_options = {k: options.pop(k) for k in ("port", "env_vars", "workers") if k in options}
     if provider is not None and options:
         raise ValueError(f"a provider instance was given, so {sorted(options)} cannot be applied")
@@ -196,13 +299,6 @@ def space_launch(
         raise TypeError(f"{type(provider).__name__} runs images; pass use_docker=True")
     runtime = provider
     return Launch(runtime, start=lambda: runtime.start(**start_options))
-
-
-def _process_launch(image: str, options: dict[str, Any]) -> Launch:
-    from openenv.providers.process import ProcessProvider, target_of_image
-
-    provider = ProcessProvider(target_of_image(image))
-    return Launch(provider, start=lambda: provider.start(**options))
 
 
 def hf_space_subdomain(repo_id: str) -> str:

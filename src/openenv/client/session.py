@@ -263,6 +263,16 @@ class ClientSession:
         """A connection is open, as far as is known, or may be resumed."""
         return self._transport is not None or self._broken_at is not None
 
+    @property
+    def has_begun(self) -> bool:
+        """It is connected, or was, and whatever it had is lost."""
+        return self.is_connected or self._lost is not None
+
+    @property
+    def route(self) -> str | None:
+        """Which server of a gateway's it is on; None without one."""
+        return None if self._transport is None else self._transport.route
+
     async def connect(self, began: int | None = None) -> None:
         """Open the connection, if there is none.
 
@@ -623,6 +633,7 @@ class ClientSession:
         hello = await greeted(transport)
         codec = codec_named(subprotocol)
         multiplexer = Multiplexer(codec, hello, self._terms.opening, transport.ends)
+        multiplexer.route = transport.route
         return ClientConnection1(multiplexer)
 
     def _drop(self, reason: str | None) -> Transport | None:

@@ -18,7 +18,7 @@ from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
 from openenv.client import background, codec
 from openenv.client._batches import gather_infos, plain_value, rows_of, stack_observations
-from openenv.client._trunks import Trunks
+from openenv.client._trunks import Entrance, Gate, Trunks
 from openenv.client.client import EnvClient, warn_of_queue
 from openenv.client.generic import GenericEnvClient
 from openenv.client.transports.base import Transport
@@ -174,6 +174,7 @@ class VectorEnv:
         wait_s = queue_timeout_s_of_settings() if queue_timeout_s is None else queue_timeout_s
         self._entrance = _Entrance(base_url, provider, self._options, wait_s, on_queue)
         self._connections = min(connections or -(-num_envs // SESSIONS_A_CONNECTION), num_envs)
+        self._elsewhere: Entrance | None = None
         self._begin_unconnected()
         self._needs_reset = [False] * num_envs
         self._observations: list[Any] = [None] * num_envs
@@ -201,9 +202,16 @@ class VectorEnv:
         )
         return envs
 
+    def _enter_by(self, entrance: Entrance) -> None:
+        """Have the connections come from elsewhere, before there are any."""
+        self._abandonment.detach()
+        self._elsewhere = entrance
+        self._begin_unconnected()
+
     def _begin_unconnected(self) -> None:
         self._process = os.getpid()
-        self._own_trunks = trunks = Trunks(self._entrance, self._connections)
+        entrance = self._elsewhere or self._entrance
+        self._own_trunks = trunks = Trunks(entrance, self._connections)
         self._abandonment = weakref.finalize(self, _abandon, trunks, self._entrance, self._process)
         self._abandonment.atexit = False
 
@@ -553,6 +561,13 @@ class _Entrance:
     def _websocket(self) -> Transport:
         assert self._base_url is not None
         return WebSocketTransport(websocket_url(self._base_url), self._options)
+
+    async def gates(self, sessions: int, connections: int) -> list[tuple[Gate, int]]:
+        share = -(-sessions // connections)
+        return [(self, min(share, sessions - i)) for i in range(0, sessions, share)]
+
+    async def leave(self) -> None:
+        """Nothing: the server goes on."""
 
     async def connect(self) -> Transport:
         if self.launch is not None:

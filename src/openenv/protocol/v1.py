@@ -472,6 +472,7 @@ class Multiplexer:
         hello: What the server has said of itself.
         is_direct: Nothing stands between the two, such as a proxy.
         is_owing: Something large has come that should be acknowledged at once.
+        route: Which server of a gateway's the connection goes to; None without one.
         gone: Why the server keeps nothing to be resumed any more.
 
     Raises:
@@ -489,6 +490,7 @@ class Multiplexer:
         self.hello = _hello(codec.decode_answers(hello))
         self.is_direct = ends is not None and ends == self.hello.ends
         self.is_owing = False
+        self.route: str | None = None
         self.gone: str | None = None
         self._opening = opening or {}
         self._ledger = Ledger()

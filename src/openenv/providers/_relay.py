@@ -4,57 +4,155 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 from openenv._loops import new_event_loop
 from openenv.errors import ProviderError
+from openenv.providers._inside import BACKLOG, NEEDED, REACHED, REFUSED
 
-__all__ = ["Relay"]
+__all__ = ["CHUNK", "Onward", "Reach", "Relay", "Tunnel", "in_time", "to_host"]
 
 CHUNK = 2**18
+TUNNEL_S = 10.0
+
+T = TypeVar("T")
+
+Onward = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+Reach = Callable[[asyncio.StreamReader], AbstractAsyncContextManager[tuple[Onward, bytes]]]
+"""Connects to the server for one connection, and gives what it has read of that by itself.
+
+It raises OSError where the server cannot be reached.
+"""
+
+
+def to_host(host: str, port: int) -> Reach:
+    """Reach a server at an address."""
+
+    @asynccontextmanager
+    async def reach(_: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
+        onward = await asyncio.open_connection(host, port, limit=CHUNK)
+        with contextlib.closing(onward[1]):
+            yield onward, b""
+
+    return reach
+
+
+async def in_time(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """Await something.
+
+    Raises:
+        OSError: It took longer.
+    """
+    try:
+        return await asyncio.wait_for(work, timeout_s)
+    except asyncio.TimeoutError:
+        raise OSError(f"it took longer than {timeout_s:g} s") from None
+
+
+class Tunnel:
+    """The way into a container that has no network: as a `Reach`, it leads to the server there.
+
+    The container connects to a socket of this machine, as often as it may be needed soon, and waits
+    there: see `openenv.providers._inside`. Such a connection is taken when there is use for it.
+
+    Args:
+        path: Where that socket is made. Whoever can reach it can be taken for the server.
+
+    Raises:
+        ProviderError: The path is too long.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        try:
+            self._listener.bind(str(path))
+        except OSError as error:
+            self._listener.close()
+            raise ProviderError(f"cannot listen at {path}: {error}") from None
+        path.chmod(0o666)
+        self._listener.listen(BACKLOG)
+        self._listener.setblocking(False)
+
+    @asynccontextmanager
+    async def __call__(self, _: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
+        onward = await in_time(self._taken(), TUNNEL_S)
+        with contextlib.closing(onward[1]):
+            yield onward, b""
+
+    async def _taken(self) -> Onward:
+        loop = asyncio.get_running_loop()
+        while True:
+            waiting, _ = await loop.sock_accept(self._listener)
+            reader, writer = await asyncio.open_unix_connection(sock=waiting, limit=CHUNK)
+            try:
+                writer.write(NEEDED)
+                answer = await reader.read(1)
+            except BaseException as error:
+                writer.close()
+                if not isinstance(error, OSError):
+                    raise
+                continue
+            if answer == REACHED:
+                return reader, writer
+            writer.close()
+            if answer == REFUSED:
+                raise ConnectionRefusedError("the server does not listen")
+
+    def close(self) -> None:
+        """Take no connection any more. Safe to repeat."""
+        self._listener.close()
 
 
 class Relay:
     """Passes connections on, both ways, until it is closed.
 
     Args:
-        port: Where it listens, on 127.0.0.1.
-        host: Where the server is.
-        to: The server's port.
+        port: Where it listens, on 127.0.0.1; None chooses a free one.
+        reach: Connects to the server, for each connection; called in the relay's own thread.
+
+    Attributes:
+        port: Where it listens.
 
     Raises:
         ProviderError: The port is taken.
     """
 
-    def __init__(self, port: int, host: str, to: int) -> None:
-        self._target = (host, to)
+    def __init__(self, port: int | None, reach: Reach) -> None:
+        self._reach = reach
+        self._passing: set[asyncio.Future[None]] = set()
         self._loop = new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="openenv-relay", daemon=True
         )
         self._thread.start()
         try:
-            listening = asyncio.run_coroutine_threadsafe(self._listen(port), self._loop)
+            listening = asyncio.run_coroutine_threadsafe(self._listen(port or 0), self._loop)
             self._server = listening.result()
         except OSError as error:
             self._end()
             raise ProviderError(f"cannot listen on 127.0.0.1 port {port}: {error}") from None
+        self.port: int = self._server.sockets[0].getsockname()[1]
 
     async def _listen(self, port: int) -> asyncio.Server:
-        return await asyncio.start_server(self._pass_on, "127.0.0.1", port, limit=CHUNK)
+        return await asyncio.start_server(self._begin, "127.0.0.1", port, limit=CHUNK)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        passing = asyncio.ensure_future(self._pass_on(reader, writer))
+        self._passing.add(passing)  # the loop alone would let it be collected
+        passing.add_done_callback(self._passing.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            onward_reader, onward_writer = await asyncio.open_connection(*self._target, limit=CHUNK)
-        except OSError:
-            writer.close()
-            return
-        try:
-            there, back = _pump(reader, onward_writer), _pump(onward_reader, writer)
-            await asyncio.gather(there, back)
-        finally:
-            onward_writer.close()
-            writer.close()
+        with contextlib.closing(writer), contextlib.suppress(OSError, EOFError):
+            async with self._reach(reader) as ((onward_reader, onward_writer), read):
+                onward_writer.write(read)
+                there, back = _pump(reader, onward_writer), _pump(onward_reader, writer)
+                await asyncio.gather(there, back)
 
     def close(self) -> None:
         """Stop listening, and cut what is connected. A second call does nothing."""
@@ -70,10 +168,10 @@ class Relay:
 
 
 async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # one more may just have begun
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from typing_extensions import Self
 
@@ -20,6 +20,7 @@ __all__ = [
     "ContainerProvider",
     "FreshKey",
     "Provider",
+    "Replicated",
     "RuntimeProvider",
 ]
 
@@ -182,6 +183,17 @@ class RuntimeProvider(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+class Replicated(Protocol):
+    """A provider that may be made for a number of servers.
+
+    Attributes:
+        replicas: How many; None where it was not said.
+    """
+
+    @property
+    def replicas(self) -> int | None: ...
 
 
 Provider = ContainerProvider | RuntimeProvider

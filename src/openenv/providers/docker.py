@@ -11,26 +11,34 @@ import contextlib
 import json
 import logging
 import os
-import secrets
+import re
 import shutil
-import sys
+import socket
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from openenv._redaction import redact, register_secret, register_secrets_of
+from openenv._redaction import redact, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited
+from openenv.providers import _inside
+from openenv.providers._asked import image_of, key_of, name_for, with_changes
 from openenv.providers._readiness import LOG_TAIL_LINES
-from openenv.providers._relay import Relay
+from openenv.providers._relay import Reach, Relay, Tunnel, to_host
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
-from openenv.providers.engines import find_engine, sdk
+from openenv.providers.engines import About, about, find_engine, podmans_runtime, sdk
 from openenv.providers.owners import OWNER, is_orphan, own_name, pid_of
-from openenv.providers.servers import EXECUTE_TIMEOUT_S, Executed, Server, ServerProvider
+from openenv.providers.servers import EXECUTE_TIMEOUT_S, Executed, ImageProvider, Server
+from openenv.sandbox.proxy import CONNECT_TIMEOUT_S, Proxy, variables
+from openenv.sandbox.proxy import PORT as PROXY_PORT
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["ContainerOptions", "Listed", "LocalDockerProvider", "listed", "prune"]
 
@@ -46,7 +54,19 @@ INSIDE = "/run/openenv"  # what a container is told by files is there
 ADDRESS_S = 5.0
 LAST_WORDS_S = 1.0
 
-Network = Literal["internal", "bridge"]
+# What a container that has no network begins with: the ways out of it and into it.
+_BEGIN = """
+for python in python3 python; do
+    if command -v "$python" >/dev/null; then
+        "$python" -I -S "$1" "$2" "$3" && shift 3 && exec "$@"
+        exit 127
+    fi
+done
+echo "the image has no python3, by which a container without a network is reached" >&2
+exit 127
+"""
+
+Network = Literal["internal", "bridge", "none"]
 Pull = Literal["missing", "always", "never"]
 
 
@@ -58,9 +78,14 @@ class ContainerOptions:
         network: ``internal``: it is reached from this machine only, and reaches nothing but other
             containers of the same kind, and ports that the machine opens to all of its own
             interfaces. ``bridge``: it reaches whatever the machine does, and its server is
-            published at a port of the loopback interface. None is ``internal``, but for engines
-            whose containers this machine cannot reach so (rootless ones, and those in a virtual
-            machine): there it is ``bridge``, and a warning says so.
+            published at a port of the loopback interface. ``none``: it reaches nothing at all, and
+            is reached by a socket in a directory that it shares with this process, which passes
+            connections on; that needs ``sh`` and Python in the image. A list of hosts is ``none``
+            with a way out: an HTTP proxy in this process, which the usual variables name, connects
+            it to these and to no others. One is ``NAME:PORT``, ``*.NAME:PORT`` (which leads to
+            public addresses only) or ``ADDRESS/BITS:PORT``. The default, None, is ``internal``; for
+            rootless engines, whose networks this machine cannot reach, it is ``none``; for those in
+            a virtual machine, which share no sockets either, ``bridge``, and a warning says so.
         memory_bytes: Of all of it; more ends it.
         cpus: So many processors' time a second; at most what the machine has.
         processes: At one time, threads included.
@@ -69,7 +94,7 @@ class ContainerOptions:
         user: As ``uid:gid``. None: the image's own, or where that is root a user of no rights.
         capabilities: Of Linux, to be kept: none by default.
         new_privileges: Programs in it may gain rights, as by ``setuid``.
-        seccomp: A profile, as JSON; None is the engine's.
+        seccomp: A profile, as JSON, or ``unconfined``; None is the engine's.
         runtime: Such as ``runsc``; None is the engine's.
         secrets: Are files of these names in ``/run/openenv/secrets``, and their paths in the
             variables ``<NAME>_FILE``, where environment variables could be read by `inspect`.
@@ -79,7 +104,7 @@ class ContainerOptions:
         pull: When to fetch the image: where it is ``missing``, ``always``, or ``never``.
     """
 
-    network: Network | None = None
+    network: Network | Sequence[str] | None = None
     memory_bytes: int = 2048 * MIB
     cpus: float = 2.0
     processes: int = 512
@@ -99,24 +124,65 @@ class ContainerOptions:
     pull: Pull = "missing"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("network", _NETWORKS), ("pull", _PULLS)):
-            if getattr(self, name) not in allowed:
-                listed = ", ".join(map(repr, allowed))
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {listed}")
+        if self.hosts is not None:
+            for one in self.hosts:
+                _host(one)
+        elif self.network not in _NETWORKS:
+            raise ValueError(_unexpected("network", self.network, _NETWORKS))
+        if self.pull not in _PULLS:
+            raise ValueError(_unexpected("pull", self.pull, _PULLS))
         for name in ("memory_bytes", "cpus", "processes", "container_port"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must be above 0")
+        for name in self.secrets:
+            if not name.isidentifier():
+                raise ValueError(f"a secret's name is {name!r}; it must be one of a variable")
+
+    @property
+    def hosts(self) -> tuple[str, ...] | None:
+        """The hosts that `network` lists; None where it is no list."""
+        told = self.network
+        return None if told is None or isinstance(told, str) else tuple(told)
+
+    @property
+    def is_apart(self) -> bool:
+        """It has no network of the engine's."""
+        return self.network == "none" or self.hosts is not None
 
 
 _PULLS = ("missing", "always", "never")
-_NETWORKS = ("internal", "bridge", None)
-_NAMES = [one.name for one in fields(ContainerOptions)]
+_NETWORKS = ("internal", "bridge", "none", None)
 
 
-class LocalDockerProvider(ServerProvider):
+def _unexpected(name: str, value: object, allowed: Sequence[object]) -> str:
+    return f"{name} is {value!r}; expected one of {', '.join(map(repr, allowed))}"
+
+
+_NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+
+
+def _host(told: str) -> tuple[str | IPv4Network | IPv6Network, int]:
+    """A host of a list: a name, or addresses, and a port.
+
+    Raises:
+        ValueError: It is none.
+    """
+    host, _, port = told.lower().rpartition(":")
+    if port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
+        with contextlib.suppress(ValueError):
+            return ip_network(host.strip("[]"), strict=False), int(port)
+        if _NAME.fullmatch(host):
+            return host, int(port)
+    raise ValueError(
+        f"network lists {told!r}; expected NAME:PORT, *.NAME:PORT or ADDRESS/BITS:PORT"
+    )
+
+
+class LocalDockerProvider(ImageProvider):
     """Serves environments from containers of this machine.
 
-        async with EchoEnv.from_docker_image("echo-env:latest") as env: ...
+        provider = LocalDockerProvider()
+        async with EchoEnv.from_docker_image("echo-env:latest", provider=provider) as env: ...
 
     Args:
         image: What `launch` runs where it is not told.
@@ -140,7 +206,7 @@ class LocalDockerProvider(ServerProvider):
         own_files=True,
         read_only=True,
         unprivileged=True,
-        networks=("internal", "bridge"),
+        networks=("internal", "bridge", "none", "listed hosts"),
         limits=("memory", "cpu", "processes"),
         fresh_keys=True,
         many=True,
@@ -163,9 +229,9 @@ class LocalDockerProvider(ServerProvider):
         self._image = image
         self._wanted_key = api_key
         self._progress = progress
-        self._options = _with(ContainerOptions(), options)
+        self._options = with_changes(ContainerOptions(), options)
         self._client = find_engine(engine)
-        self._engine: Mapping[str, Any] | None = None  # what it says of itself
+        self._engine: About | None = None
         self._is_swept = False
         self._turn_of_engine = threading.Lock()
 
@@ -176,23 +242,22 @@ class LocalDockerProvider(ServerProvider):
         env_vars: Mapping[str, str],
         options: Mapping[str, Any],
     ) -> Server:
-        image = image or self._image
-        if image is None:
-            raise ProviderError(
-                "there is no image to run: launch(image), or pass one to the provider"
-            )
-        chosen = _with(self._options, options)
+        image = image_of(image, self._image)
+        chosen = with_changes(self._options, options)
         with self._turn_of_engine:
             if not self._is_swept:
                 prune(self._client)
                 self._is_swept = True
             if self._engine is None:
-                self._engine = self._client.info()
+                self._engine = _asked(self._client)
             if chosen.network is None:
-                chosen = replace(chosen, network=self._network())
-        wanted = self._wanted_key
-        key = secrets.token_urlsafe(32) if isinstance(wanted, FreshKey) else wanted
-        register_secret(key or "")
+                chosen = replace(chosen, network=_network(self._engine))
+            elif chosen.network == "internal" and self._engine.is_rootless:
+                raise ProviderError(
+                    "this machine cannot reach the networks of a rootless engine; network='none' "
+                    "keeps containers apart too, and network='bridge' publishes their ports"
+                )
+        key = key_of(self._wanted_key)
         register_secrets_of(env_vars)
         register_secrets_of(chosen.secrets)
         try:
@@ -211,36 +276,27 @@ class LocalDockerProvider(ServerProvider):
     ) -> Server:
         own = self._image_of(image, chosen.pull)
         folder = _folder(key, chosen.secrets)
+        ways = contextlib.ExitStack()  # to the container, and out of it
+        container = None
         try:
+            reach = _ways_of(folder / "told", chosen, ways) if chosen.is_apart else None
             container = self._create(image, own, port, env_vars, chosen, folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        try:
+            self._check_runtime(container, chosen)
             self._client.start(container)
-            host, at = self._address(container, chosen)
-            relay = None
-            if port is not None and chosen.network == "internal":
-                relay = Relay(port, host, at)
-                host, at = "127.0.0.1", port
+            host, at = "127.0.0.1", 0
+            if reach is None:
+                host, at = self._address(container, chosen)
+                reach = to_host(host, at)
+            if chosen.is_apart or (port is not None and chosen.network == "internal"):
+                relay = Relay(port, reach)
+                ways.callback(relay.close)
+                host, at = "127.0.0.1", relay.port
             url = f"http://{host}:{at}"
-            return _Container(self._client, container, url, key, str(folder), relay)
+            return _Container(self._client, container, url, key, str(folder), ways)
         except BaseException:
+            ways.close()
             _remove(self._client, container, str(folder))
             raise
-
-    def _network(self) -> Network:
-        """What is meant where nobody has said."""
-        assert self._engine is not None
-        is_rootless = any("rootless" in one for one in self._engine.get("SecurityOptions") or ())
-        is_elsewhere = "Desktop" in str(self._engine.get("OperatingSystem"))
-        if sys.platform == "linux" and not is_rootless and not is_elsewhere:
-            return "internal"
-        logger.warning(
-            "containers of this engine cannot be reached in a network of their own, so theirs is "
-            "'bridge': they can reach what this machine can; say network='bridge' if that is meant"
-        )
-        return "bridge"
 
     # ------------------------------------------------------------------ the image
 
@@ -253,8 +309,8 @@ class LocalDockerProvider(ServerProvider):
             except missing:
                 if pull == "never":
                     raise ProviderError(
-                        f"there is no image {image!r} on this machine; build it (openenv build), "
-                        "or pass pull='missing'"
+                        f"there is no image {image!r} on this machine; build it, or pass "
+                        "pull='missing'"
                     ) from None
         name, _, tag = image.rpartition(":") if ":" in image.rpartition("/")[2] else (image, "", "")
         for step in self._client.pull(name, tag or "latest", stream=True, decode=True):
@@ -279,18 +335,19 @@ class LocalDockerProvider(ServerProvider):
     ) -> str:
         client = self._client
         inner = f"{chosen.container_port}/tcp"
-        if chosen.network == "internal":
+        network = {"internal": NETWORK, "bridge": "bridge"}.get(str(chosen.network), "none")
+        if network == NETWORK:
             _make_network(client)
-        processors = (self._engine or {}).get("NCPU") or chosen.cpus
+        processors = (self._engine and self._engine.processors) or chosen.cpus
         how = client.create_host_config(
-            network_mode=NETWORK if chosen.network == "internal" else "bridge",
+            network_mode=network,
             port_bindings={inner: ("127.0.0.1", port)} if chosen.network == "bridge" else None,
             read_only=chosen.read_only,
             tmpfs={path: f"size={size},mode=1777" for path, size in chosen.scratch.items()},
             binds={str(folder / "told"): {"bind": INSIDE, "mode": "ro"}},
             cap_drop=["ALL"],
             cap_add=list(chosen.capabilities),
-            security_opt=_security(chosen),
+            security_opt=_security(chosen, self._profile(chosen, folder)),
             pids_limit=chosen.processes,
             mem_limit=chosen.memory_bytes,
             memswap_limit=chosen.memory_bytes,
@@ -300,9 +357,10 @@ class LocalDockerProvider(ServerProvider):
         )
         config = client.create_container_config(
             image,
-            list(chosen.command) if chosen.command is not None else None,
-            user=_user(own, chosen.user),
-            environment=_environment(env_vars, chosen.secrets, folder),
+            _command(own, chosen),
+            entrypoint=_entrypoint(chosen),
+            user=user_of(own, chosen.user),
+            environment=_environment(env_vars, chosen, folder),
             ports=[(chosen.container_port, "tcp")],
             labels={
                 **chosen.labels,
@@ -312,9 +370,29 @@ class LocalDockerProvider(ServerProvider):
             },
             host_config=how,
         )
-        name = f"openenv-{_slug(image)}-{secrets.token_hex(4)}"
-        made = client.create_container_from_config(config, name=name)
+        made = client.create_container_from_config(config, name=name_for(image))
         return str(made["Id"])
+
+    def _profile(self, chosen: ContainerOptions, folder: Path) -> str | None:
+        """The profile of seccomp, as the engine wants it: Podman reads a file of its machine."""
+        told = chosen.seccomp
+        if told is None or told == "unconfined" or self._engine is None:
+            return told
+        if not self._engine.is_podman:
+            return told
+        _write(folder / "seccomp.json", told)
+        return str(folder / "seccomp.json")
+
+    def _check_runtime(self, container: str, chosen: ContainerOptions) -> None:
+        """Refuse the runtime that Podman gives instead of another, without a word."""
+        if chosen.runtime is None or self._engine is None or not self._engine.is_podman:
+            return
+        given = podmans_runtime(self._client, container)
+        if given != chosen.runtime:
+            raise ProviderError(
+                f"this engine runs containers by {given}, and not by runtime={chosen.runtime!r}; "
+                "Podman is told that in its own configuration, containers.conf"
+            )
 
     def _address(self, container: str, chosen: ContainerOptions) -> tuple[str, int]:
         deadline = time.monotonic() + ADDRESS_S
@@ -348,15 +426,17 @@ class _Container(Server):
         url: str,
         key: str | None,
         folder: str,
-        relay: Relay | None,
+        ways: contextlib.ExitStack,
     ) -> None:
         super().__init__(url, container[:12], key)
-        self._relay = relay
+        self._ways = ways
         self._client = client
         self._id = container
         self._folder = folder
         self._kept_log: str | None = None
-        self._abandon = weakref.finalize(self, _abandon, client, container, folder, os.getpid())
+        self._abandon = weakref.finalize(
+            self, _abandon, client, container, folder, ways, os.getpid()
+        )
 
     def check_running(self) -> None:
         if self.is_stopped:
@@ -374,36 +454,11 @@ class _Container(Server):
         return _logs(self._client, self._id, lines)
 
     def execute(self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S) -> Executed:
-        done: list[Executed | BaseException] = []
-
-        def run() -> None:
-            try:
-                made = self._client.exec_create(self._id, list(command))
-                stdout, stderr = self._client.exec_start(made["Id"], demux=True)
-                code = self._client.exec_inspect(made["Id"])["ExitCode"]
-                done.append(
-                    Executed(
-                        code,
-                        (stdout or b"").decode(errors="replace"),
-                        (stderr or b"").decode(errors="replace"),
-                    )
-                )
-            except BaseException as error:
-                done.append(error)
-
-        thread = threading.Thread(target=run, name="openenv-execute", daemon=True)
-        thread.start()
-        thread.join(timeout_s)
-        if not done:
-            raise ProviderError(f"{command[0]} took longer than {timeout_s:g} s")
-        if isinstance(done[0], Executed):
-            return done[0]
-        raise ProviderError(redact(f"{command[0]} could not be run: {done[0]}")) from done[0]
+        return execute_in(self._client, self._id, command, timeout_s)
 
     def _stop(self) -> None:
         docker = sdk()
-        if self._relay is not None:
-            self._relay.close()
+        self._ways.close()
         try:
             with contextlib.suppress(docker.errors.NotFound):
                 with contextlib.suppress(docker.errors.APIError):
@@ -467,45 +522,50 @@ def prune(client: Any) -> list[str]:
     return removed
 
 
-def _remove(client: Any, container: str, folder: str) -> None:
-    with contextlib.suppress(sdk().errors.NotFound):
-        client.remove_container(container, v=True, force=True)
+def _remove(client: Any, container: str | None, folder: str) -> None:
+    if container is not None:
+        with contextlib.suppress(sdk().errors.NotFound):
+            client.remove_container(container, v=True, force=True)
     if Path(folder).name.startswith("openenv-container-"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _abandon(client: Any, container: str, folder: str, owner: int) -> None:
+def _abandon(
+    client: Any, container: str, folder: str, ways: contextlib.ExitStack, owner: int
+) -> None:
     """Remove a container that nobody can stop any more."""
-    if os.getpid() == owner:
-        with contextlib.suppress(Exception):  # the engine may be gone, and so is whoever could know
-            _remove(client, container, folder)
+    if os.getpid() != owner:
+        return
+    with contextlib.suppress(Exception):  # the engine may be gone, and so is whoever could know
+        _remove(client, container, folder)
+    with contextlib.suppress(Exception):
+        ways.close()
 
 
 # ---------------------------------------------------------------------- parts of a container
-
-
-def _with(options: ContainerOptions, changes: Mapping[str, Any]) -> ContainerOptions:
-    unknown = sorted(changes.keys() - set(_NAMES))
-    if unknown:
-        raise TypeError(f"no such option: {', '.join(unknown)}; there are {', '.join(_NAMES)}")
-    return replace(options, **changes) if changes else options
 
 
 def _folder(key: str | None, told: Mapping[str, str]) -> Path:
     """What a container is told by files: in a directory that no other user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="openenv-container-"))
     inside = folder / "told"
-    (inside / "secrets").mkdir(parents=True)
-    if key is not None:
-        text = json.dumps({"key": key, "role": "orchestrator", "name": "provider"})
-        _write(inside / "key", text)
-    for name, value in told.items():
-        if not name.isidentifier():
-            raise ValueError(f"a secret's name is {name!r}; it must be one of a variable")
-        _write(inside / "secrets" / name, value)
-    for path in (inside, inside / "secrets"):
-        path.chmod(0o755)  # in `folder`, whose mode is 0700
+    try:
+        (inside / "secrets").mkdir(parents=True)
+        if key is not None:
+            _write(inside / "key", key_file(key))
+        for name, value in told.items():
+            _write(inside / "secrets" / name, value)
+        for path in (inside, inside / "secrets"):
+            path.chmod(0o755)  # in `folder`, whose mode is 0700
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
+
+
+def key_file(key: str) -> str:
+    """What a server is told of its key: a line of OPENENV_API_KEY_FILE."""
+    return json.dumps({"key": key, "role": "orchestrator", "name": "provider"})
 
 
 def _write(path: Path, text: str) -> None:
@@ -514,29 +574,108 @@ def _write(path: Path, text: str) -> None:
 
 
 def _environment(
-    env_vars: Mapping[str, str], told: Mapping[str, str], folder: Path
+    env_vars: Mapping[str, str], chosen: ContainerOptions, folder: Path
 ) -> dict[str, str]:
-    files = {f"{name}_FILE": f"{INSIDE}/secrets/{name}" for name in told}
+    files = {f"{name}_FILE": f"{INSIDE}/secrets/{name}" for name in chosen.secrets}
     if (folder / "told" / "key").exists():
         files["OPENENV_API_KEY_FILE"] = f"{INSIDE}/key"
-    return {**files, **env_vars}
+    proxy = variables() if chosen.hosts is not None else {}
+    return {**proxy, **files, **env_vars}
 
 
-def _security(chosen: ContainerOptions) -> list[str]:
+def _asked(client: Any) -> About:
+    """What an engine is; warns of what it does not do."""
+    engine = about(client)
+    if engine.not_held:
+        logger.warning(
+            "this engine does not hold containers to limits of %s", " and ".join(engine.not_held)
+        )
+    return engine
+
+
+def _network(engine: About) -> Network:
+    """What is meant where nobody has said."""
+    if engine.is_elsewhere:
+        logger.warning(
+            "containers of this engine cannot be reached in a network of their own, so theirs is "
+            "'bridge': they can reach what this machine can; say network='bridge' if that is meant"
+        )
+        return "bridge"
+    return "none" if engine.is_rootless else "internal"
+
+
+# ---------------------------------------------------------------------- without a network
+
+
+class _Listed(Proxy):
+    """The proxy of a container: it connects to listed names, and to listed addresses."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        told = [_host(one) for one in hosts]
+        self._addresses = [(host, port) for host, port in told if not isinstance(host, str)]
+        super().__init__(f"{host}:{port}" for host, port in told if isinstance(host, str))
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        with contextlib.suppress(ValueError):  # a name
+            address = ip_address(host)
+            if any(port == at and address in network for network, at in self._addresses):
+                return socket.create_connection((host, port), CONNECT_TIMEOUT_S)
+        return super().connect(host, port)
+
+
+def _ways_of(told: Path, chosen: ContainerOptions, ways: contextlib.ExitStack) -> Reach:
+    """Make the ways of a container that has no network; gives the one to its server.
+
+    Args:
+        told: The directory that it shares with this machine, and cannot write to.
+        ways: Ends them.
+    """
+    tunnel = Tunnel(told / "server.sock")
+    ways.callback(tunnel.close)
+    if chosen.hosts is not None:
+        proxy = _Listed(chosen.hosts)
+        ways.callback(proxy.close)
+        proxy.path.replace(told / "proxy.sock")
+        proxy.path.parent.rmdir()
+    _write(told / "inside.py", Path(_inside.__file__).read_text("utf-8"))
+    return tunnel
+
+
+def _entrypoint(chosen: ContainerOptions) -> list[str] | None:
+    return ["/bin/sh", "-c", _BEGIN] if chosen.is_apart else None
+
+
+def _command(own: Mapping[str, Any], chosen: ContainerOptions) -> list[str] | None:
+    wanted = None if chosen.command is None else list(chosen.command)
+    if not chosen.is_apart:
+        return wanted
+    image = own.get("Config") or {}
+    runs = [
+        *(image.get("Entrypoint") or []),
+        *((image.get("Cmd") or []) if wanted is None else wanted),
+    ]
+    if not runs:
+        raise ProviderError("the image does not say what to run; pass command=[...]")
+    proxy = PROXY_PORT if chosen.hosts is not None else 0
+    return ["openenv", f"{INSIDE}/inside.py", str(chosen.container_port), str(proxy), *runs]
+
+
+def _security(chosen: ContainerOptions, profile: str | None) -> list[str]:
     options = [] if chosen.new_privileges else ["no-new-privileges"]
-    return options + ([] if chosen.seccomp is None else [f"seccomp={chosen.seccomp}"])
+    return options + ([] if profile is None else [f"seccomp={profile}"])
 
 
-def _user(own: Mapping[str, Any], wanted: str | None) -> str | None:
+def user_of(own: Mapping[str, Any], wanted: str | None) -> str | None:
+    """Whom a container runs as; None is whom its image says.
+
+    Args:
+        own: What the engine says of the image.
+        wanted: Whom somebody has asked for.
+    """
     if wanted is not None:
         return wanted
     of_image = str((own.get("Config") or {}).get("User") or "")
     return NOBODY if of_image.partition(":")[0] in ("", "0", "root") else None
-
-
-def _slug(image: str) -> str:
-    name = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
-    return "".join(c if c.isalnum() else "-" for c in name)[:40].strip("-") or "image"
 
 
 def _make_network(client: Any) -> None:
@@ -549,6 +688,35 @@ def _make_network(client: Any) -> None:
             client.create_network(NETWORK, driver="bridge", internal=True, labels={OWNER: "shared"})
         except docker.errors.APIError:
             client.inspect_network(NETWORK)  # another has made it meanwhile
+
+
+def execute_in(client: Any, container: str, command: Sequence[str], timeout_s: float) -> Executed:
+    """Do as `Server.execute`, in a container of an engine."""
+    done: list[Executed | BaseException] = []
+
+    def run() -> None:
+        try:
+            made = client.exec_create(container, list(command))
+            stdout, stderr = client.exec_start(made["Id"], demux=True)
+            code = client.exec_inspect(made["Id"])["ExitCode"]
+            done.append(
+                Executed(
+                    code,
+                    (stdout or b"").decode(errors="replace"),
+                    (stderr or b"").decode(errors="replace"),
+                )
+            )
+        except BaseException as error:
+            done.append(error)
+
+    thread = threading.Thread(target=run, name="openenv-execute", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if not done:
+        raise ProviderError(f"{command[0]} took longer than {timeout_s:g} s")
+    if isinstance(done[0], Executed):
+        return done[0]
+    raise ProviderError(redact(f"{command[0]} could not be run: {done[0]}")) from done[0]
 
 
 def _logs(client: Any, container: str, lines: int | None) -> str:

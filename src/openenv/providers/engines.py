@@ -7,18 +7,20 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from openenv._packages import needs
 from openenv.errors import ProviderError
 
-__all__ = ["find_engine", "sdk"]
+__all__ = ["About", "about", "find_engine", "podmans_runtime", "sdk"]
 
 PODMAN_START_S = 20.0
 CONNECTIONS = 64  # at once to one engine: each server that starts takes one for a while
@@ -90,6 +92,69 @@ def _client(docker: Any, address: str) -> Any:
     return client
 
 
+@dataclass(frozen=True)
+class About:
+    """What matters of an engine.
+
+    Attributes:
+        is_podman: It is Podman, which does not do all that Docker's API says.
+        is_rootless: It has no rights of an administrator.
+        is_elsewhere: Its containers run in a virtual machine, or on another one.
+        processors: How many there are.
+        not_held: What it is told to limit, and does not.
+    """
+
+    is_podman: bool
+    is_rootless: bool
+    is_elsewhere: bool
+    processors: int | None
+    not_held: tuple[str, ...]
+
+
+_LIMITS = {  # as Docker says that it holds them, and the controller of Linux
+    "memory": ("MemoryLimit", "memory"),
+    "processors": ("CpuCfsQuota", "cpu"),
+    "processes": ("PidsLimit", "pids"),
+}
+
+
+def about(client: Any) -> About:
+    """Ask an engine what it is.
+
+    Raises:
+        docker.errors.DockerException: It does not say.
+    """
+    info = client.info()
+    is_rootless = any("rootless" in one for one in info.get("SecurityOptions") or ())
+    not_held = [limit for limit, (name, _) in _LIMITS.items() if info.get(name) is False]
+    names = {one.get("Name") for one in client.version().get("Components") or ()}
+    is_podman = "Podman Engine" in names
+    if is_podman and (host := _of_podman(client, "info").get("host")):
+        is_rootless = bool(host.get("security", {}).get("rootless"))
+        if is_rootless:  # what Docker's words say is said of the machine
+            held = host.get("cgroupControllers") or ()
+            not_held = [limit for limit, (_, name) in _LIMITS.items() if name not in held]
+    return About(
+        is_podman,
+        is_rootless,
+        sys.platform != "linux" or "Desktop" in str(info.get("OperatingSystem")),
+        info.get("NCPU"),
+        tuple(not_held),
+    )
+
+
+def podmans_runtime(client: Any, container: str) -> str | None:
+    """The runtime that Podman gave a container; None where it does not say."""
+    return _of_podman(client, f"containers/{container}/json").get("OCIRuntime")
+
+
+def _of_podman(client: Any, what: str) -> dict[str, Any]:
+    """What Podman says by its own API, which tells more than Docker's."""
+    with contextlib.suppress(OSError, ValueError):  # of the HTTP client, all are either
+        return dict(client.get(f"{client.base_url}/v4.0.0/libpod/{what}").json())
+    return {}
+
+
 def _close_all(adapters: list[Any]) -> None:
     for adapter in adapters:
         with contextlib.suppress(Exception):  # of Docker's SDK; nobody uses it any more
@@ -146,6 +211,7 @@ class _Podman:
         with log.open("wb") as file:
             process = self._process = subprocess.Popen(  # nosec B603, B607  # whichever podman
                 ["sh", "-c", _SERVICE, "openenv", self._address],
+                cwd=folder,  # where it leaves a file for each container that took too much memory
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,

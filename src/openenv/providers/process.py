@@ -15,7 +15,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -24,21 +23,31 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from openenv._children import Child, absolute_path, absolute_target, fork
 from openenv._forkserver import Request
-from openenv._keys import forget_key, note_key
 from openenv._redaction import redact, register_secret, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited
-from openenv.providers._readiness import LOG_TAIL_LINES, wait_until, wait_until_healthy
-from openenv.providers.base import FRESH_KEY, FreshKey, RuntimeProvider
+from openenv.providers._asked import key_of
+from openenv.providers._readiness import LOG_TAIL_LINES, wait_until
+from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey, RuntimeProvider
+from openenv.providers.servers import EXECUTE_TIMEOUT_S, Executed, Server, ServerProvider
 from openenv.settings import without_keys
 
-__all__ = ["HostProvider", "ProcessLimits", "ProcessProvider", "ServerProcess", "target_of_image"]
+__all__ = [
+    "HostProvider",
+    "HostServer",
+    "ProcessLimits",
+    "ProcessProvider",
+    "ServerProcess",
+    "Spawned",
+    "target_of_image",
+]
 
 STOP_GRACE_S = 10.0
 GROUP_END_S = 1.0
@@ -127,6 +136,7 @@ class ServerProcess:
             environ = _environment(self.directory / "tmp", env_vars or {})
             if api_key is not None:
                 environ["OPENENV_API_KEY_FILE"] = str(self._write_key(api_key))
+            self._environ = environ
             with self._log_path.open("wb") as log:
                 self._process = self._start(list(command), environ, watched, log.fileno())
         except OSError as error:
@@ -220,14 +230,35 @@ class ServerProcess:
         wait_until(has_reported, timeout_s, what, self.check_running, self.logs)
         return int(port)
 
-    def wait_until_healthy(self, base_url: str, timeout_s: float) -> None:
-        """Wait until `/health` answers 200.
+    def execute(self, command: Sequence[str], timeout_s: float) -> Executed:
+        """Run a command where it lives, with its variables; it ends with all that it started.
 
         Raises:
-            ProviderExited: The process ended first; its last log lines are in the message.
-            ProviderTimeout: It did not answer in time.
+            ProviderError: It could not be run, or took longer.
         """
-        wait_until_healthy(base_url, timeout_s, self.check_running, self.logs)
+        try:
+            running = subprocess.Popen(  # nosec B603  # what the caller wants run; no shell
+                list(command),
+                env=self._environ,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ProviderError(f"{command[0]} could not be run: {error}") from error
+        with running:
+            try:
+                stdout, stderr = running.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                raise ProviderError(f"{command[0]} took longer than {timeout_s:g} s") from None
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(running.pid, signal.SIGKILL)
+        return Executed(
+            running.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace")
+        )
 
     def check_running(self) -> None:
         """Raise `ProviderExited` if the process has ended."""
@@ -300,18 +331,85 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drop_lifelines)
 
 
-class HostProvider(RuntimeProvider):
-    """Runs a server as a process of this machine.
+@dataclass(frozen=True)
+class Spawned:
+    """A process that has just been started.
+
+    Attributes:
+        process: The process.
+        port: What it listens on; None where it says so itself, in its file ``port``.
+        keeps_key_file: It has others read the file of its key again, later.
+    """
+
+    process: ServerProcess
+    port: int | None = None
+    keeps_key_file: bool = False
+
+
+class HostServer(Server):
+    """A server in a process of this machine.
+
+    Attributes:
+        process: The process.
+        pid: Its id.
+    """
+
+    def __init__(
+        self,
+        process: ServerProcess,
+        url: str,
+        key: str | None,
+        ready_timeout_s: float,
+        keeps_key_file: bool,
+    ) -> None:
+        super().__init__(url, f"process {process.pid}", key)
+        self.process = process
+        self._ready_timeout_s = ready_timeout_s
+        self._keeps_key_file = keeps_key_file
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def check_running(self) -> None:
+        if not self.process.is_stopped:
+            self.process.check_running()
+
+    def logs(self, lines: int | None = None) -> str:
+        return self.process.logs(lines)
+
+    def execute(self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S) -> Executed:
+        return self.process.execute(command, timeout_s)
+
+    def wait_for_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until it answers; by default as many seconds as its provider was made for."""
+        super().wait_for_ready(self._ready_timeout_s if timeout_s is None else timeout_s)
+        if not self._keeps_key_file:
+            self.process.forget_key()
+
+    def _stop(self) -> None:
+        self.process.stop()
+
+
+class HostProvider(ServerProvider, RuntimeProvider):
+    """Runs servers as processes of this machine.
 
     Args:
-        host: The address it listens on.
-        env_vars: Environment variables of the server.
-        ready_timeout_s: Seconds that it may take to get ready.
+        host: The address they listen on.
+        env_vars: Environment variables of each.
+        ready_timeout_s: Seconds that one may take to get ready.
         api_key: The key that it wants: by default a fresh one for each start; None is none.
     """
 
-    # A server that starts processes later has them read the file of its key again.
-    _keeps_key_file = False
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        isolation="process",
+        fresh_keys=True,
+        many=True,
+        detects_exit=True,
+        has_logs=True,
+        can_execute=True,
+        orphans="end at once",
+    )
 
     def __init__(
         self,
@@ -321,87 +419,76 @@ class HostProvider(RuntimeProvider):
         ready_timeout_s: float,
         api_key: str | FreshKey | None,
     ) -> None:
+        super().__init__()
         self.host = host
         self.ready_timeout_s = ready_timeout_s
         self._env_vars = dict(env_vars or {})
         self._wanted_key = api_key
-        self._key: str | None = None
-        self._server: ServerProcess | None = None
-        self._base_url: str | None = None
-        self._turn = threading.RLock()
+        self._starting: ServerProcess | None = None  # what `start` waits for
 
-    @property
-    def base_url(self) -> str:
-        """The server's address.
+    @abstractmethod
+    def _spawn(
+        self,
+        port: int | None,
+        env_vars: Mapping[str, str],
+        options: Mapping[str, Any],
+        key: str | None,
+    ) -> Spawned:
+        """Start a process."""
 
-        Raises:
-            ProviderError: It is not running.
-        """
-        if self._base_url is None:
-            raise ProviderError("the server is not running; call start()")
-        return self._base_url
-
-    @property
-    def api_key(self) -> str | None:
-        """The key of the server that is running; None where there is none, or it wants none.
-
-        Clients in this process find it by themselves.
-        """
-        return None if self._base_url is None else self._key
+    def _launch(
+        self,
+        image: str | None,
+        port: int | None,
+        env_vars: Mapping[str, str],
+        options: Mapping[str, Any],
+    ) -> HostServer:
+        if image is not None:
+            raise ProviderError(
+                f"{type(self).__name__} runs no images; it serves what it was made for"
+            )
+        key = key_of(self._wanted_key)
+        spawned = self._spawn(port, {**self._env_vars, **env_vars}, options, key)
+        process = self._starting = spawned.process
+        try:
+            at = spawned.port or process.wait_for_port(self.ready_timeout_s)
+            process.check_running()
+        except BaseException:
+            process.stop()
+            raise
+        finally:
+            self._starting = None
+        return HostServer(
+            process, _url(self.host, at), key, self.ready_timeout_s, spawned.keeps_key_file
+        )
 
     @property
     def pid(self) -> int | None:
-        """The server's process id; None when it is not running."""
-        return None if self._base_url is None or self._server is None else self._server.pid
-
-    def _run(
-        self, launch: Callable[[str | None], ServerProcess], port: Callable[[ServerProcess], int]
-    ) -> str:
-        with self._turn:
-            if self._server is not None and not self._server.is_stopped:
-                raise ProviderError("the server is running already; call stop() first")
-            wanted = self._wanted_key
-            self._key = secrets.token_urlsafe(32) if isinstance(wanted, FreshKey) else wanted
-            server = self._server = launch(self._key)
-        try:
-            url = _url(self.host, port(server))
-            with self._turn:
-                server.check_running()  # `stop` may have been called meanwhile
-                self._base_url = url
-                note_key(url, self._key)
-        except BaseException:
-            self.stop()
-            raise
-        return url
-
-    def wait_for_ready(self, timeout_s: float | None = None) -> None:
-        """Wait until the server answers `/health`; by default `ready_timeout_s` seconds."""
-        if self._server is None:
-            raise ProviderError("the server is not running; call start()")
-        limit = self.ready_timeout_s if timeout_s is None else timeout_s
-        self._server.wait_until_healthy(self.base_url, limit)
-        if not self._keeps_key_file:
-            self._server.forget_key()
-
-    def check_running(self) -> None:
-        if self._server is not None and not self._server.is_stopped:
-            self._server.check_running()
+        """The process id of the server that is held; None when it is not running."""
+        server = self._server
+        is_there = isinstance(server, HostServer) and not server.is_stopped
+        return server.pid if is_there and isinstance(server, HostServer) else None
 
     @property
     def log_path(self) -> str | None:
-        """The file that the server's log is in; None when it is not running."""
-        is_there = self._server is not None and not self._server.is_stopped
-        return str(self._server.log_path) if is_there and self._server is not None else None
+        """The file that the log of the server is in; None when it is not running."""
+        server = self._server
+        is_there = isinstance(server, HostServer) and not server.is_stopped
+        return str(server.process.log_path) if is_there and isinstance(server, HostServer) else None
 
-    def logs(self, lines: int | None = None) -> str:
-        """What the server has printed; also after it has stopped."""
-        return "" if self._server is None else self._server.logs(lines)
+    def start(
+        self, port: int | None = None, env_vars: dict[str, str] | None = None, **kwargs: Any
+    ) -> str:
+        return self._hold(lambda: self.launch(port=port, env_vars=env_vars, **kwargs)).url
+
+    def wait_for_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until the server answers `/health`; by default `ready_timeout_s` seconds."""
+        self._held().wait_for_ready(self.ready_timeout_s if timeout_s is None else timeout_s)
 
     def stop(self) -> None:
+        if (starting := self._starting) is not None:
+            starting.stop()  # which ends the start that waits for it
         with self._turn:
-            if self._base_url is not None:
-                forget_key(self._base_url)
-            self._base_url = None
             if self._server is not None:
                 self._server.stop()
 
@@ -429,6 +516,10 @@ class ProcessProvider(HostProvider):
             clients in this process find by themselves; None is none.
     """
 
+    capabilities: ClassVar[Capabilities] = replace(
+        HostProvider.capabilities, limits=("memory", "cpu time", "open files", "file size")
+    )
+
     def __init__(
         self,
         target: str | os.PathLike[str],
@@ -447,19 +538,16 @@ class ProcessProvider(HostProvider):
         self._limits = limits or ProcessLimits()
         self._python = python
 
-    def start(
-        self, port: int | None = None, env_vars: dict[str, str] | None = None, **kwargs: Any
-    ) -> str:
-        if kwargs:
-            raise TypeError(f"ProcessProvider.start does not take {sorted(kwargs)}")
-        return self._run(
-            lambda key: ServerProcess(
-                self._command(port),
-                env_vars={**self._env_vars, **(env_vars or {})},
-                api_key=key,
-            ),
-            lambda server: server.wait_for_port(self.ready_timeout_s),
-        )
+    def _spawn(
+        self,
+        port: int | None,
+        env_vars: Mapping[str, str],
+        options: Mapping[str, Any],
+        key: str | None,
+    ) -> Spawned:
+        if options:
+            raise TypeError(f"ProcessProvider does not take {sorted(options)}")
+        return Spawned(ServerProcess(self._command(port), env_vars=env_vars, api_key=key))
 
     def _command(self, port: int | None) -> list[str]:
         return [
@@ -499,7 +587,6 @@ def target_of_image(image: str) -> str:
             if importlib.util.find_spec(f"{candidate}.server.app") is not None:
                 return candidate
     raise ProviderError(
-        f"image {image!r}: this version runs no container engine, and there is no installed "
-        f"environment package {stem}_env to run in a process instead. Install it (pip install "
-        f"openenv-{stem.replace('_', '-')}-env), or pass provider=..."
+        f"there is no installed environment package {stem}_env; install it (pip install "
+        f"openenv-{stem.replace('_', '-')}-env)"
     )

@@ -9,8 +9,9 @@ import asyncio
 import os
 import threading
 import weakref
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -22,10 +23,11 @@ from openenv.errors import NotSupported, ProviderError
 from openenv.providers._readiness import wait_until_healthy
 from openenv.providers.base import Capabilities, ContainerProvider
 
-__all__ = ["Executed", "Server", "ServerProvider", "to_its_end"]
+__all__ = ["Executed", "ImageProvider", "Server", "ServerProvider", "to_its_end"]
 
 READY_TIMEOUT_S = 60.0
 EXECUTE_TIMEOUT_S = 60.0
+STOPPED_AT_ONCE = 16
 
 T = TypeVar("T")
 
@@ -45,7 +47,7 @@ class Executed:
     stderr: str
 
 
-class Server:
+class Server(ABC):
     """A server that a provider has started. Any thread may call its methods; a `with` stops it.
 
     Args:
@@ -69,7 +71,7 @@ class Server:
 
     # ------------------------------------------------------------------ what an engine implements
 
-    def check_running(self) -> None:
+    def check_running(self) -> None:  # noqa: B027 - most engines tell, not all
         """Raise what has ended it, where that is known.
 
         Raises:
@@ -120,7 +122,12 @@ class Server:
             ProviderExited: It ended first; its last lines are in the message.
             ProviderTimeout: It took longer.
         """
-        wait_until_healthy(self.url, timeout_s, self.check_running, self._last_lines)
+        wait_until_healthy(self.url, timeout_s, self._check_wanted, self._last_lines)
+
+    def _check_wanted(self) -> None:
+        if self._is_stopped:
+            raise ProviderError(f"{self.name} has been stopped")
+        self.check_running()
 
     def _last_lines(self, lines: int) -> str:
         try:
@@ -187,6 +194,15 @@ class Server:
         await self.stop_async()
 
 
+def _stopped(server: Server) -> ProviderError | None:
+    """Stop a server; gives why it could not be stopped."""
+    try:
+        server.stop()
+    except ProviderError as error:
+        return error
+    return None
+
+
 async def to_its_end(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
     """Do blocking work in a thread, which cannot be cancelled.
 
@@ -203,11 +219,11 @@ async def to_its_end(work: Callable[[], T], undo: Callable[[T], object] | None =
         raise
 
 
-class ServerProvider(ContainerProvider):
-    """Starts as many servers as it is asked for, from images.
+class ServerProvider(ABC):
+    """Starts as many servers as it is asked for.
 
-    It implements `launch`. The older methods (`start_container`, `stop_container`, ...) hold one
-    server at a time, and stand on that.
+    It implements `_launch`, by blocking calls; each `Server` that comes of it has a life of its
+    own.
 
     Class attributes:
         capabilities: What it guarantees, and what can be asked of it.
@@ -217,7 +233,7 @@ class ServerProvider(ContainerProvider):
 
     def __init__(self) -> None:
         self._launched: weakref.WeakSet[Server] = weakref.WeakSet()
-        self._server: Server | None = None
+        self._server: Server | None = None  # the one that the older methods hold
         self._turn = threading.RLock()
 
     @abstractmethod
@@ -248,6 +264,7 @@ class ServerProvider(ContainerProvider):
 
         Raises:
             ProviderError: It could not be started; nothing is left behind.
+            TypeError: There is no such option.
         """
         server = self._launch(image, port, env_vars or {}, options)
         self._launched.add(server)
@@ -267,7 +284,85 @@ class ServerProvider(ContainerProvider):
             lambda server: server.stop(),
         )
 
+    @property
+    def servers(self) -> list[Server]:
+        """Those that it has launched and nobody has stopped."""
+        return [server for server in list(self._launched) if not server.is_stopped]
+
+    def close(self) -> None:
+        """Stop every server that is left, and release what the provider holds. Safe to repeat.
+
+        Raises:
+            ProviderError: One could not be stopped; the others are.
+        """
+        left = self.servers
+        if not left:
+            return
+        with ThreadPoolExecutor(min(len(left), STOPPED_AT_ONCE), "openenv-stop") as pool:
+            failures = [failed for failed in pool.map(_stopped, left) if failed is not None]
+        if failures:
+            raise failures[0]
+
+    async def close_async(self) -> None:
+        """Do as `close`; it goes on to its end when it is cancelled."""
+        await to_its_end(self.close)
+
     # ------------------------------------------------------------------ one server at a time
+
+    def _hold(self, launch: Callable[[], Server]) -> Server:
+        """Start the server that the older methods hold."""
+        with self._turn:
+            if self._server is not None and not self._server.is_stopped:
+                raise ProviderError(
+                    f"{self._server.name} is running already; stop it first, or call launch() for "
+                    "several"
+                )
+            self._server = launch()
+            return self._server
+
+    def _held(self) -> Server:
+        if self._server is None or self._server.is_stopped:
+            raise ProviderError("the server is not running; start it first")
+        return self._server
+
+    def check_running(self) -> None:
+        """Raise what has ended the server that is held, where that is known.
+
+        Raises:
+            ProviderExited: It has ended by itself; its last lines are in the message.
+        """
+        if self._server is not None:
+            self._server.check_running()
+
+    def logs(self, lines: int | None = None) -> str:
+        """What the server has printed: all of it, or the last `lines`; also after it has stopped.
+
+        Raises:
+            NotSupported: That cannot be known.
+        """
+        return "" if self._server is None else self._server.logs(lines)
+
+    @property
+    def base_url(self) -> str:
+        """The address of the server that is held.
+
+        Raises:
+            ProviderError: It is not running.
+        """
+        return self._held().url
+
+    @property
+    def api_key(self) -> str | None:
+        """The key of the server that is held; None where there is none, or it wants none.
+
+        Clients in this process find it by themselves.
+        """
+        is_there = self._server is not None and not self._server.is_stopped
+        return self._server.api_key if is_there and self._server is not None else None
+
+
+class ImageProvider(ServerProvider, ContainerProvider):
+    """Starts servers from images. The older methods, `start_container` and so on, hold one."""
 
     def start_container(
         self,
@@ -276,44 +371,12 @@ class ServerProvider(ContainerProvider):
         env_vars: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> str:
-        with self._turn:
-            if self._server is not None:
-                raise ProviderError(
-                    f"{self._server.name} is running already; call stop_container() first, or "
-                    "launch() for several"
-                )
-            self._server = self.launch(image, port=port, env_vars=env_vars, **kwargs)
-            return self._server.url
+        return self._hold(lambda: self.launch(image, port=port, env_vars=env_vars, **kwargs)).url
 
     def wait_for_ready(self, base_url: str | None = None, timeout_s: float = 30.0) -> None:
-        self._running().wait_for_ready(timeout_s)
+        self._held().wait_for_ready(timeout_s)
 
     def stop_container(self) -> None:
         with self._turn:
             if self._server is not None:
                 self._server.stop()
-                self._server = None
-
-    def check_running(self) -> None:
-        if self._server is not None:
-            self._server.check_running()
-
-    def logs(self, lines: int | None = None) -> str:
-        """What the server has printed: all of it, or the last `lines`."""
-        return self._running().logs(lines)
-
-    @property
-    def api_key(self) -> str | None:
-        """The key of the server that is running; None where there is none, or it wants none."""
-        return None if self._server is None else self._server.api_key
-
-    def _running(self) -> Server:
-        if self._server is None:
-            raise ProviderError("there is no server; call start_container() first")
-        return self._server
-
-    def close(self) -> None:
-        """Stop every server that is left."""
-        self.stop_container()
-        for server in list(self._launched):
-            server.stop()

@@ -15,7 +15,7 @@ from openenv._redaction import redact
 from openenv.errors import ProviderError
 from openenv.manifest import package_name, read_manifest
 from openenv.providers.base import FRESH_KEY, FreshKey
-from openenv.providers.process import HostProvider, ServerProcess
+from openenv.providers.process import HostProvider, ServerProcess, Spawned
 
 __all__ = ["UVProvider"]
 
@@ -73,18 +73,27 @@ class UVProvider(HostProvider):
         workers: int = 1,
         **kwargs: Any,
     ) -> str:
-        if kwargs:
-            raise TypeError(f"UVProvider.start does not take {sorted(kwargs)}")
+        return super().start(port, env_vars, workers=workers, **kwargs)
+
+    def _spawn(
+        self,
+        port: int | None,
+        env_vars: Mapping[str, str],
+        options: Mapping[str, Any],
+        key: str | None,
+    ) -> Spawned:
+        if unknown := sorted(options.keys() - {"workers"}):
+            raise TypeError(f"UVProvider does not take {unknown}; it takes workers")
         uv = shutil.which("uv")
         if uv is None:
             raise ProviderError("uv is not installed; install it with: pip install uv")
+        workers = options.get("workers", 1)
         chosen = _free_port(self.host, port or 0)
-        self._keeps_key_file = self.reload or workers > 1
-        return self._run(
-            lambda key: self._launch(uv, chosen, workers, env_vars or {}, key), lambda _: chosen
-        )
+        process = self._run(uv, chosen, workers, env_vars, key)
+        # A server that starts processes later has them read the file of its key again.
+        return Spawned(process, chosen, keeps_key_file=self.reload or workers > 1)
 
-    def _launch(
+    def _run(
         self, uv: str, port: int, workers: int, env_vars: Mapping[str, str], key: str | None
     ) -> ServerProcess:
         directory = Path(tempfile.mkdtemp(prefix="openenv-"))
@@ -99,7 +108,7 @@ class UVProvider(HostProvider):
         command += ["--host", self.host, "--port", str(port), "--workers", str(workers)]
         command += ["--app-dir", str(project), *(["--reload"] if self.reload else [])]
         # What this program has on its path is no dependency that the project names.
-        env_vars = {"PYTHONPATH": "", **self._env_vars, **env_vars}
+        env_vars = {"PYTHONPATH": "", **env_vars}
         return ServerProcess(command, env_vars=env_vars, directory=directory, api_key=key)
 
     def _project(self, directory: Path) -> Path:

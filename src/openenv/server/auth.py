@@ -19,7 +19,7 @@ from openenv.server.refusals import refuse
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Keyring, Principal, Role
 
-__all__ = ["PRINCIPAL", "KeyGuard", "may_reach", "principal_of", "warn_if_open"]
+__all__ = ["PRINCIPAL", "KeyGuard", "keys_in", "may_reach", "principal_of", "warn_if_open"]
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class KeyGuard:
 
     def _principal(self, scope: Scope) -> Principal | None:
         path = _path(scope)
-        offered = _keys_in(scope["headers"])
+        offered = keys_in(scope["headers"])
         if not offered:
             if path in FOR_EVERYBODY:
                 return None
@@ -119,7 +119,7 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
-def _keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
+def keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
     """The keys that a request carries; a gateway's own token may be one of them."""
     found = []
     for name, value in headers:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import socket
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,7 +21,7 @@ from openenv.server.refusals import refuse
 from openenv.sessions.manager import SessionManager
 from openenv.settings import allowed_hosts, allowed_origins
 
-__all__ = ["OriginGuard"]
+__all__ = ["OriginGuard", "Pages"]
 
 # By these names containers reach the machine that they run on. `internal` is nobody's to register.
 OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
@@ -38,21 +39,41 @@ class OriginGuard:
     def __init__(self, app: ASGIApp, manager: SessionManager) -> None:
         self._app = app
         self._manager = manager
-        self._origins = allowed_origins()
-        self._hosts = allowed_hosts()
+        self._pages = Pages()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             try:
-                self._check(scope)
+                self._pages.check(scope["headers"], scope.get("server"))
             except OpenEnvError as error:
                 await refuse(error, scope, receive, send, self._manager)
                 return
         await self._app(scope, receive, send)
 
-    def _check(self, scope: Scope) -> None:
+
+class Pages:
+    """Tells requests of web pages that may not be here; see OPENENV_ALLOWED_ORIGINS and _HOSTS."""
+
+    def __init__(self) -> None:
+        self._origins = allowed_origins()
+        self._hosts = allowed_hosts()
+
+    def check(
+        self, headers: Iterable[tuple[bytes, bytes]], server: tuple[str, int | None] | None
+    ) -> None:
+        """See that a request may be here.
+
+        Args:
+            headers: Its headers, with names in lower case.
+            server: The address and port that it came to.
+
+        Raises:
+            NotPermittedError: It is of a page of another origin.
+            WrongHostError: It has found a server on loopback by a name that anybody may have made
+                up.
+        """
         origin = host = forwarded = ""
-        for name, value in scope["headers"]:
+        for name, value in headers:
             if name == b"host":
                 host = value.decode("latin-1").lower()
             elif name == b"origin":
@@ -61,7 +82,7 @@ class OriginGuard:
                 forwarded = value.decode("latin-1").lower()
         if origin and _place(origin) not in {_place(own) for own in (host, forwarded) if own}:
             self._check_origin(origin)
-        if host and _is_loopback(scope.get("server")):
+        if host and _is_loopback(server):
             self._check_host(host)
 
     def _check_origin(self, origin: str) -> None:

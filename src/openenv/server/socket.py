@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from struct import pack
 from typing import Any
 from urllib.parse import unquote
@@ -385,7 +386,8 @@ class SocketProtocol(asyncio.Protocol):
         headers = [(name.lower(), value) for name, _, value in parts]
         offered = [v.decode("latin-1") for n, v in headers if n == b"sec-websocket-protocol"]
         extensions: dict[str, Any] = {"websocket.http.response": {}}
-        if not (compresses() and self._config.ws_per_message_deflate and _asks_for_it(headers)):
+        compressed = compresses() and self._config.ws_per_message_deflate and _asks_for_it(headers)
+        if not compressed and not _is_local(self._transport):
             extensions[SOCKET_EXTENSION] = self.take_over
         root, transport = self._config.root_path, self._transport
         return {
@@ -487,6 +489,12 @@ class SocketProtocol(asyncio.Protocol):
         _feed(protocol, _handshake_only(self._head))
         if not transport.is_closing():
             transport.resume_reading()
+
+
+def _is_local(transport: Any) -> bool:
+    """Whether it is a socket of this machine's file system: picows takes those of TCP only."""
+    connection = transport.get_extra_info("socket")
+    return connection is not None and connection.family == getattr(socket, "AF_UNIX", None)
 
 
 def _asks_for_it(headers: list[tuple[bytes, bytes]]) -> bool:

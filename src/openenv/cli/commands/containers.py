@@ -44,10 +44,11 @@ def ps(
 
 
 def prune(engine: Engine = None) -> None:
-    """Remove the containers whose holder has ended."""
-    from openenv.providers import docker
+    """Remove the containers, and services of a swarm, whose holder has ended."""
+    from openenv.providers import docker, swarm
 
-    removed = docker.prune(_client(engine))
+    client = _client(engine)
+    removed = [*docker.prune(client), *swarm.prune(client)]
     for container in removed:
         typer.echo(container)
     say(f"{len(removed)} removed")

@@ -37,13 +37,23 @@ class Link(WSListener):
 
     Attributes:
         subprotocol: What the server has chosen.
+        route: Which server of a gateway's it is.
+        spread: How many sessions a connection is to have, by a gateway.
         frames: What has come and was not taken.
         ends: The addresses and ports of this end and of the server's.
         broken: Called if the connection breaks while nobody waits for a frame.
     """
 
-    def __init__(self, subprotocol: str | None, options: WebSocketOptions) -> None:
+    def __init__(
+        self,
+        subprotocol: str | None,
+        options: WebSocketOptions,
+        route: str | None = None,
+        spread: int | None = None,
+    ) -> None:
         self.subprotocol = subprotocol
+        self.route = route
+        self.spread = spread
         self.frames: deque[bytes | bytearray] = deque()
         self.broken: Callable[[], None] | None = None
         self.ends: list[str] | None = None

@@ -42,6 +42,20 @@ class Transport(Protocol):
         ...
 
     @property
+    def route(self) -> str | None:
+        """Which of the servers behind a gateway it goes to, once connected; None without one."""
+        ...
+
+    @property
+    def spread(self) -> int | None:
+        """How many sessions a gateway wants on one connection at most; None is any number."""
+        ...
+
+    def seek(self, route: str | None) -> None:
+        """Have `connect` go to this server behind the gateway, which has the sessions."""
+        ...
+
+    @property
     def is_broken(self) -> bool:
         """The connection has ended without a goodbye from the other side."""
         ...
@@ -97,7 +111,12 @@ class WithinProcess:
     """A transport without a network: it has no addresses, and does not break."""
 
     ends: list[str] | None = None
+    route: str | None = None
+    spread: int | None = None
     is_broken = False
+
+    def seek(self, route: str | None) -> None:
+        """Nothing: there is no gateway."""
 
     def watch(self, broken: Callable[[], None]) -> None:
         """Nothing: see above."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -15,6 +15,7 @@ from openenv._peers import is_loopback
 from openenv._timeouts import within
 from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
+from openenv.protocol.routes import ROUTE_HEADER, SPREAD_HEADER
 
 if TYPE_CHECKING:
     import asyncio
@@ -81,6 +82,7 @@ class WebSocketTransport:
         self._url = url
         self._options = options or WebSocketOptions()
         self._link: Any = None
+        self._sought: str | None = None
 
     def __str__(self) -> str:
         return _shown(self._url)
@@ -98,8 +100,21 @@ class WebSocketTransport:
     def ends(self) -> list[str] | None:
         return None if self._link is None else self._link.ends
 
+    @property
+    def route(self) -> str | None:
+        return None if self._link is None else self._link.route
+
+    @property
+    def spread(self) -> int | None:
+        return None if self._link is None else self._link.spread
+
+    def seek(self, route: str | None) -> None:
+        self._sought = route
+
     async def connect(self) -> None:
         options = self._options
+        if self._sought is not None:
+            options = replace(options, headers={**options.headers, ROUTE_HEADER: self._sought})
         limit = options.connect_timeout_s
         try:
             self._link = link = await within(limit, _connected(self._url, options))
@@ -223,7 +238,14 @@ def _make_link(options: WebSocketOptions) -> Any:
     from openenv.client.transports._link import Link
 
     def make(request: Any, response: Any) -> Link:
-        return Link(response.headers.get("Sec-WebSocket-Protocol"), options)
+        told = response.headers
+        spread = told.get(SPREAD_HEADER, "")
+        return Link(
+            told.get("Sec-WebSocket-Protocol"),
+            options,
+            told.get(ROUTE_HEADER),
+            int(spread) if spread.isdigit() and int(spread) > 0 else None,
+        )
 
     return make
 

@@ -4,13 +4,26 @@ from typing import TYPE_CHECKING
 
 from openenv._lazy import lazy
 
-__all__ = ["ContainerProvider", "LocalDockerProvider", "RuntimeProvider", "UVProvider"]
+__all__ = [
+    "ContainerProvider",
+    "DockerSwarmProvider",
+    "KubernetesProvider",
+    "LocalDockerProvider",
+    "RuntimeProvider",
+    "UVProvider",
+]
 
 if TYPE_CHECKING:
     from openenv.providers.base import ContainerProvider as ContainerProvider
     from openenv.providers.base import RuntimeProvider as RuntimeProvider
     from openenv.providers.docker import LocalDockerProvider as LocalDockerProvider
+    from openenv.providers.kubernetes import KubernetesProvider as KubernetesProvider
+    from openenv.providers.swarm import DockerSwarmProvider as DockerSwarmProvider
     from openenv.providers.uv import UVProvider as UVProvider
+    from openenv.core.containers.runtime import aca_provider as aca_provider
+    from openenv.core.containers.runtime import daytona_provider as daytona_provider
+    from openenv.core.containers.runtime import hf_sandbox_provider as hf_sandbox_provider
+    from openenv.core.containers.runtime import modal_provider as modal_provider
     from openenv.core.containers.runtime import providers as providers
     from openenv.core.containers.runtime import uv_provider as uv_provider
 else:
@@ -19,7 +32,16 @@ else:
         {
             "openenv.providers.base": ["ContainerProvider", "RuntimeProvider"],
             "openenv.providers.docker": ["LocalDockerProvider"],
+            "openenv.providers.kubernetes": ["KubernetesProvider"],
+            "openenv.providers.swarm": ["DockerSwarmProvider"],
             "openenv.providers.uv": ["UVProvider"],
         },
-        submodules=["providers", "uv_provider"],
+        submodules=[
+            "aca_provider",
+            "daytona_provider",
+            "hf_sandbox_provider",
+            "modal_provider",
+            "providers",
+            "uv_provider",
+        ],
     )

@@ -3,5 +3,13 @@
 from openenv.providers.base import ContainerProvider as ContainerProvider
 from openenv.providers.base import RuntimeProvider as RuntimeProvider
 from openenv.providers.docker import LocalDockerProvider as LocalDockerProvider
+from openenv.providers.kubernetes import KubernetesProvider as KubernetesProvider
+from openenv.providers.swarm import DockerSwarmProvider as DockerSwarmProvider
 
-__all__ = ["ContainerProvider", "LocalDockerProvider", "RuntimeProvider"]
+__all__ = [
+    "ContainerProvider",
+    "DockerSwarmProvider",
+    "KubernetesProvider",
+    "LocalDockerProvider",
+    "RuntimeProvider",
+]

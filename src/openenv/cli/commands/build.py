@@ -1,0 +1,440 @@
+"""`openenv build`: an image of an environment, for Docker, Podman or a cluster."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openenv._redaction import redact, register_secrets_of
+from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._progress import display
+
+if TYPE_CHECKING:
+    from openenv.images import Built, Engine, Locking, Options, Plan
+
+__all__ = ["build"]
+
+TAG = re.compile(
+    r"(?=.{1,255}$)([\w.-]+(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:\w[\w.-]{0,127})?"
+)
+
+
+class EngineName(str, Enum):
+    """What builds images."""
+
+    DOCKER = "docker"
+    PODMAN = "podman"
+    BUILDAH = "buildah"
+
+
+# ------------------------------------------------------------------ its options
+
+Environment = Annotated[
+    Path, typer.Argument(help="A directory with an openenv.yaml.", metavar="ENV_DIR")
+]
+Tag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag",
+        "-t",
+        help="The image's name. It may be given several times. By default echo-env:latest and "
+        "openenv-echo:latest, for echo_env.",
+        show_default=False,
+    ),
+]
+Builder = Annotated[
+    EngineName | None,
+    typer.Option(
+        "--engine", help="What builds it; by default the first found.", show_default=False
+    ),
+]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        metavar="IMAGE",
+        help="The image that it starts from, with Python 3.10 or later: the Dockerfile's ARG BASE.",
+        show_default=False,
+    ),
+]
+DockerfileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dockerfile",
+        "-f",
+        help="How it is built; by default server/Dockerfile or Dockerfile of ENV_DIR, or ours.",
+        show_default=False,
+    ),
+]
+Context = Annotated[
+    Path | None,
+    typer.Option(
+        "--context", "-c", help="What it is built from; by default ENV_DIR.", show_default=False
+    ),
+]
+BuildArg = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--build-arg",
+        metavar="NAME=VALUE",
+        help="An argument of the Dockerfile. It may be given several times.",
+        show_default=False,
+    ),
+]
+Label = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A label of the image.", show_default=False),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Carry out every step anew.")]
+Platform = Annotated[
+    str | None, typer.Option(help="Such as linux/arm64.", metavar="OS/ARCH", show_default=False)
+]
+Network = Annotated[
+    str | None,
+    typer.Option(help="The network of the build's steps, such as host.", show_default=False),
+]
+Volume = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FROM:TO[:ro]",
+        help="A mount for the build's steps; of podman and buildah.",
+        show_default=False,
+    ),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Certificates (PEM) that the build's steps trust instead of the base's. Docker gives "
+        "them to pip only.",
+        show_default=False,
+    ),
+]
+IndexUrl = Annotated[
+    str | None,
+    typer.Option(help="The index that packages come from.", metavar="URL", show_default=False),
+]
+Wheels = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIRECTORY",
+        help="Wheels that packages come from, and from no index.",
+        show_default=False,
+    ),
+]
+OpenEnv = Annotated[
+    Path | None,
+    typer.Option(
+        "--openenv",
+        metavar="PATH",
+        help="The OpenEnv in the image: a wheel, or a checkout. By default the checkout that "
+        "ENV_DIR lies in, else what the index has.",
+        show_default=False,
+    ),
+]
+Push = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGISTRY",
+        help="Push it there afterwards, such as ghcr.io/somebody.",
+        show_default=False,
+    ),
+]
+NoTls = Annotated[
+    bool, typer.Option("--push-without-tls", help="Of --push: the registry speaks plain HTTP.")
+]
+Sbom = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write what is installed in it there: a CycloneDX bill of materials.",
+        show_default=False,
+    ),
+]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Reach no registry and no index; see --wheels.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Print = Annotated[
+    bool,
+    typer.Option("--print", help="Print the Dockerfile and what it is given, and build nothing."),
+]
+
+
+# ------------------------------------------------------------------ the command
+
+
+def build(
+    environment: Environment = Path(),
+    tag: Tag = None,
+    engine: Builder = None,
+    base: Base = None,
+    dockerfile: DockerfileOption = None,
+    context: Context = None,
+    build_arg: BuildArg = None,
+    label: Label = None,
+    no_cache: NoCache = False,
+    platform: Platform = None,
+    network: Network = None,
+    volume: Volume = None,
+    ca_file: CaFile = None,
+    index_url: IndexUrl = None,
+    wheels: Wheels = None,
+    openenv: OpenEnv = None,
+    push: Push = None,
+    push_without_tls: NoTls = False,
+    sbom: Sbom = None,
+    offline: Offline = False,
+    as_json: AsJson = False,
+    only_print: Print = False,
+) -> None:
+    """Build the image of an environment."""
+    from openenv.images import BuildError, Locking, Options, default_tags, find_builder, read_plan
+
+    arguments = _pairs("--build-arg", build_arg)
+    register_secrets_of(arguments)
+    _check_files(ca_file=ca_file, wheels=wheels, openenv=openenv)
+    _check(tag, push, push_without_tls, offline)
+    try:
+        plan = read_plan(
+            environment,
+            default_dockerfile=_own_dockerfile(),
+            dockerfile=dockerfile,
+            context=context,
+            base=base,
+            arguments=arguments,
+            labels=_pairs("--label", label),
+        )
+        tags = tuple(tag or default_tags(plan))
+        _tell(plan)
+        if only_print:
+            _print(plan, tags, as_json)
+            return
+        locking = Locking(openenv, index_url, wheels, ca_file, offline)
+        if not plan.dockerfile.is_locked:
+            _check_unlocked(locking)
+        builder = find_builder(None if engine is None else engine.value)
+        options = Options(
+            platform=platform,
+            network="none" if offline and network is None else network,
+            volumes=volume or (),
+            ca_file=ca_file,
+            no_cache=no_cache,
+            offline=offline,
+        )
+        began = time.monotonic()
+        built = _build(plan, builder, tags, options, locking, sbom)
+        pushed = _push(built, builder, push, tls=not push_without_tls)
+    except BuildError as error:
+        raise CommandError(str(error), hint=error.hint) from error
+    _show(built, time.monotonic() - began)
+    if as_json:
+        emit(_as_data(plan, built, pushed, sbom, time.monotonic() - began))
+    else:
+        typer.echo(pushed or built.tags[0])
+
+
+def _build(
+    plan: Plan,
+    builder: Engine,
+    tags: Sequence[str],
+    options: Options,
+    locking: Locking,
+    sbom: Path | None,
+) -> Built:
+    from openenv import images
+
+    say(f"building {', '.join(tags)} by {builder.program}, from {', '.join(plan.bases)}")
+    with display() as shown:
+        shown.begin("build")
+
+        def on_step(number: int, of: int, text: str) -> None:
+            shown.update(number, redact(text[:100]))
+
+        built = images.build(
+            plan,
+            builder,
+            tags,
+            options=options,
+            locking=locking,
+            sbom=sbom,
+            on_step=on_step,
+            say=say,
+        )
+        shown.finish(f"{built.size_bytes / 1e6:,.0f} MB")
+    return built
+
+
+def _push(built: Built, builder: Engine, registry: str | None, *, tls: bool) -> str | None:
+    if registry is None:
+        return None
+    from openenv import images
+
+    say(f"pushing it to {registry}")
+    return images.push(built, builder, registry, tls=tls)
+
+
+def _own_dockerfile() -> str:
+    """The Dockerfile that `openenv init` writes, for a package that is not named yet."""
+    from openenv.cli._template import TEMPLATE
+
+    return (TEMPLATE / "server" / "Dockerfile.tmpl").read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    pairs = {}
+    for one in given or ():
+        name, sign, value = one.partition("=")
+        if not sign or not name:
+            raise CommandError(
+                f"{option} {redact(one)} is no NAME=VALUE",
+                hint=f"write {option} {name or 'NAME'}=VALUE",
+                exit_code=MISUSED,
+            )
+        pairs[name] = value
+    return pairs
+
+
+def _check(tags: Sequence[str] | None, push: str | None, plain: bool, offline: bool) -> None:
+    for tag in tags or ():
+        if not TAG.fullmatch(tag):
+            raise CommandError(
+                f"{tag!r} cannot be the name of an image",
+                hint="lower-case letters, digits, . _ - and /, and a tag after a colon: "
+                "my-env:latest",
+                exit_code=MISUSED,
+            )
+    if push is not None and "://" in push:
+        raise CommandError(
+            f"--push takes a registry without its scheme, not {push}",
+            hint=f"--push {push.partition('://')[2]}",
+            exit_code=MISUSED,
+        )
+    if push is not None and offline:
+        raise CommandError("--push and --offline exclude each other", exit_code=MISUSED)
+    if plain and push is None:
+        raise CommandError("--push-without-tls wants --push", exit_code=MISUSED)
+
+
+def _check_files(**paths: Path | None) -> None:
+    for name, path in paths.items():
+        if path is not None and not path.exists():
+            raise CommandError(f"--{name.replace('_', '-')} {path} is not there", exit_code=MISUSED)
+
+
+def _check_unlocked(locking: Locking) -> None:
+    for name in ("openenv", "index_url", "wheels"):
+        if getattr(locking, name) is not None:
+            raise CommandError(
+                f"--{name.replace('_', '-')} means nothing to a Dockerfile that installs by itself",
+                hint="have it install .openenv/requirements.lock, as that of `openenv init` does",
+                exit_code=MISUSED,
+            )
+
+
+# ------------------------------------------------------------------ what is said
+
+
+def _tell(plan: Plan) -> None:
+    from openenv.images.context import listing
+
+    dockerfile = plan.dockerfile
+    say(f"Dockerfile: {dockerfile.source}")
+    if plan.contents.secrets:
+        say(
+            f"left out, as they look like secrets: {listing(plan.contents.secrets)}; give them to "
+            "the server when it starts",
+            style="yellow",
+        )
+    if not dockerfile.is_locked:
+        say(
+            "this Dockerfile installs by itself, so what is installed is not locked"
+            + ("" if plan.workspace is None else ", and is not this checkout's OpenEnv"),
+            style="yellow",
+        )
+    unknown = dockerfile.undeclared(plan.arguments)
+    if unknown:
+        known = ", ".join(dockerfile.arguments()) or "none"
+        say(
+            f"the Dockerfile has no ARG {', '.join(unknown)}, so it makes no difference; "
+            f"it has {known}",
+            style="yellow",
+        )
+
+
+def _print(plan: Plan, tags: Sequence[str], as_json: bool) -> None:
+    from openenv.images.build import listing_of
+
+    files = listing_of(plan)
+    contents = plan.contents
+    if as_json:
+        emit(
+            {
+                "tags": list(tags),
+                "dockerfile": plan.dockerfile.text,
+                "context": [{"path": path, "size_bytes": size} for path, size in files],
+                "left_out": list(contents.left_out),
+                "secrets": list(contents.secrets),
+                "arguments": {name: redact(value) for name, value in plan.arguments.items()},
+                "labels": dict(plan.labels),
+            }
+        )
+        return
+    sys.stdout.write(plan.dockerfile.text.rstrip("\n") + "\n\n")
+    for path, size in files:
+        sys.stdout.write(f"# {'made' if size is None else size:>9}  {path}\n")
+    say(f"{len(files)} files, {contents.size_bytes / 1e3:,.1f} kB; nothing was built")
+
+
+def _show(built: Built, seconds: float) -> None:
+    locked = built.locked
+    if locked is not None:
+        of = f", held to {locked.held_to}" if locked.held_to is not None else ""
+        say(f"locked: {locked.packages} packages{of}")
+        if locked.kept is not None:
+            say(f"kept: {locked.kept}, for the same packages the next time")
+    if built.user.partition(":")[0] in ("", "0", "root"):
+        say("its program runs as root: give its Dockerfile a USER", style="yellow")
+    if not built.is_reproducible:
+        say(f"{built.engine} gave its files the time of this build: another gives another digest")
+    say(
+        f"{built.tags[0]}: {built.size_bytes / 1e6:,.0f} MB, sha256:{built.id[:12]}, "
+        f"{seconds:.1f} s",
+        style="green",
+    )
+
+
+def _as_data(
+    plan: Plan, built: Built, pushed: str | None, sbom: Path | None, seconds: float
+) -> dict[str, Any]:
+    locked = built.locked
+    return {
+        "image": built.tags[0],
+        "tags": list(built.tags),
+        "id": f"sha256:{built.id}",
+        "is_reproducible": built.is_reproducible,
+        "size_bytes": built.size_bytes,
+        "user": built.user,
+        "engine": built.engine,
+        "bases": plan.bases,
+        "dockerfile": plan.dockerfile.source,
+        "mode": "standalone" if plan.workspace is None else "in-repo",
+        "left_out": list(plan.contents.left_out),
+        "secrets": list(plan.contents.secrets),
+        "lock": None if locked is None else {"sha256": locked.sha256, "packages": locked.packages},
+        "uv_lock": None if locked is None or locked.kept is None else str(locked.kept),
+        "sbom": None
+        if sbom is None
+        else {"file": str(sbom), "sha256": built.sbom_sha256, "format": "CycloneDX"},
+        "pushed": pushed,
+        "seconds": round(seconds, 1),
+    }

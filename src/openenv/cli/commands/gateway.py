@@ -1,0 +1,142 @@
+"""`openenv gateway`: one address in front of many servers."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openenv._logs import set_up_logs
+from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.errors import OpenEnvError
+
+if TYPE_CHECKING:
+    from openenv.gateway.run import Followed
+
+__all__ = ["gateway"]
+
+DEFAULT = "default"
+
+Where = Annotated[
+    list[str],
+    typer.Argument(
+        help="Servers, as URL or NAME=URL where they serve several environments; "
+        "dns://HOST:PORT stands for all addresses of a name.",
+        metavar="[NAME=]URL...",
+        show_default=False,
+    ),
+]
+
+
+def gateway(
+    servers: Where,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 chooses a free one.")] = 8000,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keys that are let in, as for openenv serve; by default those of "
+            "OPENENV_API_KEY_FILE and OPENENV_API_KEY. Without any, everybody is.",
+            show_default=False,
+        ),
+    ] = None,
+    server_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="The key that the servers want, where the gateway has its own.",
+            show_default=False,
+        ),
+    ] = None,
+    sessions_per_connection: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Of a client that opens many sessions, so many go to one server together."
+        ),
+    ] = 32,
+    drain_s: Annotated[
+        float,
+        typer.Option(min=0.0, help="Seconds that old clients have to end in, when it is stopped."),
+    ] = 30.0,
+    ssl_certfile: Annotated[
+        Path | None, typer.Option(help="Its certificate (PEM); it then speaks TLS.")
+    ] = None,
+    ssl_keyfile: Annotated[Path | None, typer.Option(help="The certificate's key (PEM).")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print where it listens, as JSON.")
+    ] = False,
+) -> None:
+    """Stand in front of many servers: new sessions go to the one with the least to do.
+
+    Example: openenv gateway echo=http://10.0.0.1:8000 echo=http://10.0.0.2:8000
+    """
+    from openenv.gateway.gateway import Gateway
+    from openenv.gateway.run import run
+    from openenv.gateway.servers import Servers
+    from openenv.server.auth import warn_if_open
+    from openenv.server.keyfile import keyring_of, read_key_file
+    from openenv.settings import use_api_key_file
+
+    set_up_logs()
+    logging.getLogger("openenv").setLevel(logging.INFO)
+    try:
+        if api_key_file is not None:
+            use_api_key_file(str(api_key_file))
+        keys = keyring_of(None)
+        key = None if server_key_file is None else read_key_file(server_key_file)[0].key
+        plain, followed = _parsed(servers, key)
+        behind = Servers(plain)
+    except (OpenEnvError, ValueError) as error:
+        raise CommandError(str(error), exit_code=MISUSED) from None
+    if keys is None:
+        warn_if_open(host)
+    tls = None
+    if ssl_certfile is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            tls.load_cert_chain(ssl_certfile, ssl_keyfile)
+        except (OSError, ssl.SSLError) as error:
+            raise CommandError(f"{ssl_certfile} cannot be used: {error}") from None
+    scheme = "http" if tls is None else "https"
+
+    def tell(port: int) -> None:
+        url = f"{scheme}://{host}:{port}"
+        if as_json:
+            emit({"url": url, "environments": behind.environments, "servers": len(behind)})
+        say(f"gateway at {url}, in front of {len(behind)} servers")
+        for name in behind.environments:
+            if len(behind.environments) > 1 or name != DEFAULT:
+                say(f"  {name}: {url}/envs/{name}")
+
+    passing = Gateway(behind, keys=keys, sessions_per_connection=sessions_per_connection)
+    try:
+        run(
+            passing,
+            host=host,
+            port=port,
+            tls=tls,
+            followed=followed,
+            drain_s=drain_s,
+            on_listening=tell,
+        )
+    except OSError as error:
+        raise CommandError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+
+
+def _parsed(given: list[str], key: str | None) -> tuple[list[Any], list[Followed]]:
+    from openenv.gateway.run import Followed
+    from openenv.gateway.servers import Server
+
+    plain: list[Any] = []
+    followed = []
+    for one in given:
+        name, equals, url = one.partition("=")
+        if not equals or "/" in name or ":" in name:
+            name, url = DEFAULT, one
+        if url.startswith("dns://"):
+            followed.append(Followed(name, url, key))
+        else:
+            plain.append(Server(name, url, key))
+    return plain, followed

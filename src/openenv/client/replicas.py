@@ -1,0 +1,93 @@
+"""`Replicas`: as many clients as a provider was asked for servers, each with one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from openenv.client import background
+
+__all__ = ["Replicas"]
+
+C = TypeVar("C", bound=Any)
+
+
+class Replicas(Generic[C]):
+    """Clients that are opened and closed together.
+
+        provider = KubernetesProvider(image="coding-env", replicas=64)
+        async with CodingEnv.with_provider(provider) as envs:
+            await asyncio.gather(*(env.reset() for env in envs))
+
+    With ``with`` they are used synchronously. Where one cannot be had, none is left.
+
+    Args:
+        make: Makes a client that starts a server of its own.
+        count: How many.
+    """
+
+    def __init__(self, make: Callable[[], C], count: int) -> None:
+        if count < 1:
+            raise ValueError(f"replicas is {count!r}; it must be at least 1")
+        self._clients = [make() for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    async def __aenter__(self) -> list[C]:
+        await _together([one.__aenter__ for one in self._clients], self._close)
+        return list(self._clients)
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        closing = [one.__aexit__(None, None, None) for one in self._clients]
+        _raise_first(await asyncio.gather(*closing, return_exceptions=True))
+
+    def __enter__(self) -> list[C]:
+        background.run(_together([one._connect_async for one in self._clients], self._close_all))
+        return list(self._clients)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        background.run(self._close_all())
+
+    async def _close_all(self) -> None:
+        closing = [one._close_async() for one in self._clients]
+        _raise_first(await asyncio.gather(*closing, return_exceptions=True))
+
+
+async def _together(begin: list[Callable[[], Any]], undo: Callable[[], Any]) -> None:
+    """Begin them all; where one fails, or the caller is cancelled, take all back."""
+    beginning = [asyncio.ensure_future(_awaited(one())) for one in begin]
+    try:
+        await asyncio.gather(*beginning)
+    except BaseException:
+        for task in beginning:
+            task.cancel()
+        await asyncio.gather(*beginning, return_exceptions=True)
+        await asyncio.shield(asyncio.ensure_future(undo()))
+        raise
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _raise_first(outcomes: list[Any]) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -1,0 +1,5 @@
+"""The old path `openenv.core.containers.runtime.aca_provider`; written by scripts/mirrors.py."""
+
+from openenv.providers.aca import ACASandboxProvider as ACASandboxProvider
+
+__all__ = ["ACASandboxProvider"]

@@ -1,0 +1,5 @@
+"""The old path `openenv.core.containers.runtime.daytona_provider`; written by scripts/mirrors.py."""
+
+from openenv.providers.daytona import DaytonaProvider as DaytonaProvider
+
+__all__ = ["DaytonaProvider"]

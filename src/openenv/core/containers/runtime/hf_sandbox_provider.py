@@ -1,0 +1,5 @@
+"""The old path `openenv.core.containers.runtime.hf_sandbox_provider`; written by scripts/mirrors.py."""
+
+from openenv.providers.hf import HFSandboxProvider as HFSandboxProvider
+
+__all__ = ["HFSandboxProvider"]

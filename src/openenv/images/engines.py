@@ -1,0 +1,659 @@
+"""The programs that build images: Docker's, Podman's, Buildah's; by their command lines.
+
+What a build needs here is in their command lines only: times (``--timestamp``), mounts, and the
+users' own logins for a registry. Docker's SDK has none of it, and BuildKit not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from openenv.images.errors import LAST_LINES, BuildError
+
+__all__ = ["ENGINES", "Engine", "Image", "Options", "Request", "find_builder"]
+
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+ANSWER_S = 60.0
+END_S = 10.0
+TEXT_BYTES = 2**20
+MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
+CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
+LAYER_TYPE = "application/vnd.docker.image.rootfs.diff.tar"
+
+_STEP = re.compile(
+    r"^(?:\[\d+/\d+\] )?(?:STEP|Step) (\d+)/(\d+) ?: (.*)$|^#\d+ \[.*?(\d+)/(\d+)\] (.*)$"
+)
+_NOISE = re.compile(
+    r"healthchecks: dial unix|^--> |^Error: (error )?(building at|executing)|^DEPRECATED|"
+    r"Install the buildx|https://docs.docker.com/go/buildx|^\s*$"
+)
+_NO_BASE = re.compile(
+    r"pull access denied|manifest unknown|initializing source docker|short-name .* did not resolve|"
+    r"failed to resolve source metadata|pinging container registry|image not known|"
+    r"No such image|Get \"?https?://[^ ]*/v2/",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an engine goes about a build.
+
+    Attributes:
+        platform: Such as ``linux/arm64``; None is the engine's own.
+        network: The network that its steps have; None is the engine's choice.
+        volumes: Mounts for its steps, as ``FROM:TO[:ro]``.
+        ca_file: Certificates (PEM) that its steps take for the system's.
+        no_cache: Carry out every step anew.
+        offline: Fetch no base.
+    """
+
+    platform: str | None = None
+    network: str | None = None
+    volumes: Sequence[str] = ()
+    ca_file: Path | None = None
+    no_cache: bool = False
+    offline: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an engine is asked to build.
+
+    Attributes:
+        context: The directory that it builds from.
+        dockerfile: The file that says how.
+        epoch_s: The time of everything in the image, in seconds since 1970.
+        arguments: Build arguments.
+        labels: Of the image.
+        bases: The images that it starts from.
+        options: How.
+    """
+
+    context: Path
+    dockerfile: Path
+    epoch_s: int
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    bases: Sequence[str] = ()
+    options: Options = Options()
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that an engine has.
+
+    Attributes:
+        id: The digest of its configuration, which names its layers: the same image, the same id.
+        size_bytes: Of all its layers, uncompressed.
+        user: Who its program runs as.
+        layers: The digests of its layers.
+    """
+
+    id: str
+    size_bytes: int
+    user: str
+    layers: tuple[str, ...]
+
+
+class Engine(ABC):
+    """A program that builds images, and holds them."""
+
+    program: ClassVar[str]
+    has_daemon: ClassVar[bool] = False
+
+    # ------------------------------------------------------------------ whether it is there
+
+    def why_not(self) -> str | None:
+        """Why it cannot be used on this machine; None where it can."""
+        if shutil.which(self.program) is None:
+            return "is not installed"
+        try:
+            self._call("version", *self._of_server())
+        except BuildError as error:
+            return f"does not answer: {error.log.splitlines()[-1] if error.log else error}"
+        return None
+
+    def _of_server(self) -> Sequence[str]:
+        return ()
+
+    # ------------------------------------------------------------------ building
+
+    def build(self, request: Request, on_step: Callable[[int, int, str], None]) -> str:
+        """Build an image without a name, and give its id.
+
+        Args:
+            request: What is to be built.
+            on_step: Told of each step as it begins: its number, of how many, and what it does.
+
+        Raises:
+            BuildError: It could not be built; the text says at which step, and its last lines.
+        """
+        self._check(request)
+        told = request.context.parent / "image-id"
+        command = [self.program, "build", *self._options(request), "--iidfile", str(told)]
+        command += ["--file", str(request.dockerfile), str(request.context)]
+        _follow(command, request, on_step, self.has_daemon)
+        return _bare(told.read_text().strip())
+
+    def _check(self, request: Request) -> None:
+        if request.options.offline:
+            for base in request.bases:
+                if not self.has(base):
+                    raise BuildError(
+                        f"the base image {base} is not on this machine, and --offline fetches none",
+                        hint=f"{self.program} pull {base}, or choose another: --base IMAGE",
+                    )
+
+    def _options(self, request: Request) -> list[str]:
+        options = []
+        for name, value in sorted(request.arguments.items()):
+            options += ["--build-arg", f"{name}={value}"]
+        for name, value in sorted(request.labels.items()):
+            options += ["--label", f"{name}={value}"]
+        if request.options.platform is not None:
+            options += ["--platform", request.options.platform]
+        if request.options.network is not None:
+            options += ["--network", request.options.network]
+        if request.options.no_cache:
+            options.append("--no-cache")
+        return options
+
+    # ------------------------------------------------------------------ what it holds
+
+    @abstractmethod
+    def has(self, image: str) -> bool:
+        """Whether it has an image."""
+
+    @abstractmethod
+    def inspect(self, image: str) -> Image:
+        """Look at an image."""
+
+    def is_reproducible(self) -> bool:
+        """Whether it gives the files of an image the time that it is told."""
+        return True
+
+    @abstractmethod
+    def seal(self, image: str, epoch_s: int, labels: Mapping[str, str]) -> str:
+        """Take from an image's configuration what is by chance: times, names of containers.
+
+        Args:
+            image: Its id.
+            epoch_s: The time that it was made, in seconds since 1970.
+            labels: More labels for it.
+
+        Returns:
+            The id of the image that came of it, which has the same layers.
+        """
+
+    @abstractmethod
+    def run_python(self, image: str, code: str) -> str:
+        """Run Python in an image, without a network, and give what it prints."""
+
+    def tag(self, image: str, name: str) -> None:
+        """Give an image a name."""
+        self._call("tag", image, name)
+
+    def push(self, name: str, *, tls: bool = True) -> None:
+        """Push an image to the registry that its name begins with, as whom the user is logged in.
+
+        Raises:
+            BuildError: The registry does not take it.
+        """
+        options = self._of_registry(tls)
+        try:
+            self._call("push", *options, name, timeout_s=None)
+        except BuildError as error:
+            registry = name.partition("/")[0]
+            lines = [one for one in error.log.splitlines() if not one.startswith("Copying ")]
+            hint = f"{self.program} login {registry}, if it wants to know who you are"
+            if "HTTP response to HTTPS client" in error.log:
+                hint = "it speaks plain HTTP: --push-without-tls, if that is meant"
+            raise BuildError(
+                f"{registry} did not take the image {name}", hint=hint, log=lines[-3:]
+            ) from None
+
+    def _of_registry(self, tls: bool) -> Sequence[str]:
+        return () if tls else ("--tls-verify=false",)
+
+    def _call(self, *command: str, timeout_s: float | None = ANSWER_S, told: str = "") -> str:
+        try:
+            done = subprocess.run(  # nosec B603  # no shell; an engine
+                [self.program, *command],
+                input=told,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+            )
+        except subprocess.TimeoutExpired:
+            raise BuildError(
+                f"{self.program} {command[0]} took longer than {timeout_s:g} s"
+            ) from None
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if not _NOISE.search(line)]
+            raise BuildError(f"{self.program} {command[0]} failed", log=lines)
+        return done.stdout
+
+
+# ------------------------------------------------------------------ Docker
+
+
+class Docker(Engine):
+    """Docker's program, with BuildKit where it is there."""
+
+    program = "docker"
+    has_daemon = True
+
+    def _of_server(self) -> Sequence[str]:
+        return ("--format", "{{.Server.Version}}")
+
+    def _check(self, request: Request) -> None:
+        super()._check(request)
+        if request.options.volumes:
+            raise BuildError(
+                "docker mounts nothing into a build, so --volume means nothing to it",
+                hint="podman and buildah do: --engine podman",
+            )
+
+    def _options(self, request: Request) -> list[str]:
+        options = super()._options(request)
+        if self._has_buildkit():
+            options += ["--provenance=false", "--output", "type=docker,rewrite-timestamp=true"]
+            options += ["--progress", "plain"]
+        return options
+
+    def is_reproducible(self) -> bool:
+        return self._has_buildkit()
+
+    def _has_buildkit(self) -> bool:
+        try:
+            self._call("buildx", "version")
+        except BuildError:
+            return False
+        return True
+
+    def has(self, image: str) -> bool:
+        try:
+            self._call("image", "inspect", image)
+        except BuildError:
+            return False
+        return True
+
+    def inspect(self, image: str) -> Image:
+        (seen,) = json.loads(self._call("image", "inspect", image))
+        return _image_of(seen)
+
+    def run_python(self, image: str, code: str) -> str:
+        command = ["run", "--rm", "--interactive", "--network", "none", "--no-healthcheck"]
+        command += ["--entrypoint", "/bin/sh", image, "-c", _PYTHON]
+        return self._call(*command, told=code)
+
+    def _of_registry(self, tls: bool) -> Sequence[str]:
+        if not tls:
+            raise BuildError(
+                "docker takes a registry without TLS only where its daemon is told so",
+                hint='{"insecure-registries": ["HOST:PORT"]} in /etc/docker/daemon.json',
+            )
+        return ()
+
+    def seal(self, image: str, epoch_s: int, labels: Mapping[str, str]) -> str:
+        config, layers = self._saved(image)
+        data = _sealed(config, epoch_s, labels)
+        name = f"{hashlib.sha256(data).hexdigest()}.json"
+        manifest = [{"Config": name, "RepoTags": None, "Layers": [path for path, _ in layers]}]
+        self._load({name: data, "manifest.json": json.dumps(manifest).encode()})
+        return name.removesuffix(".json")
+
+    def _load(self, files: Mapping[str, bytes]) -> None:
+        """Load an image whose layers are there: it needs no more than its configuration."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for path, data in files.items():
+                entry = tarfile.TarInfo(path)
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+        done = subprocess.run(  # nosec B603  # no shell; an engine
+            [self.program, "load", "--quiet"], input=archive.getvalue(), capture_output=True
+        )
+        if done.returncode:
+            words = done.stderr.decode(errors="replace").splitlines()
+            raise BuildError("the image could not be given its labels", log=words)
+
+    def _saved(self, image: str) -> tuple[dict[str, Any], list[tuple[str, int]]]:
+        """An image's configuration, and the paths and sizes of its layers in an archive."""
+        with subprocess.Popen(  # nosec B603  # no shell; an engine
+            [self.program, "save", *self._of_archive(), image],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as saving:
+            assert saving.stdout is not None
+            try:
+                texts, sizes = _read_archive(saving.stdout)
+            except tarfile.TarError as error:
+                raise BuildError(f"{self.program} could not read {image}: {error}") from error
+        manifest = json.loads(texts["manifest.json"])[0]
+        return json.loads(texts[manifest["Config"]]), [
+            (path, sizes.get(path, 0)) for path in manifest["Layers"]
+        ]
+
+    def _of_archive(self) -> Sequence[str]:
+        return ()
+
+
+# ------------------------------------------------------------------ Podman, Buildah
+
+
+class Podman(Docker):
+    """Podman's program."""
+
+    program = "podman"
+    has_daemon = False
+
+    def _of_server(self) -> Sequence[str]:
+        return ()
+
+    def _check(self, request: Request) -> None:
+        Engine._check(self, request)
+
+    def _options(self, request: Request) -> list[str]:
+        return Engine._options(self, request) + _options_of_buildah(request)
+
+    def _of_registry(self, tls: bool) -> Sequence[str]:
+        return Engine._of_registry(self, tls)
+
+    def _of_archive(self) -> Sequence[str]:
+        return ("--quiet", "--format", "docker-archive")
+
+    def is_reproducible(self) -> bool:
+        return True
+
+    def seal(self, image: str, epoch_s: int, labels: Mapping[str, str]) -> str:
+        config, layers = self._saved(image)
+        return self._pull(config, [size for _, size in layers], epoch_s, labels)
+
+    def _pull(
+        self, config: dict[str, Any], sizes: Sequence[int], epoch_s: int, labels: Mapping[str, str]
+    ) -> str:
+        """Take an image in from a directory without layers, as all of them are there already."""
+        from openenv.images.context import scratch_directory
+
+        data = _sealed(config, epoch_s, labels)
+        digest = hashlib.sha256(data).hexdigest()
+        layers = [
+            {"mediaType": LAYER_TYPE, "size": size, "digest": layer}
+            for size, layer in zip(sizes, config["rootfs"]["diff_ids"], strict=True)
+        ]
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": {"mediaType": CONFIG_TYPE, "size": len(data), "digest": f"sha256:{digest}"},
+            "layers": layers,
+        }
+        with scratch_directory() as directory:
+            folder = directory / "image"
+            folder.mkdir()
+            (folder / digest).write_bytes(data)
+            (folder / "manifest.json").write_text(json.dumps(manifest))
+            (folder / "version").write_text("Directory Transport Version: 1.1\n")
+            return _bare(self._call("pull", "--quiet", f"dir:{folder}").split()[-1])
+
+
+class Buildah(Podman):
+    """Buildah's program, which has the same images as Podman's."""
+
+    program = "buildah"
+
+    def has(self, image: str) -> bool:
+        try:
+            self._call("inspect", "--type", "image", image)
+        except BuildError:
+            return False
+        return True
+
+    def inspect(self, image: str) -> Image:
+        seen = json.loads(self._call("inspect", "--type", "image", image))
+        config = seen["Docker"]
+        rows = json.loads(self._call("images", "--json", "--no-trunc", "--all"))
+        size = next(
+            (_bytes(row["size"]) for row in rows if _bare(row["id"]) == seen["FromImageID"]), 0
+        )
+        return Image(
+            seen["FromImageID"],
+            size,
+            config["config"].get("User") or "",
+            tuple(config["rootfs"]["diff_ids"]),
+        )
+
+    def _saved(self, image: str) -> tuple[dict[str, Any], list[tuple[str, int]]]:
+        from openenv.images.context import scratch_directory
+
+        with scratch_directory() as directory:
+            self._call("push", "--quiet", "--format", "v2s2", image, f"dir:{directory}/image")
+            manifest = json.loads((directory / "image" / "manifest.json").read_text())
+            config = (directory / "image" / _bare(manifest["config"]["digest"])).read_text()
+        return json.loads(config), [(one["digest"], one["size"]) for one in manifest["layers"]]
+
+    def run_python(self, image: str, code: str) -> str:
+        container = self._call("from", "--pull-never", image).strip()
+        try:
+            return self._call(
+                "run", "--network", "none", container, "--", "/bin/sh", "-c", _PYTHON, told=code
+            )
+        finally:
+            self._call("rm", container)
+
+
+def _options_of_buildah(request: Request) -> list[str]:
+    options = ["--format", "docker", "--timestamp", str(request.epoch_s), "--layers"]
+    options.append("--pull=never" if request.options.offline else "--pull=false")
+    for volume in request.options.volumes:
+        options += ["--volume", volume]
+    if request.options.ca_file is not None:
+        options += ["--volume", f"{request.options.ca_file.resolve()}:{CERTIFICATES}:ro"]
+    return options
+
+
+ENGINES: dict[str, Engine] = {one.program: one for one in (Docker(), Podman(), Buildah())}
+
+
+def find_builder(name: str | None = None) -> Engine:
+    """The engine of a name; by default the first that can be used: Docker, Podman, Buildah.
+
+    Raises:
+        BuildError: There is none.
+    """
+    candidates = list(ENGINES.values()) if name is None else [ENGINES[name]]
+    reasons = []
+    for engine in candidates:
+        why_not = engine.why_not()
+        if why_not is None:
+            return engine
+        reasons.append(f"{engine.program} {why_not}")
+    raise BuildError(
+        f"no engine can build an image here: {'; '.join(reasons)}",
+        hint="install Docker (https://docs.docker.com/engine/install) or Podman (apt-get install "
+        "podman), or see with --print what would be built",
+    )
+
+
+# ------------------------------------------------------------------ following a build
+
+
+def _follow(
+    command: Sequence[str],
+    request: Request,
+    on_step: Callable[[int, int, str], None],
+    has_daemon: bool,
+) -> None:
+    """Run a build to its end; one that is interrupted is ended, and removes what it has begun."""
+    step, lines = "", deque[str](maxlen=LAST_LINES)
+    with subprocess.Popen(  # nosec B603  # no shell; an engine
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as building:
+        assert building.stdout is not None
+        try:
+            for line in map(str.rstrip, building.stdout):
+                if found := _STEP.match(line):
+                    number, of, step = (part for part in found.groups() if part is not None)
+                    lines.clear()
+                    on_step(int(number), int(of), step)
+                elif not _NOISE.search(line):
+                    lines.append(line)
+            code = building.wait()
+        except BaseException:
+            _end(building, has_daemon=has_daemon)
+            raise
+    if code:
+        raise _failure(step, list(lines), request)
+
+
+def _failure(step: str, lines: list[str], request: Request) -> BuildError:
+    base = next((one for one in request.bases if f"FROM {one}" in step), None)
+    if (base or not step) and any(_NO_BASE.search(line) for line in lines):
+        name = base or ", ".join(request.bases)
+        return BuildError(
+            f"the base image {name} could not be had",
+            hint="choose one that this machine has, or can reach: --base IMAGE",
+            log=lines[-3:],
+        )
+    return BuildError(
+        f"the build failed at: {step}" if step else "the build failed before its first step",
+        hint=_hint(lines),
+        log=lines,
+    )
+
+
+def _hint(lines: Sequence[str]) -> str | None:
+    text = "\n".join(lines)
+    if re.search("CERTIFICATE_VERIFY_FAILED|self.signed certificate|unknown authority", text):
+        return "the build does not know who signs the index's certificate: --ca-file FILE"
+    if re.search(
+        "name resolution|Could not resolve|Network is unreachable|NewConnectionError", text
+    ):
+        return "the build reaches no network: --network host, or wheels of your own: --wheels"
+    return None
+
+
+def _end(process: subprocess.Popen[str], *, has_daemon: bool) -> None:
+    """End a build so that the engine takes away what it has begun.
+
+    Podman and Buildah leave their containers behind where they are told to end, but none of a step
+    that fails. So what runs in a container is ended, and the step fails.
+    """
+    deadline = time.monotonic() + (0 if has_daemon else END_S)
+    while process.poll() is None and time.monotonic() < deadline:
+        for pid in _inside(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+            return
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _inside(engine: int) -> list[int]:
+    """The processes that an engine runs in containers: below it, in sessions of their own."""
+    parents, sessions = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_bytes().rpartition(b")")[2].split()
+            pid = int(path.parent.name)
+            parents[pid], sessions[pid] = int(fields[1]), int(fields[3])
+    found = []
+    for pid in parents:
+        above = pid
+        while above in parents and above != engine:
+            above = parents[above]
+        if above == engine and sessions[pid] != sessions[engine]:
+            found.append(pid)
+    return found
+
+
+# ------------------------------------------------------------------ images as engines write them
+
+
+_PYTHON = 'exec "$(command -v python || command -v python3)" -I -'
+
+
+_OF_IMAGE = ("architecture", "os", "variant", "rootfs")
+_OF_HISTORY = ("created_by", "empty_layer")
+_OF_CONTAINER = ("Hostname", "Domainname", "Image")
+
+
+def _sealed(config: dict[str, Any], epoch_s: int, labels: Mapping[str, str]) -> bytes:
+    """An image's configuration without what is by chance, in one way of writing."""
+    time = datetime.fromtimestamp(epoch_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    kept = {key: config[key] for key in _OF_IMAGE if key in config}
+    own = {
+        key: value for key, value in config.get("config", {}).items() if key not in _OF_CONTAINER
+    }
+    own["Labels"] = dict(sorted({**(own.get("Labels") or {}), **labels}.items()))
+    history = [
+        {"created": time, **{key: one[key] for key in _OF_HISTORY if key in one}}
+        for one in config.get("history", [])
+    ]
+    whole = {**kept, "config": own, "created": time, "history": history}
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _read_archive(stream: IO[bytes]) -> tuple[dict[str, bytes], dict[str, int]]:
+    """The small files of an archive of an image, and the sizes of all of them."""
+    texts: dict[str, bytes] = {}
+    sizes: dict[str, int] = {}
+    with tarfile.open(fileobj=stream, mode="r|") as tar:
+        for entry in tar:
+            sizes[entry.name] = entry.size
+            if entry.isfile() and entry.size < TEXT_BYTES:
+                file = tar.extractfile(entry)
+                assert file is not None
+                texts[entry.name] = file.read()
+    while stream.read(1 << 20):
+        pass
+    return texts, sizes
+
+
+def _image_of(seen: Mapping[str, Any]) -> Image:
+    return Image(
+        _bare(seen["Id"]),
+        int(seen.get("Size") or 0),
+        (seen.get("Config") or {}).get("User") or seen.get("User") or "",
+        tuple((seen.get("RootFS") or {}).get("Layers") or ()),
+    )
+
+
+def _bare(digest: str) -> str:
+    return digest.removeprefix("sha256:")
+
+
+def _bytes(text: str) -> int:
+    number, _, unit = text.partition(" ")
+    units: dict[str, float] = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9}
+    return int(float(number) * units[unit.upper()])

@@ -1,0 +1,247 @@
+"""What is installed in an image, to the last byte: wheels of our own and a lock with hashes.
+
+uv makes both. The lock names every package for every platform, as ``pip install --require-hashes``
+wants it. It holds to ``uv.lock`` of the environment, or to ``requirements.lock`` of the workspace
+that it lies in; where there is neither, uv resolves, and the ``uv.lock`` that comes of it is kept
+beside the environment's ``pyproject.toml``.
+"""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from openenv.images.context import stage
+from openenv.images.dockerfile import LOCK, OURS
+from openenv.images.errors import BuildError
+from openenv.images.plan import Plan
+
+__all__ = ["Locking", "Locked", "lock"]
+
+OLDEST_PYTHON = "3.10"
+UV_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Locking:
+    """How packages are found.
+
+    Attributes:
+        openenv: A wheel of OpenEnv, or its source: what goes into the image instead of what the
+            workspace or an index has.
+        index_url: The index that packages come from; by default uv's and pip's own.
+        wheels: A directory of wheels that packages come from, and from nowhere else.
+        ca_file: Certificates (PEM) by which pip, in the build, tells the index.
+        offline: uv reaches nothing but its cache.
+    """
+
+    openenv: Path | None = None
+    index_url: str | None = None
+    wheels: Path | None = None
+    ca_file: Path | None = None
+    offline: bool = False
+
+
+@dataclass(frozen=True)
+class Locked:
+    """What will be installed.
+
+    Attributes:
+        packages: How many packages the lock names.
+        sha256: Of the lock.
+        held_to: The lock that it holds to; None where there was none.
+        kept: The ``uv.lock`` that was written for the next time.
+    """
+
+    packages: int
+    sha256: str
+    held_to: Path | None
+    kept: Path | None
+
+
+def lock(plan: Plan, context: Path, how: Locking, say: Callable[[str], None]) -> Locked:
+    """Put wheels, the lock and pip's configuration into a build's context.
+
+    Args:
+        plan: What is built.
+        context: The directory of the context.
+        how: Where packages come from.
+        say: Told of each step.
+
+    Raises:
+        BuildError: uv is not there, or could not do it.
+    """
+    return _Locker(plan, context, how, say).run()
+
+
+class _Locker:
+    def __init__(self, plan: Plan, context: Path, how: Locking, say: Callable[[str], None]) -> None:
+        if not plan.project.get("project"):
+            raise BuildError(
+                f"{plan.environment} has no pyproject.toml with a [project], so nothing says what "
+                "is to be installed"
+            )
+        self._plan, self._how, self._say = plan, how, say
+        self._uv = _find_uv()
+        self._context = context
+        self._wheels = context / OURS / "wheels"
+        self._scratch = context.parent
+        self._copy = self._scratch / "environment"
+
+    def run(self) -> Locked:
+        self._wheels.mkdir(parents=True, exist_ok=True)
+        stage(self._plan.contents_of_environment(), self._copy)
+        source = self._how.openenv or self._plan.workspace
+        inputs = [(self._wheel_of(source), "")] if source is not None else []
+        limits, held_to, kept = self._limits(is_ours=source is not None)
+        inputs.append((self._wheel_of(self._copy), self._plan.extras))
+        text = self._compile(inputs, limits)
+        (self._context / LOCK).write_text(text)
+        self._configure_pip()
+        packages = len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)) + len(inputs)
+        return Locked(packages, hashlib.sha256(text.encode()).hexdigest(), held_to, kept)
+
+    def _wheel_of(self, source: Path) -> Path:
+        """The wheel of a project, or a wheel itself, in the context."""
+        if source.suffix == ".whl":
+            try:
+                return Path(shutil.copy(source, self._wheels))
+            except OSError as error:
+                raise BuildError(f"{source} cannot be read: {error.strerror}") from error
+        self._say(f"building the wheel of {self._plan.name if source == self._copy else 'OpenEnv'}")
+        before = set(self._wheels.iterdir())
+        command = ["build", "--wheel", "--out-dir", str(self._wheels.resolve()), "--quiet"]
+        if self._plan.workspace is not None:
+            command += ["--build-constraint", str(self._plan.workspace / "requirements.lock")]
+        self._run([*command, str(source.resolve())], f"the wheel of {source} could not be built")
+        made = {path for path in set(self._wheels.iterdir()) - before if path.suffix == ".whl"}
+        if len(made) != 1:
+            raise BuildError(f"uv built {len(made)} wheels of {source}, not one")
+        for other in self._wheels.glob(".gitignore"):
+            other.unlink()
+        return made.pop()
+
+    def _limits(self, is_ours: bool) -> tuple[Path | None, Path | None, Path | None]:
+        """What the new lock is limited to: the versions, the file they are of, and one to keep."""
+        if self._plan.workspace is not None:
+            theirs = self._plan.workspace / "requirements.lock"
+            return theirs, theirs, None
+        theirs, kept = self._plan.environment / "uv.lock", None
+        if theirs.is_file():
+            shutil.copyfile(theirs, self._copy / "uv.lock")
+        elif is_ours:  # an index may well have no such OpenEnv, so uv could not lock it
+            return None, None, None
+        else:
+            self._say("locking what it depends on, by uv")
+            self._run(["lock", "--quiet"], "uv could not lock it")
+            self._keep(self._copy / "uv.lock", theirs)
+            kept = theirs
+        versions = self._scratch / "versions.txt"
+        other = ["--no-emit-package", "openenv"] if is_ours else []
+        command = ["export", "--quiet", "--locked", "--no-dev", "--no-emit-project", "--all-extras"]
+        command += ["--no-annotate", "--no-header", "--no-hashes", *other, "-o", str(versions)]
+        self._run(command, "uv.lock cannot be used", "bring it up to date: uv lock")
+        return versions, theirs if kept is None else None, kept
+
+    def _keep(self, made: Path, kept: Path) -> None:
+        try:
+            shutil.copyfile(made, kept)
+        except OSError as error:
+            self._say(f"uv.lock could not be kept: {kept}: {error.strerror}")
+
+    def _compile(self, inputs: Sequence[tuple[Path, str]], limits: Path | None) -> str:
+        self._say("resolving what is installed, by uv")
+        wanted, resolved = self._scratch / "wanted.in", self._scratch / "resolved.txt"
+        wanted.write_text(
+            "".join(
+                f"{_project_of(wheel)}{f'[{extras}]' if extras else ''} @ {wheel.as_uri()}\n"
+                for wheel, extras in inputs
+            )
+        )
+        command = ["pip", "compile", "--universal", "--python-version", self._oldest_python()]
+        command += ["--generate-hashes", "--no-annotate", "--no-header", "--quiet"]
+        for wheel, _ in inputs:
+            command += ["--no-emit-package", _project_of(wheel)]
+        if limits is not None:
+            command += ["--constraints", str(limits)]
+        self._run([*command, "-o", str(resolved), str(wanted)], "uv cannot resolve it")
+        lines = [_without_comments(resolved.read_text())]
+        for wheel, _ in inputs:
+            digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+            lines.append(f"./{OURS}/wheels/{wheel.name} --hash=sha256:{digest}\n")
+        return "".join(lines)
+
+    def _oldest_python(self) -> str:
+        told = str(self._plan.project["project"].get("requires-python", ""))
+        found = re.search(r">=\s*(\d+\.\d+)", told)
+        return found[1] if found else OLDEST_PYTHON
+
+    def _configure_pip(self) -> None:
+        """Tell pip, in the build, how it reaches packages; relative to the context's directory."""
+        told = {"disable-pip-version-check": "true", "no-input": "true", "progress-bar": "off"}
+        if self._how.index_url is not None:
+            told["index-url"] = self._how.index_url
+        if self._how.wheels is not None:
+            for wheel in sorted(self._how.wheels.glob("*.whl")):
+                if not (self._wheels / wheel.name).exists():
+                    shutil.copy(wheel, self._wheels)
+            told |= {"no-index": "true", "find-links": f"{OURS}/wheels"}
+        if self._how.ca_file is not None:
+            shutil.copyfile(self._how.ca_file, self._context / OURS / "ca.pem")
+            told["cert"] = f"{OURS}/ca.pem"
+        parser = configparser.RawConfigParser()
+        parser["global"] = told
+        with (self._context / OURS / "pip.conf").open("w") as file:
+            parser.write(file)
+
+    def _run(self, command: Sequence[str], what: str, hint: str | None = None) -> None:
+        where = ["--offline"] if self._how.offline else []
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(self._plan.epoch_s)}
+        environment.pop("VIRTUAL_ENV", None)
+        if self._how.index_url is not None:
+            environment["UV_DEFAULT_INDEX"] = self._how.index_url
+        if self._how.wheels is not None and command[0] != "build":
+            where += ["--no-index", "--find-links", str(self._how.wheels.resolve())]
+        try:
+            done = subprocess.run(  # nosec B603  # no shell; uv
+                [self._uv, *command, *where],
+                cwd=self._copy,  # whose pyproject.toml may tell uv more
+                capture_output=True,
+                text=True,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                timeout=UV_TIMEOUT_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise BuildError(f"{what}: uv took longer than {UV_TIMEOUT_S:g} s") from None
+        if done.returncode:
+            if self._how.offline and hint is None:
+                hint = "without --offline uv fetches what it has not got"
+            raise BuildError(what, hint=hint, log=done.stderr.strip().splitlines())
+
+
+def _find_uv() -> str:
+    found = shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable))
+    if found is None:
+        raise BuildError(
+            "uv is not installed, and locks what goes into an image", hint="pip install uv"
+        )
+    return found
+
+
+def _project_of(wheel: Path) -> str:
+    return wheel.name.partition("-")[0].replace("_", "-")
+
+
+def _without_comments(text: str) -> str:
+    return "".join(
+        line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")
+    )

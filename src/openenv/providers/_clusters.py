@@ -1,0 +1,406 @@
+"""A cluster of Kubernetes, as its API server has it: objects are dictionaries.
+
+Kubernetes' own client for Python finds the cluster, proves who asks, and holds the connections. Its
+classes of objects are another thing in each of its versions, and are not used: what an API server
+does not know it refuses by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import ssl
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from openenv._packages import needs
+from openenv._redaction import redact
+from openenv.errors import ProviderError
+from openenv.providers.servers import Executed
+
+__all__ = ["Cluster", "ClusterError", "sdk"]
+
+CONNECTIONS = 64  # at once to one API server
+SILENCE_S = 30.0
+TRIES = 5
+BUSY = (429, 503, 504)
+MANAGER = "openenv"
+PLACES = {
+    "Deployment": ("/apis/apps/v1", "deployments"),
+    "Event": ("/api/v1", "events"),
+    "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
+    "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies"),
+    "Pod": ("/api/v1", "pods"),
+    "ReplicaSet": ("/apis/apps/v1", "replicasets"),
+    "Secret": ("/api/v1", "secrets"),
+    "Service": ("/api/v1", "services"),
+}
+HOW = (
+    "name one by kubeconfig=, by the variable KUBECONFIG or in ~/.kube/config, or run in a cluster"
+)
+
+Manifest = dict[str, Any]
+
+
+class ClusterError(ProviderError):
+    """The API server has refused something, or does not answer.
+
+    Attributes:
+        status: Of HTTP; 0 where there was no answer.
+        reason: Its word for why, such as ``Forbidden``.
+    """
+
+    def __init__(self, message: str, *, status: int, reason: str = "") -> None:
+        self.status = status
+        self.reason = reason
+        super().__init__(message)
+
+
+def sdk() -> Any:
+    """Kubernetes' client.
+
+    Raises:
+        MissingPackage: It is not installed.
+    """
+    with needs("KubernetesProvider", "pip install 'openenv[kubernetes]'"):
+        import kubernetes
+        import kubernetes.client
+        import kubernetes.config
+        import kubernetes.stream.ws_client
+    return kubernetes
+
+
+@dataclass(frozen=True)
+class Door:
+    """A WebSocket of the API server: where it is, and what opens it."""
+
+    url: str
+    headers: Mapping[str, str]
+    tls: ssl.SSLContext | None
+    server_name: str | None
+    proxy: str | None
+
+
+class Cluster:
+    """What the API server of a cluster is asked. Any thread may call its methods.
+
+    Args:
+        kubeconfig: A file that says where it is, and who asks. By default that of KUBECONFIG, or
+            what a program in a cluster is told, or ``~/.kube/config``.
+        context: Of that file; None is its current one.
+
+    Attributes:
+        is_around: This program runs in the cluster.
+
+    Raises:
+        MissingPackage: Kubernetes' client is not installed.
+        ProviderError: There is no cluster.
+    """
+
+    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+        kubernetes = sdk()
+        self._configuration = kubernetes.client.Configuration()
+        is_told = kubeconfig or context or os.environ.get("KUBECONFIG")
+        self.is_around = not is_told and "KUBERNETES_SERVICE_HOST" in os.environ
+        try:
+            if self.is_around:
+                kubernetes.config.load_incluster_config(self._configuration)
+            else:
+                kubernetes.config.load_kube_config(kubeconfig, context, self._configuration)
+        except kubernetes.config.ConfigException as error:
+            raise ProviderError(redact(f"no cluster is known: {error}; {HOW}")) from None
+        self._configuration.connection_pool_maxsize = CONNECTIONS
+        self._client = kubernetes.client.ApiClient(self._configuration)
+        self._pool = self._client.rest_client.pool_manager
+        weakref.finalize(self, _close, self._pool)  # it would leave its connections unclosed
+
+    # ------------------------------------------------------------------ objects
+
+    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        """Make an object. What is there already with its name is what an earlier try has made.
+
+        Raises:
+            ClusterError: It may not be.
+        """
+        kind, namespace, name = _told(manifest)
+        body = json.dumps(manifest).encode()
+        query = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
+        try:
+            return self._asked("POST", _path(kind, namespace), query, body)
+        except _Twice:
+            return self.get(kind, namespace, name)
+
+    def apply(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Manifest:
+        """Make an object, or make it what it shall be: a server-side apply.
+
+        Args:
+            manifest: What it shall be.
+            dry_run: The API server only says whether it would.
+
+        Raises:
+            ClusterError: It may not be.
+        """
+        query = {"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
+        body = json.dumps(manifest).encode()
+        return self._asked(
+            "PATCH", _path(*_told(manifest)), query, body, "application/apply-patch+yaml"
+        )
+
+    def merge(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> Manifest:
+        """Change a part of an object."""
+        body = json.dumps(change).encode()
+        path = _path(kind, namespace, name)
+        return self._asked(
+            "PATCH", path, {"fieldManager": MANAGER}, body, "application/merge-patch+json"
+        )
+
+    def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """An object as it is."""
+        return self._asked("GET", _path(kind, namespace, name))
+
+    def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """The same; None where there is none."""
+        try:
+            return self.get(kind, namespace, name)
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def list(
+        self, kind: str, namespace: str, *, labels: str = "", fields: str = ""
+    ) -> list[Manifest]:
+        """The objects that have these labels and fields, as selectors of Kubernetes."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        found = self._asked("GET", _path(kind, namespace), {k: v for k, v in query.items() if v})
+        return list(found.get("items") or ())
+
+    def delete(
+        self, kind: str, namespace: str, name: str, *, grace_s: int | None = None, uid: str = ""
+    ) -> bool:
+        """Take an object away, and what belongs to it; gives whether there was one.
+
+        Args:
+            kind: Of the object.
+            namespace: Its own.
+            name: Likewise.
+            grace_s: Seconds that a pod has to end; None is its own choice.
+            uid: Only the object that has it.
+        """
+        options: Manifest = {"propagationPolicy": "Background"}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            self._asked("DELETE", _path(kind, namespace, name), {}, json.dumps(options).encode())
+        except ClusterError as error:
+            if error.status == 404 or (uid and error.status == 409):
+                return False
+            raise
+        return True
+
+    # ------------------------------------------------------------------ pods
+
+    def logs(self, namespace: str, name: str, container: str, lines: int | None = None) -> str:
+        """What a container has printed."""
+        query = {"container": container, **({"tailLines": str(lines)} if lines else {})}
+        data = self._answer("GET", _path("Pod", namespace, name) + "/log", query)
+        return redact(data.decode(errors="replace"))
+
+    def execute(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        command: Sequence[str],
+        timeout_s: float,
+    ) -> Executed:
+        """Run a command in a container, and wait for its end.
+
+        Raises:
+            ProviderError: It could not be run, or took longer.
+        """
+        query = [("container", container), ("stdout", "true"), ("stderr", "true")]
+        path = _path("Pod", namespace, name) + "/exec?"
+        path += urlencode([*query, *(("command", one) for one in command)])
+        module = sdk().stream.ws_client
+        url = module.get_websocket_url(self._configuration.host + path)
+        deadline = time.monotonic() + timeout_s
+        try:
+            socket = module.WSClient(self._configuration, url, self._headers(), False, binary=True)
+            try:
+                socket.run_forever(timeout_s)
+                if time.monotonic() >= deadline and socket.is_open():
+                    raise ProviderError(f"{command[0]} took longer than {timeout_s:g} s")
+                out, err = socket.read_channel(1), socket.read_channel(2)
+                status = json.loads(socket.read_channel(3) or b"{}")
+            finally:
+                socket.sock.shutdown()  # `close` leaves it open where the other end has closed it
+        except ProviderError:
+            raise
+        except Exception as error:  # of a WebSocket: there are many, and none has a common base
+            raise ProviderError(redact(f"{command[0]} could not be run: {error}")) from None
+        return Executed(
+            _exit_code(command[0], status),
+            bytes(out or b"").decode(errors="replace"),  # "" is none of it, in older versions
+            bytes(err or b"").decode(errors="replace"),
+        )
+
+    def forwarding(self, namespace: str, name: str, port: int) -> Door:
+        """What leads to a port of a pod."""
+        configuration = self._configuration
+        path = f"{_path('Pod', namespace, name)}/portforward?ports={port}"
+        scheme, _, rest = configuration.host.partition("://")
+        is_tls = scheme == "https"
+        return Door(
+            f"{'wss' if is_tls else 'ws'}://{rest}{path}",
+            self._headers(),
+            self._tls() if is_tls else None,
+            getattr(configuration, "tls_server_name", None) or urlsplit(configuration.host).hostname
+            if is_tls
+            else None,
+            configuration.proxy or None,
+        )
+
+    # ------------------------------------------------------------------ requests
+
+    def _headers(self) -> dict[str, str]:
+        settings = self._configuration.auth_settings().get("BearerToken")
+        value = settings and settings.get("value")
+        return {"authorization": str(value)} if value else {}
+
+    def _tls(self) -> ssl.SSLContext:
+        configuration = self._configuration
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if not configuration.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif configuration.ssl_ca_cert or getattr(configuration, "ca_cert_data", None):
+            context.load_verify_locations(
+                configuration.ssl_ca_cert, cadata=getattr(configuration, "ca_cert_data", None)
+            )
+        else:
+            context.load_default_certs()
+        if configuration.assert_hostname is False:
+            context.check_hostname = False
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+        return context
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        kind: str = "application/json",
+    ) -> Manifest:
+        answer: Manifest = json.loads(self._answer(method, path, query, body, kind))
+        return answer
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        kind: str = "application/json",
+    ) -> bytes:
+        """What the API server answers; one that is busy is asked again."""
+        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        pause = 0.2
+        for left in reversed(range(TRIES)):
+            try:
+                status, data, wait = self._once(method, url, body, kind)
+            except OSError as error:
+                if left:
+                    time.sleep(pause)
+                    pause *= 2
+                    continue
+                host = self._configuration.host
+                text = redact(f"the API server of the cluster does not answer at {host}: {error}")
+                raise ClusterError(text, status=0) from None
+            if 200 <= status < 300:
+                return data
+            reason, words = _words(status, data)
+            if left and _may_pass(method, status, reason, words):
+                time.sleep(min(wait or pause, 10.0))
+                pause *= 2
+                continue
+            if method == "POST" and reason == "AlreadyExists" and left < TRIES - 1:
+                raise _Twice
+            raise ClusterError(redact(words), status=status, reason=reason)
+        raise AssertionError("unreachable")
+
+    def _once(
+        self, method: str, url: str, body: bytes | None, kind: str
+    ) -> tuple[int, bytes, float]:
+        from urllib3.exceptions import HTTPError
+
+        headers = {**self._headers(), "accept": "application/json, */*"}
+        if body is not None:
+            headers["content-type"] = kind
+        try:
+            response = self._pool.request(
+                method, url, body=body, headers=headers, timeout=SILENCE_S, retries=False
+            )
+        except HTTPError as error:
+            raise OSError(str(error)) from None
+        wait = 0.0
+        with contextlib.suppress(ValueError):
+            wait = float(response.headers.get("retry-after") or 0)
+        return int(response.status), bytes(response.data), wait
+
+
+class _Twice(Exception):
+    """An object that is asked for again is there already."""
+
+
+def _close(pool: Any) -> None:
+    with contextlib.suppress(Exception):  # nobody uses it any more
+        pool.clear()
+
+
+def _told(manifest: Mapping[str, Any]) -> tuple[str, str, str]:
+    metadata = manifest["metadata"]
+    return str(manifest["kind"]), str(metadata["namespace"]), str(metadata["name"])
+
+
+def _path(kind: str, namespace: str, name: str = "") -> str:
+    group, plural = PLACES[kind]
+    path = f"{group}/namespaces/{quote(namespace, safe='')}/{plural}"
+    return f"{path}/{quote(name, safe='')}" if name else path
+
+
+def _words(status: int, data: bytes) -> tuple[str, str]:
+    """What the API server says of a request that it has refused."""
+    with contextlib.suppress(ValueError, AttributeError):
+        said = json.loads(data)
+        return str(said.get("reason") or ""), str(said.get("message") or f"status {status}")
+    return "", data.decode(errors="replace").strip() or f"status {status}"
+
+
+def _may_pass(method: str, status: int, reason: str, words: str) -> bool:
+    """Whether what is refused now may be granted in a moment."""
+    if status == 500:  # also of what is wrong, in some versions
+        return "timed out" in words or "leader changed" in words
+    # Many that are made at once race for what a quota counts.
+    return status in BUSY or (method == "POST" and reason == "Conflict")
+
+
+def _exit_code(program: str, status: Mapping[str, Any]) -> int:
+    if status.get("status") == "Success":
+        return 0
+    for cause in (status.get("details") or {}).get("causes") or ():
+        if cause.get("reason") == "ExitCode":
+            return int(cause["message"])
+    words = status.get("message") or "the connection was cut"
+    raise ProviderError(redact(f"{program} could not be run: {words}"))

@@ -1,0 +1,333 @@
+"""Environments in sandboxes of Daytona: https://www.daytona.io/docs"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import secrets
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from openenv._packages import needs
+from openenv._redaction import redact, register_secret
+from openenv.errors import ProviderError
+from openenv.providers._dockerfiles import (
+    Dockerfile,
+    is_registered_name,
+    register,
+    registered,
+    strip_mounts,
+)
+from openenv.providers._hosted import (
+    PORT,
+    Gone,
+    HostedProvider,
+    HostedServer,
+    Refused,
+    Sandbox,
+    only,
+    owner_labels,
+    owner_of,
+    retried,
+    unique_name,
+)
+from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.servers import Executed
+
+__all__ = ["DaytonaProvider"]
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT = "snapshot:"
+DOCKERFILE = "dockerfile"
+LINK_S = 24 * 60 * 60
+DELETE_S = 60
+ANSWER_S = 30.0  # to a short request
+OVER = {"stopped", "stopping", "destroyed", "destroying", "error", "build_failed", "archived"}
+OF_CREATE = ("on_snapshot_create_logs", "timeout")
+
+
+def sdk() -> Any:
+    """Daytona's SDK.
+
+    Raises:
+        MissingPackage: It is not installed.
+    """
+    with needs("DaytonaProvider", "pip install 'openenv[daytona]'"):
+        import daytona  # pyright: ignore[reportMissingImports]
+    return daytona
+
+
+class DaytonaProvider(HostedProvider):
+    """Serves environments from sandboxes of Daytona.
+
+        provider = DaytonaProvider(image="ghcr.io/me/echo-env:latest")
+        async with EchoEnv(provider=provider) as env: ...
+
+    An image is the name of one of a registry, ``snapshot:<name>`` for a snapshot of the account, or
+    what `image_from_dockerfile` returns. What starts its server is, in this order: `cmd` of the
+    start, `cmd` of the provider, the ``app`` of the ``openenv.yaml`` in the sandbox (that of
+    ``/app/env``, or else the one nearest to ``/app``), and ``CMD`` of its Dockerfile.
+
+    Args:
+        image: What `launch` runs where it is not told.
+        env_vars: Environment variables of every server.
+        api_key: Daytona's; by default that of DAYTONA_API_KEY.
+        public: Whoever knows a sandbox may reach its ports without a signed link. The address of
+            a server is a signed link all the same.
+        resources: Of a sandbox: ``daytona.Resources(cpu=2, memory=4)``. A snapshot has its own.
+        auto_stop_interval: Minutes without requests after which Daytona stops a sandbox; 0 is
+            never. One that is stopped is deleted, unless a start says `auto_delete_interval`.
+        target: The region; by default that of DAYTONA_TARGET, or of the account.
+        on_snapshot_create_logs: Called with lines about an image that is built.
+        cmd: What starts the server, for a shell.
+        create_timeout: Seconds that a sandbox may take to be there, with its image.
+        server_key: The key that each server wants: by default a fresh one for each, told by a file
+            in the sandbox, which clients in this process find by themselves; None is none. A server
+            of the public package lets everybody in all the same.
+
+    A start takes, besides `cmd`, what Daytona's ``create`` does: the fields of
+    ``CreateSandboxFromImageParams``, such as ``labels``, ``volumes`` and ``network_block_all``.
+
+    Raises:
+        MissingPackage: Daytona's SDK is not installed.
+        ProviderError: There is no key.
+        ValueError: An argument means nothing.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        isolation="hosted sandbox",
+        own_files=True,
+        networks=("internet",),
+        limits=("cpu", "memory", "disk"),
+        fresh_keys=True,
+        many=True,
+        detects_exit=True,
+        has_logs=True,
+        can_execute=True,
+        orphans="end when their time is over",
+    )
+
+    def __init__(
+        self,
+        *,
+        image: str | None = None,
+        env_vars: dict[str, str] | None = None,
+        api_key: str | None = None,
+        public: bool = False,
+        resources: Any = None,
+        auto_stop_interval: int = 15,
+        target: str | None = None,
+        on_snapshot_create_logs: Callable[[str], None] | None = None,
+        cmd: str | None = None,
+        create_timeout: float = 300.0,
+        server_key: str | FreshKey | None = FRESH_KEY,
+    ) -> None:
+        super().__init__(image, env_vars, cmd, server_key)
+        if auto_stop_interval < 0:
+            raise ValueError(
+                f"auto_stop_interval is {auto_stop_interval!r}; it must not be below 0"
+            )
+        if not create_timeout > 0:
+            raise ValueError(f"create_timeout is {create_timeout!r}; it must be above 0")
+        self._public = public
+        self._resources = resources
+        self._auto_stop_interval = auto_stop_interval
+        self._on_logs = on_snapshot_create_logs
+        self._create_timeout = create_timeout
+        register_secret(api_key or "")
+        daytona = sdk()
+        with _failing("Daytona cannot be used"):
+            self._client = daytona.Daytona(
+                daytona.DaytonaConfig(api_key=api_key, target=target) if api_key or target else None
+            )
+
+    @staticmethod
+    def strip_buildkit_syntax(dockerfile_content: str) -> str:
+        """Leave out of a Dockerfile what BuildKit alone knows: the flags ``--mount`` of ``RUN``."""
+        return strip_mounts(dockerfile_content)
+
+    @classmethod
+    def image_from_dockerfile(cls, dockerfile_path: str, context_dir: str | None = None) -> str:
+        """Have an image built from a Dockerfile, as it is now; gives the image's name.
+
+        Args:
+            dockerfile_path: Where it is.
+            context_dir: The directory that it copies from; its own by default.
+
+        Raises:
+            FileNotFoundError: One of the two does not exist.
+            ValueError: It is no Dockerfile.
+        """
+        return register(dockerfile_path, context_dir, DOCKERFILE)
+
+    def refresh_preview_url(self) -> str:
+        """Give the server that is held an address for the next 24 hours.
+
+        Raises:
+            ProviderError: It is not running, or Daytona gives none.
+        """
+        server = self._held()
+        assert isinstance(server, HostedServer)
+        server.move_to(server._sandbox.address())
+        return server.url
+
+    def _dockerfile_of(self, image: str) -> Dockerfile | None:
+        return registered(image) if is_registered_name(image, DOCKERFILE) else None
+
+    def _held_by_others(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        with _failing("sandboxes could not be listed"):
+            for one in self._client.list(request_timeout=ANSWER_S):
+                owner = owner_of(one.labels or {})
+                if owner is not None:
+                    yield owner, _Sandbox(self._client, one).delete
+
+    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
+        params, timeout_s, on_logs = self._params(image, env_vars, options)
+        until = time.monotonic() + timeout_s
+        more = {} if image.startswith(SNAPSHOT) else {"on_snapshot_create_logs": on_logs}
+
+        def create() -> Any:
+            left = max(1.0, until - time.monotonic())
+            with _failing(f"a sandbox for {image} could not be made"):
+                return self._client.create(params, timeout=math.ceil(left), **more)
+
+        try:
+            return _Sandbox(self._client, retried(create, is_repeatable=False, until=until))
+        except BaseException:
+            self._delete_named(params.name)
+            raise
+
+    def _params(
+        self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
+    ) -> tuple[Any, float, Callable[[str], None] | None]:
+        daytona = sdk()
+        is_snapshot = image.startswith(SNAPSHOT)
+        file = self._dockerfile_of(image)
+        kind = (
+            daytona.CreateSandboxFromSnapshotParams
+            if is_snapshot
+            else daytona.CreateSandboxFromImageParams
+        )
+        own = {"image", "snapshot", "env_vars"}
+        only(options, "cmd", *OF_CREATE, *(set(kind.model_fields) - own))
+        timeout_s = float(options.pop("timeout", None) or self._create_timeout)
+        on_logs = options.pop("on_snapshot_create_logs", None) or self._on_logs
+        fields: dict[str, Any] = {
+            "name": unique_name(image),
+            "public": self._public,
+            "auto_stop_interval": self._auto_stop_interval,
+            "auto_delete_interval": 0,
+            **options,
+            "env_vars": dict(env_vars),
+            "labels": {**(options.get("labels") or {}), **owner_labels()},
+        }
+        if options.get("ephemeral") is not None:  # which is another word for it
+            del fields["auto_delete_interval"]
+        if is_snapshot:
+            if self._resources is not None:
+                raise ValueError("a snapshot has resources of its own: leave `resources` out")
+            fields["snapshot"] = image.removeprefix(SNAPSHOT)
+        else:
+            fields["image"] = image if file is None else _built(daytona, file)
+            fields.setdefault("resources", self._resources)
+        with _failing("the options mean nothing to Daytona"):
+            return kind(**fields), timeout_s, on_logs
+
+    def _delete_named(self, name: str) -> None:
+        """Delete what came of a creation that failed, where anything did."""
+
+        def delete() -> None:
+            with contextlib.suppress(Gone), _failing(f"{name} could not be looked for"):
+                _Sandbox(self._client, self._client.get(name, ANSWER_S)).delete()
+
+        try:
+            retried(delete, is_repeatable=True)
+        except ProviderError as error:
+            logger.warning("%s may be left behind, and cost money: %s", name, error)
+
+
+def _built(daytona: Any, file: Dockerfile) -> Any:
+    """Daytona's image of a Dockerfile, which it wants in the directory that is copied from."""
+    beside = file.context / f".openenv-{secrets.token_hex(6)}.Dockerfile"
+    try:
+        beside.write_text(file.text, "utf-8")
+        with _failing(f"{file.path} cannot be used"):
+            return daytona.Image.from_dockerfile(str(beside))
+    except OSError as error:
+        raise ProviderError(f"{file.context} cannot be built from: {error}") from None
+    finally:
+        Path(beside).unlink(missing_ok=True)
+
+
+class _Sandbox(Sandbox):
+    def __init__(self, client: Any, sandbox: Any) -> None:
+        self._client = client
+        self._sandbox = sandbox
+        self.name = str(sandbox.id)
+
+    def run(self, script: str, timeout_s: float) -> Executed:
+        # Daytona gives one text for both streams, so the second one comes after a mark of its own.
+        mark = f"--{secrets.token_hex(8)}--"
+        whole = (
+            f't=$(mktemp)\n( {script}\n) 2>"$t" </dev/null\nc=$?\n'
+            f'printf "%s" "{mark}"; cat "$t"; rm -f "$t"; exit $c'
+        )
+        with _failing("a command could not be run"):
+            done = self._sandbox.process.exec(
+                f"sh -c {shlex.quote(whole)}", timeout=max(1, math.ceil(timeout_s))
+            )
+        stdout, _, stderr = str(done.result).partition(mark)
+        return Executed(int(done.exit_code), stdout, stderr)
+
+    def write(self, path: str, data: bytes) -> None:
+        with _failing("a file could not be written"):
+            self._sandbox.fs.upload_file(data, path)
+
+    def address(self) -> str:
+        with _failing("there is no address"):
+            link = self._sandbox.create_signed_preview_url(
+                PORT, expires_in_seconds=LINK_S, request_timeout=ANSWER_S
+            )
+        register_secret(str(link.token))
+        return str(link.url).rstrip("/")
+
+    def why_ended(self) -> str | None:
+        try:
+            with _failing("nothing is known"):
+                self._sandbox.refresh_data(ANSWER_S)
+        except Gone as error:
+            return str(error)
+        state = str(getattr(self._sandbox.state, "value", self._sandbox.state))
+        if state not in OVER:
+            return None
+        reason = self._sandbox.error_reason
+        return f"Daytona calls it {state}" + (f": {reason}" if reason else "")
+
+    def delete(self) -> None:
+        with contextlib.suppress(Gone), _failing(f"{self.name} could not be deleted"):
+            self._sandbox.delete(DELETE_S)
+
+
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Say in our words what Daytona's SDK raises in the block."""
+    daytona = sdk()
+    try:
+        yield
+    except daytona.DaytonaError as error:
+        status = error.status_code
+        words = redact(f"{what}: {error}")
+        if status in (404, 410):
+            raise Gone(words) from None
+        if status == 401:
+            words += "; is DAYTONA_API_KEY, or api_key, the right one?"
+        if status == 429:
+            raise Refused(words, nothing_was_done=True) from None
+        if (status or 0) >= 500 or isinstance(error, daytona.DaytonaConnectionError):
+            raise Refused(words, nothing_was_done=False) from None
+        raise ProviderError(words) from None

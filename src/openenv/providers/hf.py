@@ -1,0 +1,387 @@
+"""Environments in sandboxes of Hugging Face: https://huggingface.co/docs/huggingface_hub/guides/sandbox
+
+A sandbox of a pool shares a machine, which is a job of Hugging Face's, with others of the same
+image. Its server listens on a socket of a directory of its own, and is reached through the job's
+address with credentials that clients do not have, so a port of the loopback interface adds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import threading
+import urllib.request
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, cast
+from urllib.parse import urlsplit
+
+from openenv._packages import needs
+from openenv._redaction import redact, register_secret
+from openenv._tls import client_context
+from openenv.errors import ProviderError
+from openenv.providers._hosted import (
+    PORT,
+    Gone,
+    HostedProvider,
+    Refused,
+    Sandbox,
+    command_of_manifest,
+    only,
+    retried,
+)
+from openenv.providers._relay import CHUNK, Onward, Relay
+from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.servers import Executed
+
+__all__ = ["HFSandboxProvider"]
+
+logger = logging.getLogger(__name__)
+
+SOCKET = f'"$SBX_PROXY_DIR/{PORT}.sock"'
+IDLE_S = 600
+OPEN_TIMEOUT_S = 20.0
+GOODBYE_S = 1.0
+HEAD_BYTES = 2**16
+
+Credentials = Callable[[], Mapping[str, str]]
+
+
+def sdk() -> Any:
+    """Hugging Face's library.
+
+    Raises:
+        MissingPackage: It is not installed, or knows no sandboxes yet.
+    """
+    with needs("HFSandboxProvider", "pip install 'openenv[hf]'"):
+        import huggingface_hub
+        import huggingface_hub.errors
+
+        if not hasattr(huggingface_hub, "SandboxPool"):
+            raise ModuleNotFoundError(
+                "this huggingface_hub has no SandboxPool", name="huggingface_hub"
+            )
+    return huggingface_hub
+
+
+class HFSandboxProvider(HostedProvider):
+    """Serves environments from sandboxes of Hugging Face.
+
+        provider = HFSandboxProvider(image="hf.co/spaces/me/echo_env")
+        async with EchoEnv(provider=provider) as env: ...
+
+    All providers of this process with the same image and flavor share a pool, whose machines hold
+    many sandboxes each, and end with the process. They keep sandboxes apart by users and Landlock,
+    and give them no port: a server listens on the socket ``$SBX_PROXY_DIR/8000.sock``. What starts
+    it is, in this order: `cmd` of the start, `cmd` of the provider, the image's command ``server``,
+    and the ``app`` of the ``openenv.yaml`` below ``/app``.
+
+    Args:
+        image: What `launch` runs where it is not told.
+        env_vars: Environment variables of every server.
+        flavor: The kind of machine, such as ``cpu-basic``.
+        cmd: What starts the server, for a shell.
+        server_key: The key that each server wants: by default a fresh one for each, told by a file
+            in the sandbox, which clients in this process find by themselves; None is none. A server
+            of the public package lets all users of this machine in.
+
+    A start takes `cmd`, and `idle_timeout`: seconds without requests after which a sandbox is
+    deleted, 600 by default.
+
+    Raises:
+        MissingPackage: `huggingface_hub` is not installed, or is older than 2.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        isolation="hosted sandbox",
+        own_files=True,
+        networks=("internet",),
+        fresh_keys=True,
+        many=True,
+        detects_exit=True,
+        has_logs=True,
+        can_execute=True,
+        orphans="end when their time is over",
+    )
+
+    def __init__(
+        self,
+        *,
+        image: str,
+        env_vars: dict[str, str] | None = None,
+        flavor: str = "cpu-basic",
+        cmd: str | None = None,
+        server_key: str | FreshKey | None = FRESH_KEY,
+    ) -> None:
+        super().__init__(image, env_vars, cmd, server_key)
+        self._flavor = flavor
+        sdk()
+
+    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
+        only(options, "cmd", "idle_timeout")
+        idle_s = options.get("idle_timeout", IDLE_S)
+        if not idle_s > 0:
+            raise ValueError(f"idle_timeout is {idle_s!r}; it must be above 0")
+
+        def create() -> Any:
+            with _failing(f"a sandbox for {image} could not be made"):
+                return _pools.of(image, self._flavor).create(
+                    env=dict(env_vars), idle_timeout=idle_s
+                )
+
+        return _Sandbox(retried(create, is_repeatable=False))
+
+    def _resolved(self, sandbox: Sandbox, image: str, command: str | None) -> str:
+        if command is None and sandbox.run("command -v server", 60.0).exit_code == 0:
+            command = "exec server"
+        if command is None:
+            command = command_of_manifest(sandbox, f"--uds {SOCKET}")
+        if command is None:
+            raise ValueError(
+                f"nothing says how the server of {image} is started: there is no command 'server', "
+                f"and no openenv.yaml with an 'app' below /app; pass cmd='uvicorn server.app:app "
+                f"--uds {SOCKET}', or as it is started"
+            )
+        return f'mkdir -p "$SBX_PROXY_DIR"\n{command}'
+
+
+# ---------------------------------------------------------------------- pools
+
+
+class _Pools:
+    """The pools of this process, each made when a sandbox is wanted from it for the first time.
+
+    They end with the process: a machine takes seconds to start, and clients come and go. One that
+    has no sandboxes for ten minutes is ended by Hugging Face.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._turns: dict[tuple[int, str, str], threading.Lock] = {}
+        self._made: dict[tuple[int, str, str], Any] = {}
+
+    def of(self, image: str, flavor: str) -> Any:
+        key = (os.getpid(), image, flavor)  # a forked child has none of its parent's
+        with self._turn:
+            turn = self._turns.setdefault(key, threading.Lock())
+        with turn:
+            if key not in self._made:
+                named = hashlib.sha1(f"{image}\n{flavor}".encode(), usedforsecurity=False)
+                pool = sdk().SandboxPool(
+                    image=image, flavor=flavor, name=f"openenv-{named.hexdigest()[:12]}"
+                )
+                self._made[key] = pool
+                weakref.finalize(pool, _close, pool.close, os.getpid())
+            return self._made[key]
+
+    def close(self) -> None:
+        """End the machines of all pools of this process."""
+        with self._turn:
+            mine = [key for key in self._made if key[0] == os.getpid()]
+            pools = [self._made.pop(key) for key in mine]
+        for pool in pools:
+            _close(pool.close, os.getpid())
+
+
+def _close(close: Callable[[], None], owner: int) -> None:
+    if os.getpid() == owner:
+        try:
+            close()
+        except Exception as error:  # the library's own; its machines end when they are idle
+            logger.warning("a pool of sandboxes could not be closed: %s", redact(str(error)))
+
+
+_pools = _Pools()
+
+
+# ---------------------------------------------------------------------- a sandbox
+
+
+class _Sandbox(Sandbox):
+    files = "$HOME"
+
+    def __init__(self, sandbox: Any) -> None:
+        self._sandbox = sandbox
+        self._relay: Relay | None = None
+        self.name = str(sandbox.id)
+        for value in sandbox.proxy_headers.values():
+            register_secret(value.removeprefix("Bearer "))
+
+    def path(self, name: str) -> str:
+        return super().path(name).rpartition("/")[2]  # in the sandbox's home
+
+    def run(self, script: str, timeout_s: float) -> Executed:
+        with _failing("a command could not be run"):
+            done = self._sandbox.run(["sh", "-c", script], timeout=timeout_s, check=False)
+        if done.timed_out:
+            raise ProviderError(f"a command could not be run: it took longer than {timeout_s:g} s")
+        code = done.exit_code if done.exit_code is not None else 128 + (done.signal or 0)
+        return Executed(code, done.stdout, done.stderr)
+
+    def write(self, path: str, data: bytes) -> None:
+        with _failing("a file could not be written"):
+            self._sandbox.files.write(path, data, mode="600")
+
+    def address(self) -> str:
+        sandbox = self._sandbox
+        self._relay = Relay(
+            None, _with_credentials(sandbox.proxy_url_for(PORT), lambda: sandbox.proxy_headers)
+        )
+        return f"http://127.0.0.1:{self._relay.port}"
+
+    def why_ended(self) -> str | None:
+        try:
+            with _failing("nothing is known"):
+                self._sandbox.processes()
+        except Gone as error:
+            return str(error)
+        return None
+
+    def delete(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+        with _failing(f"{self.name} could not be deleted"):
+            self._sandbox.kill()
+        # It says so by a warning only.
+        if getattr(self._sandbox, "_killed", True) is False and self.why_ended() is None:
+            raise Refused(f"{self.name} could not be deleted", nothing_was_done=False)
+
+
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Say in our words what Hugging Face's library raises in the block."""
+    hub = sdk()
+    answered = hub.errors.HfHubHTTPError
+    transport = next(one for one in answered.__mro__ if one.__name__ == "HTTPError")
+    try:
+        yield
+    except hub.errors.SandboxError as error:
+        raise _said(what, error, getattr(error, "status_code", None)) from None
+    except answered as error:
+        raise _said(what, error, getattr(error.response, "status_code", None)) from None
+    except transport as error:
+        raise Refused(redact(f"{what}: {error}"), nothing_was_done=False) from None
+
+
+def _said(what: str, error: Exception, status: int | None) -> ProviderError:
+    words = redact(f"{what}: {error}")
+    if status in (404, 410):
+        return Gone(words)
+    if status == 401:
+        return ProviderError(f"{words}; is HF_TOKEN the right one? (or: hf auth login)")
+    if status == 429:
+        return Refused(words, nothing_was_done=True)
+    if (status or 0) >= 500:
+        return Refused(words, nothing_was_done=False)
+    return ProviderError(words)
+
+
+# ---------------------------------------------------------------------- the way to its server
+
+
+def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.StreamReader], Any]:
+    """Reach a server below a URL, one request a connection, with headers that clients lack.
+
+    Those are ``Authorization`` too, so that a client's own key goes on as ``X-API-Key``.
+    """
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    host, port, prefix = parts.hostname, parts.port or 443, parts.path.rstrip("/")
+    passing: set[asyncio.Task[Any]] = set()
+
+    @asynccontextmanager
+    async def reach(reader: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
+        task = asyncio.current_task()
+        assert task is not None
+        passing.add(task)  # nobody else holds one that waits for a connection half of which is over
+        try:
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except (asyncio.LimitOverrunError, asyncio.IncompleteReadError) as error:
+                raise OSError("no request") from error
+            told = await asyncio.to_thread(credentials)
+            netloc = host if port == 443 else f"{host}:{port}"
+            onward = await asyncio.wait_for(_connected(host, port), OPEN_TIMEOUT_S)
+            whole = cast(Any, _Whole(onward[1]))
+            with contextlib.closing(onward[1]):
+                yield (onward[0], whole), _rewritten(head, netloc, prefix, told)
+        finally:
+            passing.discard(task)
+
+    return reach
+
+
+class _Whole:
+    """A writer whose end is that of its connection: by TLS there is none of one direction."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.write, self.drain = writer.write, writer.drain
+
+    def write_eof(self) -> None:
+        self._writer.close()
+        # The other side may never say its goodbye.
+        asyncio.get_running_loop().call_later(GOODBYE_S, self._writer.transport.abort)
+
+
+def _rewritten(head: bytes, host: str, prefix: str, told: Mapping[str, str]) -> bytes:
+    line, *headers = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    method, _, rest = line.partition(" ")
+    ours = {"host", "connection", "authorization", *(name.lower() for name in told)}
+    pairs = [
+        (name.strip(), value.strip()) for name, _, value in (h.partition(":") for h in headers)
+    ]
+    lower = {name.lower(): value for name, value in pairs}
+    goes_on = "upgrade" in lower and "upgrade" in lower.get("connection", "").lower()
+    kept = [f"{name}: {value}" for name, value in pairs if name.lower() not in ours]
+    key = lower.get("authorization", "")
+    if key[:7].lower() == "bearer " and "x-api-key" not in lower:
+        kept.append(f"X-API-Key: {key[7:].strip()}")
+    kept += [f"{name}: {value}" for name, value in told.items()]
+    kept += [f"Host: {host}", f"Connection: {'Upgrade' if goes_on else 'close'}"]
+    return "\r\n".join([f"{method} {prefix}{rest}", *kept, "", ""]).encode("latin-1")
+
+
+async def _connected(host: str, port: int) -> Onward:
+    """A connection by TLS, through the proxy of this machine where it has one."""
+    context = client_context()
+    proxy = urllib.request.getproxies().get("https")
+    if proxy is None or urllib.request.proxy_bypass(host):
+        return await asyncio.open_connection(host, port, ssl=context, limit=CHUNK)
+    through = await _tunnel(proxy, host, port)
+    return await asyncio.open_connection(
+        sock=through, ssl=context, server_hostname=host, limit=CHUNK
+    )
+
+
+async def _tunnel(proxy: str, host: str, port: int) -> socket.socket:
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    loop = asyncio.get_running_loop()
+    made = await asyncio.to_thread(
+        socket.create_connection, (parts.hostname, parts.port or 80), OPEN_TIMEOUT_S
+    )
+    try:
+        made.setblocking(False)
+        asks = f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        if parts.username:
+            pair = f"{parts.username}:{parts.password or ''}".encode()
+            asks += f"Proxy-Authorization: Basic {base64.b64encode(pair).decode()}\r\n"
+        await loop.sock_sendall(made, f"{asks}\r\n".encode())
+        said = b""
+        while b"\r\n\r\n" not in said:
+            data = await loop.sock_recv(made, 1)  # no more than its answer: TLS begins after it
+            if not data or len(said) > HEAD_BYTES:
+                raise OSError("the proxy gave no answer")
+            said += data
+        if said.split(b" ", 2)[1:2] != [b"200"]:
+            raise OSError(f"the proxy refuses: {said.splitlines()[0].decode('latin-1')}")
+        return made
+    except BaseException:
+        made.close()
+        raise

@@ -1,0 +1,279 @@
+"""Environments in sandboxes of Modal: https://modal.com/docs/guide/sandbox"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import math
+import shlex
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from openenv._packages import needs
+from openenv._redaction import redact
+from openenv.errors import ProviderError
+from openenv.providers._dockerfiles import Dockerfile, is_registered_name, register, registered
+from openenv.providers._hosted import (
+    PORT,
+    Gone,
+    HostedProvider,
+    Refused,
+    Sandbox,
+    https_only,
+    no_adapter,
+    only,
+    retried,
+    unique_name,
+)
+from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.servers import Executed
+
+__all__ = ["ModalProvider"]
+
+logger = logging.getLogger(__name__)
+
+DOCKERFILE = "dockerfile"
+TUNNEL_S = 60
+WRITE_S = 60.0
+LASTS = ("sleep", "infinity")  # the server is started beside it
+OWN = {"app", "env", "environment_name", "image", "encrypted_ports"}  # of what `create` takes
+
+
+def sdk() -> Any:
+    """Modal's SDK.
+
+    Raises:
+        MissingPackage: It is not installed.
+    """
+    with needs("ModalProvider", "pip install 'openenv[modal]'"):
+        import modal  # pyright: ignore[reportMissingImports]
+        import modal.exception  # pyright: ignore[reportMissingImports]
+    return modal
+
+
+class ModalProvider(HostedProvider):
+    """Serves environments from sandboxes of Modal.
+
+        provider = ModalProvider(image="ghcr.io/me/echo-env:latest", timeout=3600)
+        async with EchoEnv(provider=provider) as env: ...
+
+    An image is the name of one of a registry, or what `image_from_dockerfile` returns. What starts
+    its server is, in this order: `cmd` of the start, `cmd` of the provider, the ``app`` of the
+    ``openenv.yaml`` in the sandbox (that of ``/app/env``, or else the one nearest to ``/app``), and
+    ``CMD`` of its Dockerfile.
+
+    Args:
+        image: What `launch` runs where it is not told.
+        env_vars: Environment variables of every server, told as a secret of Modal's.
+        app_name: The app that sandboxes belong to; it is made where it is not there.
+        use_sandbox_v2: Use the second generation of Modal's sandboxes, which is experimental.
+        timeout: Seconds that a sandbox lives at most.
+        cmd: What starts the server, for a shell.
+        cpu: Processors of a sandbox, at least.
+        memory: MiB of memory of a sandbox, at least.
+        surface_server_logs: Errors carry a server's last lines, without secrets. `Server.logs`
+            gives them in any case.
+        server_key: The key that each server wants: by default a fresh one for each, told by a file
+            in the sandbox, which clients in this process find by themselves; None is none. A server
+            of the public package lets everybody in all the same.
+
+    A start takes, besides `cmd`, what ``modal.Sandbox.create`` does, such as ``region``,
+    ``gpu``, ``volumes`` and ``secrets``.
+
+    Raises:
+        MissingPackage: Modal's SDK is not installed.
+        ValueError: An argument means nothing.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        isolation="hosted sandbox",
+        own_files=True,
+        networks=("internet",),
+        limits=("cpu", "memory"),
+        fresh_keys=True,
+        many=True,
+        detects_exit=True,
+        has_logs=True,
+        can_execute=True,
+        orphans="end when their time is over",
+    )
+
+    def __init__(
+        self,
+        *,
+        image: str | None = None,
+        env_vars: dict[str, str] | None = None,
+        app_name: str = "openenv",
+        use_sandbox_v2: bool = False,
+        timeout: int = 300,
+        cmd: str | None = None,
+        cpu: float | None = None,
+        memory: int | None = None,
+        surface_server_logs: bool = False,
+        server_key: str | FreshKey | None = FRESH_KEY,
+        _adapter: Any = None,
+    ) -> None:
+        super().__init__(image, env_vars, cmd, server_key, surface_server_logs)
+        no_adapter(_adapter)
+        for name, value in (("timeout", timeout), ("cpu", cpu), ("memory", memory)):
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} is {value!r}; it must be above 0")
+        self._app_name = app_name
+        self._uses_v2 = use_sandbox_v2
+        self._timeout, self._cpu, self._memory = timeout, cpu, memory
+        self._app: Any = None
+        self._turn_of_app = threading.Lock()
+        sdk()
+
+    @classmethod
+    def image_from_dockerfile(cls, dockerfile_path: str, context_dir: str | None = None) -> str:
+        """Have an image built from a Dockerfile; gives the image's name.
+
+        Args:
+            dockerfile_path: Where it is. Its text is read now, and built by Modal when it starts.
+            context_dir: The directory that it copies from; its own by default.
+
+        Raises:
+            FileNotFoundError: One of the two does not exist.
+            ValueError: It is no Dockerfile.
+        """
+        return register(dockerfile_path, context_dir, DOCKERFILE)
+
+    def _dockerfile_of(self, image: str) -> Dockerfile | None:
+        return registered(image) if is_registered_name(image, DOCKERFILE) else None
+
+    def _make(self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]) -> Sandbox:
+        modal = sdk()
+        kind = modal.Sandbox
+        create = kind._experimental_create if self._uses_v2 else kind.create
+        only(options, "cmd", *_options_of(create))
+        with _failing(f"{image} is no image for Modal"):
+            arguments: dict[str, Any] = {
+                "timeout": self._timeout,
+                "cpu": self._cpu,
+                "memory": self._memory,
+                "name": unique_name(image),
+                **options,
+                "image": self._image_for(modal, image),
+                "encrypted_ports": [PORT],
+            }
+            if env_vars:
+                told = modal.Secret.from_dict(dict(env_vars))
+                arguments["secrets"] = [*(options.get("secrets") or ()), told]
+        try:
+            with _failing(f"a sandbox for {image} could not be made"):
+                arguments["app"] = self._app_of(modal)
+                return _Sandbox(create(*LASTS, **arguments))
+        except BaseException:
+            self._terminate_named(modal, arguments["name"])
+            raise
+
+    def _app_of(self, modal: Any) -> Any:
+        with self._turn_of_app:
+            if self._app is None:
+                self._app = modal.App.lookup(self._app_name, create_if_missing=True)
+            return self._app
+
+    def _image_for(self, modal: Any, image: str) -> Any:
+        file = self._dockerfile_of(image)
+        if file is None:
+            made = modal.Image.from_registry(image)
+        else:
+            made = modal.Image.from_dockerfile(str(file.path), context_dir=str(file.context))
+        return made.entrypoint([])  # which would be given the command that keeps it there
+
+    def _terminate_named(self, modal: Any, name: str) -> None:
+        """End what came of a creation that failed, where anything did."""
+        if self._app is None:
+            return
+
+        kind = modal.Sandbox
+        of_name = kind._experimental_from_name if self._uses_v2 else kind.from_name
+
+        def terminate() -> None:
+            with contextlib.suppress(Gone), _failing(f"{name} could not be looked for"):
+                of_name(self._app_name, name).terminate()
+
+        try:
+            retried(terminate, is_repeatable=True)
+        except ProviderError as error:
+            logger.warning("%s may be left behind until its time is over: %s", name, error)
+
+
+def _options_of(create: Any) -> set[str]:
+    parameters = inspect.signature(create).parameters.values()
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {one.name for one in parameters if one.kind in kinds} - OWN
+
+
+class _Sandbox(Sandbox):
+    def __init__(self, sandbox: Any) -> None:
+        self._sandbox = sandbox
+        self.name = str(sandbox.object_id)
+
+    def run(self, script: str, timeout_s: float) -> Executed:
+        return self._run(script, timeout_s, None)
+
+    def _run(self, script: str, timeout_s: float, given: bytes | None) -> Executed:
+        late = f"a command could not be run: it took longer than {timeout_s:g} s"
+        timed_out = sdk().exception.ExecTimeoutError
+        with _failing("a command could not be run"):
+            try:
+                process = self._sandbox.exec(
+                    "sh", "-c", script, timeout=max(1, math.ceil(timeout_s)), text=False
+                )
+                if given is not None:
+                    process.stdin.write(given)
+                    process.stdin.write_eof()
+                    process.stdin.drain()
+                stdout, stderr = process.stdout.read(), process.stderr.read()
+                code = int(process.wait())
+            except timed_out:
+                raise ProviderError(late) from None
+        if code == -1:  # Modal's word for it
+            raise ProviderError(late)
+        return Executed(code, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+
+    def write(self, path: str, data: bytes) -> None:
+        done = self._run(f"umask 077 && cat >{shlex.quote(path)}", WRITE_S, data)
+        if done.exit_code != 0:
+            raise ProviderError(redact(f"{path} could not be written: {done.stderr.strip()}"))
+
+    def address(self) -> str:
+        with _failing("there is no address"):
+            tunnels = self._sandbox.tunnels(timeout=TUNNEL_S)
+        if PORT not in tunnels:
+            raise ProviderError(f"Modal gave no tunnel to port {PORT}")
+        return https_only(str(tunnels[PORT].url))
+
+    def why_ended(self) -> str | None:
+        try:
+            with _failing("nothing is known"):
+                code = self._sandbox.poll()
+        except Gone as error:
+            return str(error)
+        return None if code is None else f"Modal has ended it, or its time is over (code {code})"
+
+    def delete(self) -> None:
+        with contextlib.suppress(Gone), _failing(f"{self.name} could not be ended"):
+            self._sandbox.terminate()
+
+
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Say in our words what Modal's SDK raises in the block."""
+    errors = sdk().exception
+    try:
+        yield
+    except errors.Error as error:
+        words = redact(f"{what}: {str(error) or type(error).__name__}")
+        if isinstance(error, errors.NotFoundError):
+            raise Gone(words) from None
+        if isinstance(error, errors.AuthError):
+            words += "; are MODAL_TOKEN_ID and MODAL_TOKEN_SECRET the right ones? (or: modal setup)"
+        passing = (errors.InternalError, errors.ServiceError, errors.ConnectionError)
+        if isinstance(error, passing):
+            raise Refused(words, nothing_was_done=False) from None
+        raise ProviderError(words) from None

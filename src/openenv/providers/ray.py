@@ -1,0 +1,838 @@
+"""Environments on the nodes of a Ray cluster: each server is held by an actor of the caller's job.
+
+An actor starts a server in a process of its own, on whatever node Ray has placed it, and does
+nothing else: clients reach the server straight at its node's address. The actor is its caller's,
+so it ends with the caller, and the server ends with the actor, however those end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import logging
+import os
+import random
+import socket
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from openenv._children import absolute_target
+from openenv._packages import needs
+from openenv._redaction import redact, register_secrets_of
+from openenv.errors import NotSupported, ProviderError, ProviderExited, ProviderTimeout
+from openenv.providers._asked import key_of, name_for, with_changes
+from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
+from openenv.providers.process import HostServer, ProcessLimits, ProcessProvider
+from openenv.providers.servers import (
+    EXECUTE_TIMEOUT_S,
+    READY_TIMEOUT_S,
+    Executed,
+    ImageProvider,
+    Server,
+)
+
+__all__ = ["RayOptions", "RayProvider", "RayServer"]
+
+logger = logging.getLogger(__name__)
+
+ANSWER_S = 10.0  # that an actor may take to answer what takes it no time
+STOP_S = 30.0  # that it may take to end a server, politely first
+LOOK_S = 0.05  # between two looks of an actor at its server
+PROBE_S = 1.0  # that a connection to a port in the cluster may take
+END_S = 0.3  # that an actor may take to tell of its server's end
+VERDICT_S = 5.0  # that Ray may take to say why a server is not there any more
+COMMANDS = 16  # beside one server at one time
+THREADS = COMMANDS + 8  # of an actor
+GIB = 2**30
+
+Placement = Literal["spread", "pack"]
+_PLACEMENTS = ("spread", "pack")
+
+
+def sdk() -> Any:
+    """Ray.
+
+    Raises:
+        MissingPackage: It is not installed.
+    """
+    with needs("RayProvider", "pip install 'openenv[ray]'"):
+        return importlib.import_module("ray")
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """What a server is given of a cluster.
+
+    What Ray gives it is an account: it places no more on a node than the node is said to have, and
+    holds nobody to it. What is enforced is `limits`.
+
+    Attributes:
+        num_cpus: Processors, in Ray's account.
+        num_gpus: Likewise; the server sees those that Ray gave it, by CUDA_VISIBLE_DEVICES.
+        memory_bytes: Likewise; None asks for none.
+        resources: Of the cluster's own names, such as ``{"simulator": 1}``.
+        placement: ``spread``: on the node that has the fewest servers of this provider; ``pack``:
+            on the one that has the most, and room. Where a node is full, on another.
+        limits: What the server may use, by the system's limits.
+        max_restarts: So many times a server that has ended by itself is started again, at the same
+            address and with the same key. Its sessions are lost all the same. An actor or a node
+            that is lost is never replaced.
+        runtime_env: Ray's, of the actor: packages, a working directory. By default the job's. Its
+            ``env_vars`` can be read in Ray's dashboard; those of `launch` cannot.
+    """
+
+    num_cpus: float = 1
+    num_gpus: float = 0
+    memory_bytes: int | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+    placement: Placement = "spread"
+    limits: ProcessLimits | None = None
+    max_restarts: int = 0
+    runtime_env: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.placement not in _PLACEMENTS:
+            allowed = ", ".join(map(repr, _PLACEMENTS))
+            raise ValueError(f"placement is {self.placement!r}; expected one of {allowed}")
+        for name in ("num_cpus", "num_gpus", "max_restarts"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must not be below 0")
+        if self.memory_bytes is not None and not self.memory_bytes > 0:
+            raise ValueError(f"memory_bytes is {self.memory_bytes!r}; it must be above 0")
+        for name, amount in self.resources.items():
+            if name in _OWN_ARGUMENTS:
+                raise ValueError(f"{name} is no custom resource: pass {_OWN_ARGUMENTS[name]}")
+            if not amount > 0:
+                raise ValueError(f"of {name} it asks for {amount!r}; it must be above 0")
+
+    def asked(self) -> dict[str, float]:
+        """All of it, by the names that Ray has for it."""
+        own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory_bytes or 0}
+        return {name: n for name, n in {**own, **self.resources}.items() if n}
+
+
+_OWN_ARGUMENTS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory_bytes"}
+
+
+class RayProvider(ImageProvider):
+    """Serves environments from the nodes of a Ray cluster.
+
+        provider = RayProvider("echo_env", num_cpus=0.5)
+        servers = [provider.launch() for _ in range(64)]
+
+    It can be used in a driver, a task or an actor. Servers end with the process that has launched
+    them, in whatever way that ends.
+
+    Args:
+        target: What to serve, as for `ProcessProvider`: the name of an environment package that is
+            installed on the nodes, a directory or a file that is there, or ``module:attribute``. A
+            relative path is one of this machine, or of the working directory of the runtime
+            environment where there is such.
+        address: The cluster's, as for ``ray.init``. By default the one that this process is
+            connected to, or, where it is connected to none, what ``ray.init()`` finds or starts.
+            A connection that the provider has made ends when the last provider is closed; one that
+            it has found never does.
+        replicas: Reserve what so many servers are given, all at once or not at all, when the first
+            is launched. What is reserved goes back when none is left.
+        env_vars: Environment variables of each server.
+        api_key: The key that each server wants: by default a fresh one for each, which clients in
+            this process find by themselves; None is none, and lets in whoever reaches the node.
+        start_timeout_s: Seconds that a place in the cluster, and then the start of a server there,
+            may take.
+        **options: The fields of `RayOptions`.
+
+    Raises:
+        MissingPackage: Ray is not installed.
+        TypeError: There is no such option.
+        ValueError: An option means nothing.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        isolation="process",
+        fresh_keys=True,
+        many=True,
+        detects_exit=True,
+        has_logs=True,
+        can_execute=True,
+        orphans="end at once",
+    )
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | None = None,
+        *,
+        address: str | None = None,
+        replicas: int | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        api_key: str | FreshKey | None = FRESH_KEY,
+        start_timeout_s: float = 60.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if replicas is not None and replicas < 1:
+            raise ValueError(f"replicas is {replicas!r}; it must be above 0")
+        if not start_timeout_s > 0:
+            raise ValueError(f"start_timeout_s is {start_timeout_s!r}; it must be above 0")
+        self.target = None if target is None else os.fspath(target)
+        self.replicas = replicas
+        self.start_timeout_s = start_timeout_s
+        self._address = address
+        self._env_vars = dict(env_vars or {})
+        self._wanted_key = api_key
+        self._options = with_changes(RayOptions(), options)
+        self._places = _Places(self._options, replicas)
+        sdk()
+
+    def _launch(
+        self,
+        image: str | None,
+        port: int | None,
+        env_vars: Mapping[str, str],
+        options: Mapping[str, Any],
+    ) -> Server:
+        target = image or self.target
+        if target is None:
+            raise ProviderError(
+                "there is nothing to serve: launch(target), or pass one to the provider"
+            )
+        chosen = with_changes(self._options, options)
+        key = key_of(self._wanted_key)
+        variables = {**self._env_vars, **env_vars}
+        register_secrets_of(variables)
+        _connect(self, self._address)
+        with _in_words(f"{target} could not be started"):
+            name = name_for(target)
+            actor, seat, address = self._place(name, chosen)
+            try:
+                started = actor.start.remote(
+                    _on_nodes(target, chosen),
+                    port,
+                    variables,
+                    key,
+                    chosen.limits,
+                    self.start_timeout_s,
+                    chosen.max_restarts,
+                )
+                url = sdk().get(started, timeout=self.start_timeout_s + ANSWER_S)
+                return RayServer(url, f"{name} on {address}", key, actor, seat)
+            except BaseException:
+                _take_away(actor, seat)
+                raise
+
+    def _place(self, name: str, chosen: RayOptions) -> tuple[Any, _Seat, str]:
+        """An actor that has been placed on a node, its seat, and the node's address."""
+        ray = sdk()
+        deadline = time.monotonic() + self.start_timeout_s
+        while True:
+            seat = self._places.take(chosen)
+            actor = None
+            try:
+                left_s = max(0.0, deadline - time.monotonic())
+                if seat.group is not None and not seat.group.wait(left_s):
+                    raise _unplaced(chosen.asked(), self.start_timeout_s, seat.bundles)
+                actor = _actor(name, chosen, seat)
+                placed = actor.place.remote()
+                left_s = max(0.0, deadline - time.monotonic())
+                if not ray.wait([placed], timeout=left_s)[0]:
+                    raise _unplaced(chosen.asked(), self.start_timeout_s)
+                seat.node_id, address = ray.get(placed)
+                return actor, seat, address
+            except BaseException as error:
+                _take_away(actor, seat)
+                if not _is_of_a_lost_node(error) or time.monotonic() > deadline:
+                    raise
+                logger.info("%s is placed again: %s", name, error)
+
+    def close(self) -> None:
+        """Stop every server that is left, and release the connection if it is this module's.
+
+        Raises:
+            ProviderError: One could not be stopped; the others are.
+        """
+        try:
+            super().close()
+        finally:
+            _disconnect(self)
+
+
+class RayServer(Server):
+    """A server that an actor holds.
+
+    Attributes:
+        node_id: The node that it is on, by Ray's name.
+    """
+
+    def __init__(self, url: str, name: str, key: str | None, actor: Any, seat: _Seat) -> None:
+        super().__init__(url, name, key)
+        self.node_id: str = seat.node_id or ""
+        self._actor = actor
+        self._seat = seat
+        self._connection = _connection()
+        self._kept_log: str | None = None
+        self._end: tuple[str, int | None, str] | None = None
+        self._turn_of_watch = threading.Lock()
+        self._watch = actor.watch.remote()
+        self._abandon = weakref.finalize(self, _abandon, actor, seat, self._connection, os.getpid())
+        self._abandon.atexit = False  # at its exit, Ray ends what is left
+
+    @property
+    def pid(self) -> int:
+        """The id of its process, on its node.
+
+        Raises:
+            ProviderError: It does not run.
+        """
+        return int(self._ask("tell the process's id", self._actor.pid))
+
+    def _ask(self, what: str, method: Any, *arguments: Any, timeout_s: float = ANSWER_S) -> Any:
+        if not self._is_connected():
+            raise ProviderError(f"{self.name} could not {what}: its Ray job is over")
+        with _in_words(f"{self.name} could not {what}"):
+            return sdk().get(method.remote(*arguments), timeout=timeout_s)
+
+    def _is_connected(self) -> bool:
+        """Whether this process still has the connection to Ray that the actor was made by."""
+        return self._connection == _connection()
+
+    # ------------------------------------------------------------------ whether it runs
+
+    def check_running(self) -> None:
+        if self.is_stopped or self._owner != os.getpid():
+            return
+        began = time.monotonic()
+        while True:
+            with self._turn_of_watch:
+                self._end = self._end or self._look()
+            if self._end is None:
+                if not self._is_refused():
+                    return
+                waited_s = time.monotonic() - began
+                if waited_s > END_S and self._is_node_lost():
+                    self._end = "its node is lost", None, ""
+                elif waited_s > VERDICT_S:
+                    self._end = f"nobody listens at {self.url}; Ray does not say why", None, ""
+            if self._end is not None:
+                why, code, log = self._end
+                raise ProviderExited(redact(why), exit_code=code, logs=redact(log))
+            time.sleep(LOOK_S)
+
+    def _look(self) -> tuple[str, int | None, str] | None:
+        """How it has ended, as far as Ray knows: in words, its exit code, its last lines."""
+        if not self._is_connected():
+            return "it has ended with the Ray job that it was of", None, ""
+        ray = sdk()
+        if not ray.wait([self._watch], timeout=0)[0]:
+            return None
+        try:
+            code, how, log = ray.get(self._watch)
+            return f"the server process has ended ({how})", code, log
+        except ray.exceptions.ActorUnavailableError as error:
+            # Ray has lost touch with the actor, and need not know yet what has become of its node.
+            if self._is_refused():
+                return f"its node is lost, or its actor: {_words(error)}", None, ""
+            self._watch = self._actor.watch.remote()
+            return None
+        except ray.exceptions.RayError as error:
+            return f"its actor is dead: {_words(error)}", None, ""
+
+    def _is_refused(self) -> bool:
+        place = urlsplit(self.url)
+        return _answers(place.hostname or "", place.port or 0) is False
+
+    def _is_node_lost(self) -> bool:
+        """Whether its node does not answer; Ray itself may take some 15 s to see that."""
+        node = next((n for n in sdk().nodes() if n["NodeID"] == self.node_id), None)
+        return node is None or not node["Alive"] or not _is_there(node)
+
+    def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        super().wait_for_ready(timeout_s)
+        self._ask("be told to forget its file", self._actor.forget_key)
+
+    # ------------------------------------------------------------------ what can be asked of it
+
+    def logs(self, lines: int | None = None) -> str:
+        if self._kept_log is not None:
+            return "\n".join(self._kept_log.splitlines()[-lines:]) if lines else self._kept_log
+        try:
+            return redact(self._ask("tell its log", self._actor.logs, lines))
+        except ProviderError as error:
+            if self._end is not None and self._end[2]:
+                return redact(self._end[2])
+            raise NotSupported(f"{error}; its log has gone with it", feature="logs") from None
+
+    def execute(self, command: Sequence[str], timeout_s: float = EXECUTE_TIMEOUT_S) -> Executed:
+        done: Executed = self._ask(
+            f"run {command[0]}",
+            self._actor.execute,
+            list(command),
+            timeout_s,
+            timeout_s=timeout_s + ANSWER_S,
+        )
+        return done
+
+    def _stop(self) -> None:
+        if not self._is_connected():  # Ray has ended it
+            self._abandon.detach()
+            return
+        ray = sdk()
+        try:
+            with contextlib.suppress(ray.exceptions.RayActorError):  # which is dead, as it shall be
+                log = ray.get(self._actor.stop.remote(), timeout=STOP_S)
+                self._kept_log = redact(log)
+        except ray.exceptions.RayError as error:
+            raise ProviderError(
+                redact(f"{self.name} could not be ended in order, and is killed: {_words(error)}")
+            ) from None
+        finally:
+            with _in_words(f"{self.name} could not be taken away"):
+                _take_away(self._actor, self._seat)
+        self._abandon.detach()
+
+
+def _take_away(actor: Any, seat: _Seat) -> None:
+    try:
+        if actor is not None:
+            sdk().kill(actor)
+    finally:
+        seat.leave()
+
+
+def _is_of_a_lost_node(error: BaseException) -> bool:
+    unavailable = sdk().exceptions.ActorUnavailableError
+    return isinstance(error, unavailable) or "node has died" in str(error)
+
+
+def _abandon(actor: Any, seat: _Seat, connection: object, owner: int) -> None:
+    """Kill the actor of a server that nobody can stop any more."""
+
+    def take_away() -> None:
+        with contextlib.suppress(Exception):  # Ray may be gone, and so is whoever could know
+            if connection == _connection():
+                _take_away(actor, seat)
+
+    if os.getpid() == owner:
+        with contextlib.suppress(RuntimeError):  # the interpreter is about to end
+            # In a thread: a collection of garbage may begin while Ray holds its own locks.
+            threading.Thread(target=take_away, name="openenv-ray", daemon=True).start()
+
+
+# ---------------------------------------------------------------------- in the actor
+
+
+class _Host:
+    """What the actor is: it holds a server on its node."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._commands = threading.BoundedSemaphore(COMMANDS)
+        self._is_stopped = False
+        self._restarts_left = 0
+
+    def place(self) -> tuple[str, str]:
+        """The node that it has been placed on, and the node's address."""
+        ray = sdk()
+        return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
+
+    def start(
+        self,
+        target: str,
+        port: int | None,
+        env_vars: Mapping[str, str],
+        key: str | None,
+        limits: ProcessLimits | None,
+        timeout_s: float,
+        max_restarts: int,
+    ) -> str:
+        """Start the server; gives its base URL."""
+        self._provider = ProcessProvider(
+            target,
+            env_vars=env_vars,
+            limits=limits,
+            host=self.place()[1],
+            ready_timeout_s=timeout_s,
+            api_key=key,
+        )
+        self._restarts_left = max_restarts
+        self._server = self._launched(port)
+        return self._server.url
+
+    def _launched(self, port: int | None) -> HostServer:
+        server = self._provider.launch(port=port)
+        assert isinstance(server, HostServer)
+        return server
+
+    def watch(self) -> tuple[int | None, str, str]:
+        """Wait for the end of the server, for good: its exit code, how it ended, its last lines."""
+        while True:
+            try:
+                while not self._is_stopped:
+                    self._server.check_running()
+                    time.sleep(LOOK_S)
+                return None, "it has been stopped", ""
+            except ProviderExited as ended:
+                with self._turn:
+                    if self._is_stopped or not self._restarts_left:
+                        return _how(ended)
+                    self._restarts_left -= 1
+                    logger.warning("the server is started again: %s", ended)
+                    port = urlsplit(self._server.url).port
+                    self._server.stop()
+                    try:
+                        self._server = self._launched(port)
+                    except ProviderError as failed:
+                        return _how(failed)
+            with contextlib.suppress(ProviderError):
+                self._server.wait_for_ready()
+
+    def pid(self) -> int:
+        return self._server.pid
+
+    def forget_key(self) -> None:
+        self._server.process.forget_key()
+
+    def logs(self, lines: int | None) -> str:
+        return self._server.logs(lines)
+
+    def execute(self, command: Sequence[str], timeout_s: float) -> Executed:
+        if not self._commands.acquire(blocking=False):  # a stop must always find a thread
+            raise ProviderError(f"{COMMANDS} commands are running already")
+        try:
+            return self._server.execute(command, timeout_s)
+        finally:
+            self._commands.release()
+
+    def stop(self) -> str:
+        """End the server; gives its log."""
+        self._is_stopped = True
+        with self._turn:
+            self._server.stop()
+            return self._server.logs()
+
+
+def _how(ended: ProviderError) -> tuple[int | None, str, str]:
+    code = ended.exit_code if isinstance(ended, ProviderExited) else None
+    first = str(ended).partition("\n")[0]
+    return code, first.removeprefix("the server process has ended (").removesuffix(")"), ended.logs
+
+
+@functools.cache
+def _actor_class() -> Any:
+    return sdk().remote(_Host)
+
+
+def _actor(name: str, chosen: RayOptions, seat: _Seat) -> Any:
+    environment = {} if chosen.runtime_env is None else {"runtime_env": dict(chosen.runtime_env)}
+    options = {
+        "name": name,
+        "num_cpus": chosen.num_cpus,
+        "num_gpus": chosen.num_gpus or None,
+        "memory": chosen.memory_bytes,
+        "resources": dict(chosen.resources) or None,
+        "scheduling_strategy": seat.strategy,
+        "lifetime": "non_detached",  # whatever the job's actors are by default
+        "max_restarts": 0,
+        "max_task_retries": 0,
+        "max_concurrency": THREADS,
+        **environment,
+    }
+    return _actor_class().options(**options).remote()
+
+
+# ---------------------------------------------------------------------- places in the cluster
+
+
+class _Seat:
+    """A place that a server has been given, or is to be given.
+
+    Attributes:
+        strategy: Ray's scheduling strategy.
+        asked: What it takes of its node.
+        node_id: The node, as far as it is known.
+        group: The placement group that it is in; None where it is in none.
+        bundle: Which of the group's bundles it is.
+        bundles: How many the group has.
+    """
+
+    def __init__(
+        self,
+        places: _Places,
+        asked: Mapping[str, float],
+        *,
+        node_id: str | None = None,
+        group: Any = None,
+        bundle: int = 0,
+        bundles: int = 1,
+    ) -> None:
+        self.asked = asked
+        self.node_id = node_id
+        self.group = group
+        self.bundle = bundle
+        self.bundles = bundles
+        self._places = places
+
+    @property
+    def strategy(self) -> Any:
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        if self.group is not None:
+            return strategies.PlacementGroupSchedulingStrategy(
+                self.group, placement_group_bundle_index=self.bundle
+            )
+        if self.node_id is not None:
+            return strategies.NodeAffinitySchedulingStrategy(
+                self.node_id, soft=True, _spill_on_unavailable=True
+            )
+        return "DEFAULT"
+
+    def leave(self) -> None:
+        """Give it back. Safe to repeat."""
+        self._places.leave(self)
+
+
+class _Places:
+    """Where the servers of a provider are, and where further ones are to go.
+
+    Nodes are chosen here and not by Ray's SPREAD, which goes by itself through the nodes that it
+    takes to be alive: it takes Ray some 15 s to know of one that is not.
+
+    Args:
+        own: What the provider's servers are given where nobody asks for something else.
+        replicas: For so many of those a placement group is made.
+    """
+
+    def __init__(self, own: RayOptions, replicas: int | None) -> None:
+        self._own = own
+        self._replicas = replicas if own.asked() else None
+        self._turn = threading.Lock()
+        self._connection: object = None
+        self._seats: list[_Seat] = []
+        self._group: Any = None
+
+    def take(self, chosen: RayOptions) -> _Seat:
+        """Have a place, or as good a guess as can be made."""
+        asked = chosen.asked()
+        with self._turn:
+            if self._connection != (now := _connection()):  # what was of another job has ended
+                self._connection, self._seats, self._group = now, [], None
+            as_reserved = (asked, chosen.placement) == (self._own.asked(), self._own.placement)
+            if self._replicas and as_reserved and (seat := self._reserved(self._replicas)):
+                return seat
+        gone: set[str] = set()
+        while True:
+            nodes = {n["NodeID"]: n for n in sdk().nodes() if n["Alive"] and _fits(n, asked)}
+            with self._turn:
+                ranked = self._ranked(nodes, asked, chosen.placement)
+                there = [node_id for node_id in ranked if node_id not in gone]
+                best = next(iter([*there, *ranked]), None)
+                seat = _Seat(self, asked, node_id=best)
+                self._seats.append(seat)
+            if not there or _is_there(nodes[there[0]]):
+                return seat
+            gone.add(there[0])
+            seat.leave()
+
+    def _reserved(self, replicas: int) -> _Seat | None:
+        """A bundle of the group that nobody has; None where all are taken."""
+        taken = {seat.bundle for seat in self._seats if seat.group is not None}
+        free = [bundle for bundle in range(replicas) if bundle not in taken]
+        if not free:
+            return None
+        asked = self._own.asked()
+        if self._group is None:
+            groups = importlib.import_module("ray.util.placement_group")
+            strategy = self._own.placement.upper()
+            self._group = groups.placement_group([asked] * replicas, strategy=strategy)
+        seat = _Seat(self, asked, group=self._group, bundle=free[0], bundles=replicas)
+        self._seats.append(seat)
+        return seat
+
+    def _ranked(
+        self, nodes: Mapping[str, Any], asked: Mapping[str, float], placement: Placement
+    ) -> list[str]:
+        """The nodes, the best first."""
+        load = Counter(seat.node_id for seat in self._seats)
+        taken: dict[str | None, Counter[str]] = {}
+        for seat in self._seats:
+            taken.setdefault(seat.node_id, Counter()).update(seat.asked)
+
+        def rank(node_id: str) -> tuple[bool, float, float | str]:
+            free = Counter(nodes[node_id]["Resources"])
+            free.subtract(taken.get(node_id, Counter()))
+            is_full = any(free[name] < amount for name, amount in asked.items())
+            if placement == "pack":
+                return is_full, -load[node_id], node_id
+            return is_full, load[node_id], random.random()  # nosec B311  # no secret
+
+        return sorted(nodes, key=rank)
+
+    def leave(self, seat: _Seat) -> None:
+        with self._turn:
+            if seat not in self._seats:
+                return
+            self._seats.remove(seat)
+            group = self._group
+            if group is None or any(one.group is not None for one in self._seats):
+                return
+            self._group = None
+        importlib.import_module("ray.util.placement_group").remove_placement_group(group)
+
+
+def _fits(node: Mapping[str, Any], asked: Mapping[str, float]) -> bool:
+    return all(node["Resources"].get(name, 0) >= amount for name, amount in asked.items())
+
+
+def _is_there(node: Mapping[str, Any]) -> bool:
+    """Whether a node answers, as far as this process can tell."""
+    if importlib.import_module("ray.util.client").ray.is_connected():
+        return True  # from outside of the cluster nobody can tell
+    return _answers(node["NodeManagerAddress"], node["NodeManagerPort"]) is True
+
+
+def _answers(host: str, port: int) -> bool | None:
+    """Whether somebody listens at a port; None where that cannot be told in time."""
+    try:
+        socket.create_connection((host, port), PROBE_S).close()
+    except ConnectionError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+# ---------------------------------------------------------------------- the connection to Ray
+
+_turn = threading.Lock()
+_providers: weakref.WeakSet[RayProvider] = weakref.WeakSet()  # that have launched something
+_made: tuple[str | None, object] | None = None  # the address and the connection that is ours
+
+
+def _connection() -> object:
+    """What tells the connection of this process from every other; None where there is none."""
+    ray = sdk()
+    if not ray.is_initialized():
+        return None
+    context = ray.get_runtime_context()
+    return context.gcs_address, context.get_job_id(), context.get_worker_id()
+
+
+def _connect(provider: RayProvider, address: str | None) -> None:
+    """Have this process connected to Ray.
+
+    Raises:
+        ProviderError: There is no Ray at the address, or this process is connected to another.
+    """
+    global _made
+    ray = sdk()
+    with _turn:
+        if not ray.is_initialized():
+            _check_there(address or os.environ.get("RAY_ADDRESS", ""))
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+            except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+                where = "the Ray that was to be found" if address is None else f"Ray at {address}"
+                raise ProviderError(redact(f"{where} cannot be reached: {error}")) from None
+            _made = address, _connection()
+        elif address is not None:
+            here = ray.get_runtime_context().gcs_address
+            same = {"auto", here} | ({_made[0]} if _made and _made[1] == _connection() else set())
+            if address not in same:
+                raise ProviderError(
+                    f"this process is connected to the Ray at {here} already, and not to {address};"
+                    " leave address out to use that one"
+                )
+        _providers.add(provider)
+
+
+def _check_there(address: str) -> None:
+    """See that somebody listens there: Ray would try for minutes.
+
+    Raises:
+        ProviderError: Nobody does.
+    """
+    place = urlsplit(address if "://" in address else f"ray://{address}")
+    if place.port is not None and _answers(place.hostname or "", place.port) is not True:
+        raise ProviderError(f"Ray at {address} cannot be reached: nobody answers there")
+
+
+def _disconnect(provider: RayProvider) -> None:
+    global _made
+    with _turn:
+        _providers.discard(provider)
+        if _made is not None and not _providers:
+            is_still_ours = _made[1] == _connection()
+            _made = None
+            if is_still_ours:
+                sdk().shutdown()
+
+
+# ---------------------------------------------------------------------- words
+
+
+@contextlib.contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    """Raise what Ray raises as errors of providers."""
+    errors = sdk().exceptions
+    try:
+        yield
+    except errors.RayTaskError as error:
+        if isinstance(error.cause, ProviderError):
+            raise error.cause from None
+        raise ProviderError(redact(f"{what}: {error.cause!r}")) from None
+    except errors.GetTimeoutError:
+        raise ProviderTimeout(f"{what}: the actor did not answer in time") from None
+    except errors.RayActorError as error:
+        raise ProviderExited(redact(f"{what}: {_words(error)}"), exit_code=None) from None
+    except (errors.RayError, ValueError) as error:
+        raise ProviderError(redact(f"{what}: {_words(error)}")) from None
+
+
+def _words(error: BaseException) -> str:
+    """What an error of Ray's says, without what it says to debuggers."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    aside = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:", "name:")
+    return " ".join(line for line in lines if line and not line.startswith(aside))
+
+
+def _on_nodes(target: str, chosen: RayOptions) -> str:
+    """The target, as the nodes are told it."""
+    of_job = sdk().get_runtime_context().runtime_env or {}
+    environment = of_job if chosen.runtime_env is None else chosen.runtime_env
+    return target if environment.get("working_dir") else absolute_target(target)
+
+
+def _unplaced(asked: Mapping[str, float], waited_s: float, times: int = 1) -> ProviderTimeout:
+    """What was asked of the cluster, and what it has."""
+    ray = sdk()
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    able = [node for node in nodes if _fits(node, asked)]
+    each = f"{_amounts(asked)}" if times == 1 else f"{times} times {_amounts(asked)}"
+    has = "; ".join(f"{n['NodeManagerAddress']} {_amounts(n['Resources'])}" for n in nodes)
+    free = _amounts(ray.available_resources())
+    if not able:
+        why = "no node has that much, so it waits for the cluster to grow"
+    elif times > 1:
+        why = "the nodes do not have that much, or others hold it"
+    else:
+        why = "others hold it, or the runtime environment is still being made"
+    return ProviderTimeout(
+        f"the cluster gave no place within {waited_s:g} s to what asks for {each}: {why}. "
+        f"Its nodes have: {has}. Free in all: {free}"
+    )
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    """Write amounts of resources for people; what every node has of its own is left out."""
+    said = []
+    for name, amount in sorted(resources.items()):
+        if name in ("memory", "object_store_memory"):
+            if name == "memory":
+                said.append(f"{amount / GIB:.3g} GiB of memory")
+        elif not name.startswith("node:") and "_group_" not in name:
+            said.append(f"{amount:g} {name}")
+    return ", ".join(said) or "nothing"

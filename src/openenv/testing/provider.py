@@ -1,0 +1,833 @@
+"""`check_provider`: does a provider keep the contract?
+
+Each sentence of the contract is a constant here. It is the message of the check that enforces
+it, and the text of the page that explains it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from openenv._keys import key_for
+from openenv.client.generic import GenericEnvClient
+from openenv.errors import (
+    AuthenticationError,
+    ConnectError,
+    NotSupported,
+    OpenEnvError,
+    ProviderError,
+    ProviderExited,
+    ProviderTimeout,
+    SessionLost,
+)
+from openenv.providers._readiness import is_healthy
+from openenv.providers.base import Capabilities
+from openenv.providers.process import HostProvider
+from openenv.providers.servers import Executed, ImageProvider, Server, ServerProvider
+from openenv.testing.environment import CheckFailed, CheckReport, Finding
+
+__all__ = ["PROMISES", "check_provider"]
+
+CAPABILITIES_ARE_STATED = "The class states its capabilities."
+LAUNCH_GIVES_A_SERVER = "launch gives a Server, with the URL of a server and a name."
+IT_BECOMES_READY = "wait_for_ready returns once /health answers."
+IT_IS_READY_AT_ONCE = "wait_for_ready of a server that is ready returns at once."
+AN_EPISODE_IS_PLAYED = "A client resets it, and reads its state."
+IT_RUNS = "check_running says nothing of a server that runs."
+SERVERS_ARE_LISTED = "servers lists those that have not been stopped."
+VARIABLES_ARRIVE = "Environment variables of launch are the server's."
+UNKNOWN_OPTIONS_ARE_REFUSED = "An option that there is not is a TypeError that names it."
+A_REFUSAL_LEAVES_NOTHING = "A launch that is refused leaves no server."
+WHAT_IS_NOT_THERE_IS_NAMED = "What cannot be served is a ProviderError that names it."
+A_PORT_IS_TAKEN = "The port that is asked for is the URL's, or is refused with a reason."
+KEYS_ARE_ASKED_FOR = "Whoever has no key is not let in."
+KEYS_ARE_FOUND = "Clients in this program find the key by themselves."
+KEYS_ARE_FRESH = "Each server has a key of its own."
+KEYS_ARE_NOT_SHOWN = "No key is in the server's repr, name, URL or log."
+SECRETS_ARE_NOT_SHOWN = "The value of a variable that holds a secret is in no log and no repr."
+SERVERS_ARE_TWO = "Two servers have two URLs and two names."
+SERVERS_ARE_APART = "A server goes on when another is stopped."
+THREADS_LAUNCH_AT_ONCE = "Several threads launch at once."
+LAUNCH_ASYNC_LETS_OTHERS_RUN = "launch_async and wait_for_ready_async hold up no event loop."
+A_CANCELLED_LAUNCH_LEAVES_NOTHING = "A launch_async that is cancelled leaves no server."
+LATE_IS_AN_ERROR = "A server that is not ready in time is a ProviderTimeout that names the time."
+AN_END_IS_NOTICED = "A server that ends before it is ready is a ProviderExited, before the timeout."
+AN_END_HAS_ITS_LAST_WORDS = "The error of a server that ended has its last lines."
+AN_END_HAS_ITS_CODE = "The error of a server that ended has its exit code."
+A_KILL_IS_NOTICED = "check_running raises ProviderExited once the server was killed."
+A_KILL_IS_NO_ANSWER = (
+    "A client's call raises SessionLost or ConnectError once the server was killed."
+)
+A_KILLED_ONE_CAN_BE_STOPPED = "A server that was killed can be stopped."
+STOP_ENDS_IT = "After stop, nothing answers at its URL."
+STOP_MAY_BE_REPEATED = "stop may be repeated, and called by several threads at once."
+STOP_IS_REMEMBERED = "After stop, is_stopped is true and check_running says nothing."
+STOP_FORGETS_THE_KEY = "After stop, no client is given its key."
+STOPPED_IS_NEVER_READY = "wait_for_ready of a stopped server is a ProviderError, at once."
+A_CANCELLED_STOP_STOPS = "A stop_async that is cancelled goes on to its end."
+WITH_STOPS = "Leaving its `with` stops a server."
+LOGS_ARE_READ = "logs has what the server printed; where that cannot be known it is NotSupported."
+LAST_LINES_ARE_FEW = "logs(n) has n lines at most."
+LOGS_OUTLIVE_IT = "logs can be read after stop."
+COMMANDS_ARE_RUN = "execute gives exit code, stdout and stderr; or it is NotSupported."
+COMMANDS_END_IN_TIME = "A command that takes longer than its time is a ProviderError."
+NO_COMMAND_IS_SAID = "A program that is not there is a ProviderError, or exit code 126 or 127."
+CLOSE_STOPS_ALL = "close stops every server, and may be repeated."
+OLD_START_GIVES_A_URL = "The older start gives the URL, and the older wait_for_ready waits for it."
+OLD_START_IS_FOR_ONE = "A second older start is a ProviderError, and the first server goes on."
+OLD_STOP_MAY_BE_REPEATED = "The older stop may be repeated, and a start may follow."
+OLD_WAIT_NEEDS_A_START = "The older wait_for_ready without a start is a ProviderError."
+A_FORKED_CHILD_STOPS_NOTHING = "A forked child that stops a server stops none of its parent's."
+
+PROMISES = tuple(
+    value
+    for name, value in list(globals().items())
+    if name.isupper() and isinstance(value, str) and value.endswith(".")
+)
+
+READY_S = 120.0
+Harm = Mapping[str, Any] | ServerProvider
+PLANTED = "planted-secret-value-8d1f"
+VARIABLE = "OPENENV_CHECKED_TOKEN"
+
+
+class _NotApplicable(Exception):
+    """A check that says nothing about this provider."""
+
+
+class _Broken(AssertionError):
+    """A promise that was not kept."""
+
+
+def _see(is_so: object, detail: object) -> None:
+    if not is_so:
+        raise _Broken(str(detail))
+
+
+@dataclass
+class _Subject:
+    """The provider under test, and how to do it harm."""
+
+    provider: ServerProvider
+    options: Mapping[str, Any]
+    dies: Harm | None
+    hangs: Harm | None
+    missing: Harm | None
+    kill: Callable[[Any], object] | None
+    ready_s: float
+    shared: Server | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def can(self) -> Capabilities:
+        return self.provider.capabilities
+
+    def launch(self, **options: Any) -> Server:
+        return self.provider.launch(**{**self.options, **options})
+
+    def launched_as(self, harm: Harm) -> Server:
+        """A server that shall not work."""
+        if isinstance(harm, ServerProvider):
+            return harm.launch(**self.options)
+        return self.launch(**harm)
+
+    def ready(self, **options: Any) -> Server:
+        server = self.launch(**options)
+        try:
+            server.wait_for_ready(self.ready_s)
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    def served(self) -> Server:
+        """A server that the checks share which leave it as it is."""
+        if self.shared is None or self.shared.is_stopped:
+            self.shared = self.ready(env_vars={VARIABLE: PLANTED})
+        return self.shared
+
+    def names(self) -> set[str]:
+        return {one.name for one in self.provider.servers}
+
+
+def check_provider(
+    provider: ServerProvider,
+    *,
+    options: Mapping[str, Any] | None = None,
+    dies: Harm | None = None,
+    hangs: Harm | None = None,
+    missing: Harm | None = None,
+    kill: Callable[[Any], object] | None = None,
+    known_failures: Mapping[str, str] | None = None,
+    skip: Mapping[str, str] | None = None,
+    ready_s: float = READY_S,
+) -> CheckReport:
+    """Check that a provider keeps the contract of `openenv.providers.ServerProvider`.
+
+    It starts and ends some twenty servers, of an environment that anybody may reset.
+
+    Args:
+        provider: The provider.
+        options: Of each `launch`.
+        dies: Further options of `launch` with which a server prints some words and ends; or
+            another provider, whose servers do.
+        hangs: Likewise, with which it runs, and never gets ready.
+        missing: Likewise, that name what is not there.
+        kill: Kills a server behind the provider's back.
+        known_failures: Promises (constants of this module) that are known to be broken, with the
+            reason. One of them that is kept after all is a finding too.
+        skip: Promises that are not checked, with the reason.
+        ready_s: Seconds that a server may take to get ready.
+
+    Returns:
+        A report of all findings. What needs an argument that was not given is left out, and the
+        report says so.
+
+    Raises:
+        CheckFailed: A promise is broken; it lists all that are.
+    """
+    subject = _Subject(provider, options or {}, dies, hangs, missing, kill, ready_s)
+    known, skipped = known_failures or {}, skip or {}
+    unknown = sorted({*known, *skipped} - set(PROMISES))
+    if unknown:
+        raise ValueError(f"no such promise: {unknown[0]!r}; they are constants of this module")
+    logger = logging.getLogger("openenv")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        for promise, check in _CHECKS.items():
+            subject.findings.append(_finding(promise, check, subject, known, skipped))
+    finally:
+        logger.setLevel(level)
+        provider.close()
+    report = CheckReport(type(provider).__name__, subject.findings)
+    if report.broken:
+        raise CheckFailed(report)
+    return report
+
+
+def _finding(
+    promise: str,
+    check: Callable[[_Subject], None],
+    subject: _Subject,
+    known: Mapping[str, str],
+    skipped: Mapping[str, str],
+) -> Finding:
+    if promise in skipped:
+        return Finding(promise, None, skipped[promise])
+    try:
+        check(subject)
+    except _NotApplicable as reason:
+        return Finding(promise, None, str(reason))
+    except Exception as error:
+        detail = str(error) if isinstance(error, _Broken) else f"{type(error).__name__}: {error}"
+        if promise in known:
+            return Finding(promise, None, f"known to be broken: {known[promise]} ({detail})")
+        return Finding(promise, False, detail)
+    if promise in known:
+        return Finding(
+            promise,
+            False,
+            f"it is kept, though it is known to be broken: "
+            f"{known[promise]}; take it from known_failures",
+        )
+    return Finding(promise, True)
+
+
+_CHECKS: dict[str, Callable[[_Subject], None]] = {}
+
+
+def _checks(promise: str) -> Callable[[Callable[[_Subject], None]], Callable[[_Subject], None]]:
+    def register(check: Callable[[_Subject], None]) -> Callable[[_Subject], None]:
+        _CHECKS[promise] = check
+        return check
+
+    return register
+
+
+def _needs(given: Any, name: str) -> Any:
+    if given is None:
+        raise _NotApplicable(f"needs the argument {name}")
+    return given
+
+
+@contextlib.contextmanager
+def _raises(*kinds: type[BaseException], by: str) -> Iterator[list[Any]]:
+    """See that one of some errors is raised; gives it."""
+    caught: list[Any] = []
+    try:
+        yield caught
+    except kinds as error:
+        caught.append(error)
+    else:
+        raise _Broken(f"{by} raised nothing")
+
+
+# ------------------------------------------------------------------ starting
+
+
+@_checks(CAPABILITIES_ARE_STATED)
+def _capabilities(subject: _Subject) -> None:
+    _see(isinstance(subject.can, Capabilities), subject.can)
+
+
+@_checks(LAUNCH_GIVES_A_SERVER)
+def _launch(subject: _Subject) -> None:
+    with subject.launch() as server:
+        _see(server.url.startswith(("http://", "https://")), server.url)
+        _see(server.name and not server.is_stopped, server)
+
+
+@_checks(IT_BECOMES_READY)
+def _ready(subject: _Subject) -> None:
+    _see(is_healthy(subject.served().url, 5.0), "it does not answer")
+
+
+@_checks(IT_IS_READY_AT_ONCE)
+def _ready_again(subject: _Subject) -> None:
+    subject.served().wait_for_ready(5.0)
+
+
+@_checks(AN_EPISODE_IS_PLAYED)
+def _episode(subject: _Subject) -> None:
+    with GenericEnvClient(base_url=subject.served().url).sync() as env:
+        _see(env.reset().done is False, "reset said done")
+        _see("step_count" in env.state(), "there is no step_count")
+
+
+@_checks(IT_RUNS)
+def _runs(subject: _Subject) -> None:
+    subject.served().check_running()
+
+
+@_checks(SERVERS_ARE_LISTED)
+def _listed(subject: _Subject) -> None:
+    with subject.launch() as server:
+        _see(server.name in subject.names(), subject.names())
+    _see(server.name not in subject.names(), "it is listed after stop")
+
+
+@_checks(VARIABLES_ARRIVE)
+def _variables(subject: _Subject) -> None:
+    if not subject.can.can_execute:
+        raise _NotApplicable("no command can be run beside a server")
+    ran = subject.served().execute(["sh", "-c", f"echo $${VARIABLE}".replace("$$", "$")])
+    _see(ran.stdout.strip() == PLANTED, "it is not there")
+
+
+@_checks(UNKNOWN_OPTIONS_ARE_REFUSED)
+def _unknown_option(subject: _Subject) -> None:
+    with _raises(TypeError, by="launch") as caught:
+        subject.launch(surely_no_option=1).stop()
+    _see("surely_no_option" in str(caught[0]), caught[0])
+
+
+@_checks(A_REFUSAL_LEAVES_NOTHING)
+def _refusal(subject: _Subject) -> None:
+    before = subject.names()
+    with contextlib.suppress(TypeError):
+        subject.launch(surely_no_option=1)
+    _see(subject.names() == before, subject.names() - before)
+
+
+@_checks(WHAT_IS_NOT_THERE_IS_NAMED)
+def _missing(subject: _Subject) -> None:
+    missing = _needs(subject.missing, "missing")
+    before = subject.names()
+    with (
+        _raises(ProviderError, by="a launch of what is not there"),
+        subject.launched_as(missing) as server,
+    ):
+        server.wait_for_ready(subject.ready_s)
+    _see(subject.names() == before, "it left a server")
+
+
+@_checks(A_PORT_IS_TAKEN)
+def _port(subject: _Subject) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    try:
+        server = subject.launch(port=port)
+    except (ValueError, ProviderError) as error:
+        _see("port" in str(error), error)
+        raise _NotApplicable(f"no port can be chosen: {error}") from None
+    with server:
+        _see(server.url.endswith(f":{port}"), server.url)
+        server.wait_for_ready(subject.ready_s)
+
+
+# ------------------------------------------------------------------ keys and secrets
+
+
+def _keyed(subject: _Subject) -> Server:
+    if not subject.can.fresh_keys:
+        raise _NotApplicable("its servers want no key")
+    server = subject.served()
+    _see(server.api_key, "there is no key")
+    return server
+
+
+@_checks(KEYS_ARE_ASKED_FOR)
+def _asked_for(subject: _Subject) -> None:
+    server = _keyed(subject)
+    client = GenericEnvClient(base_url=server.url, api_key="surely-not-the-key")
+    with _raises(AuthenticationError, by="a client with a wrong key"), client.sync() as env:
+        env.reset()
+
+
+@_checks(KEYS_ARE_FOUND)
+def _found(subject: _Subject) -> None:
+    server = _keyed(subject)
+    _see(key_for(server.url) == server.api_key, "it is not noted")
+
+
+@_checks(KEYS_ARE_FRESH)
+def _fresh(subject: _Subject) -> None:
+    server = _keyed(subject)
+    with subject.launch() as other:
+        _see(other.api_key != server.api_key, "both have the same")
+
+
+@_checks(KEYS_ARE_NOT_SHOWN)
+def _key_hidden(subject: _Subject) -> None:
+    server = _keyed(subject)
+    shown = [repr(server), server.name, server.url, repr(subject.provider), _logs(server)]
+    _see(not any(str(server.api_key) in one for one in shown), "it is shown")
+
+
+@_checks(SECRETS_ARE_NOT_SHOWN)
+def _secret_hidden(subject: _Subject) -> None:
+    server = subject.served()
+    shown = [repr(server), server.name, server.url, repr(subject.provider), _logs(server)]
+    _see(not any(PLANTED in one for one in shown), "it is shown")
+
+
+def _logs(server: Server) -> str:
+    try:
+        return server.logs()
+    except NotSupported:
+        return ""
+
+
+# ------------------------------------------------------------------ many
+
+
+@_checks(SERVERS_ARE_TWO)
+def _two(subject: _Subject) -> None:
+    _many(subject)
+    server = subject.served()
+    with subject.launch() as other:
+        _see(server.url != other.url and server.name != other.name, (server, other))
+
+
+@_checks(SERVERS_ARE_APART)
+def _apart(subject: _Subject) -> None:
+    _many(subject)
+    server = subject.served()
+    with GenericEnvClient(base_url=server.url).sync() as env:
+        env.reset()
+        with subject.ready():
+            pass
+        env.state()
+
+
+@_checks(THREADS_LAUNCH_AT_ONCE)
+def _threads(subject: _Subject) -> None:
+    _many(subject)
+    servers: list[Server] = []
+    failures: list[BaseException] = []
+
+    def launch() -> None:
+        try:
+            servers.append(subject.ready())
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=launch) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for server in servers:
+        server.stop()
+    _see(not failures, failures)
+    _see(len({one.url for one in servers}) == 3, servers)
+
+
+def _many(subject: _Subject) -> None:
+    if not subject.can.many:
+        raise _NotApplicable("it holds one server at a time")
+
+
+@_checks(LAUNCH_ASYNC_LETS_OTHERS_RUN)
+def _launch_async(subject: _Subject) -> None:
+    async def play() -> float:
+        longest, last = 0.0, time.monotonic()
+
+        async def beat() -> None:
+            nonlocal longest, last
+            while True:
+                await asyncio.sleep(0.01)
+                now = time.monotonic()
+                longest, last = max(longest, now - last), now
+
+        beating = asyncio.ensure_future(beat())
+        async with await subject.provider.launch_async(**subject.options) as server:
+            await server.wait_for_ready_async(subject.ready_s)
+        beating.cancel()
+        return longest
+
+    longest = asyncio.run(play())
+    _see(longest < 1.0, f"the loop stood still for {longest:.1f} s")
+
+
+@_checks(A_CANCELLED_LAUNCH_LEAVES_NOTHING)
+def _cancelled_launch(subject: _Subject) -> None:
+    async def play() -> None:
+        launching = asyncio.ensure_future(subject.provider.launch_async(**subject.options))
+        await asyncio.sleep(0.05)
+        launching.cancel()
+        try:
+            server = await launching
+        except asyncio.CancelledError:
+            return
+        await server.stop_async()  # it was quicker
+
+    before = subject.names()
+    asyncio.run(play())
+    _see(subject.names() == before, subject.names() - before)
+
+
+# ------------------------------------------------------------------ getting ready, or not
+
+
+@_checks(LATE_IS_AN_ERROR)
+def _late(subject: _Subject) -> None:
+    hangs = _needs(subject.hangs, "hangs")
+    with subject.launched_as(hangs) as server:
+        with _raises(ProviderTimeout, by="wait_for_ready") as caught:
+            server.wait_for_ready(1.5)
+        _see("1.5 s" in str(caught[0]), caught[0])
+
+
+@_checks(AN_END_IS_NOTICED)
+def _noticed(subject: _Subject) -> None:
+    began = time.monotonic()
+    _end_of(subject)
+    _see(time.monotonic() - began < subject.ready_s / 2, "only after the timeout")
+
+
+@_checks(AN_END_HAS_ITS_LAST_WORDS)
+def _last_words(subject: _Subject) -> None:
+    if not subject.can.has_logs:
+        raise _NotApplicable("it has no logs")
+    _see(_end_of(subject).logs.strip(), "there are none")
+
+
+@_checks(AN_END_HAS_ITS_CODE)
+def _exit_code(subject: _Subject) -> None:
+    _see(_end_of(subject).exit_code is not None, "there is none")
+
+
+def _end_of(subject: _Subject) -> ProviderExited:
+    if not subject.can.detects_exit:
+        raise _NotApplicable("it cannot know of an end")
+    dies = _needs(subject.dies, "dies")
+    with (
+        _raises(ProviderExited, by="wait_for_ready") as caught,
+        subject.launched_as(dies) as server,
+    ):
+        server.wait_for_ready(subject.ready_s)
+    error: ProviderExited = caught[0]
+    return error
+
+
+@_checks(A_KILL_IS_NOTICED)
+def _kill_noticed(subject: _Subject) -> None:
+    if not subject.can.detects_exit:
+        raise _NotApplicable("it cannot know of an end")
+    kill = _needs(subject.kill, "kill")
+    with subject.ready() as server:
+        kill(server)
+        with _raises(ProviderExited, by="check_running"):
+            _for_seconds(server.check_running, 10.0)
+
+
+@_checks(A_KILL_IS_NO_ANSWER)
+def _kill_no_answer(subject: _Subject) -> None:
+    kill = _needs(subject.kill, "kill")
+    with subject.ready() as server:
+        env = GenericEnvClient(base_url=server.url, message_timeout_s=20.0).sync()
+        try:
+            env.reset()
+            kill(server)
+            with _raises(SessionLost, ConnectError, by="state"):
+                _for_seconds(env.state, 10.0)
+        finally:
+            with contextlib.suppress(OpenEnvError):
+                env.close()
+
+
+@_checks(A_KILLED_ONE_CAN_BE_STOPPED)
+def _kill_stopped(subject: _Subject) -> None:
+    kill = _needs(subject.kill, "kill")
+    server = subject.ready()
+    kill(server)
+    server.stop()
+    _see(server.name not in subject.names(), "it is listed")
+
+
+def _for_seconds(call: Callable[[], object], seconds: float) -> None:
+    """Call again and again until it raises, or the time is over."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        call()
+        time.sleep(0.05)
+
+
+# ------------------------------------------------------------------ stopping
+
+
+@_checks(STOP_ENDS_IT)
+def _stop(subject: _Subject) -> None:
+    server = subject.ready()
+    server.stop()
+    _see(not is_healthy(server.url, 1.0), f"{server.url} answers")
+
+
+@_checks(STOP_MAY_BE_REPEATED)
+def _stop_again(subject: _Subject) -> None:
+    server = subject.launch()
+    failures: list[BaseException] = []
+
+    def stop() -> None:
+        try:
+            server.stop()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=stop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    server.stop()
+    _see(not failures, failures)
+
+
+@_checks(STOP_IS_REMEMBERED)
+def _stopped(subject: _Subject) -> None:
+    server = subject.launch()
+    _see(not server.is_stopped, "before")
+    server.stop()
+    _see(server.is_stopped, "after")
+    server.check_running()
+
+
+@_checks(STOP_FORGETS_THE_KEY)
+def _key_forgotten(subject: _Subject) -> None:
+    if not subject.can.fresh_keys:
+        raise _NotApplicable("its servers want no key")
+    server = subject.launch()
+    server.stop()
+    _see(key_for(server.url) != server.api_key, "it is noted still")
+
+
+@_checks(STOPPED_IS_NEVER_READY)
+def _never_ready(subject: _Subject) -> None:
+    server = subject.launch()
+    server.stop()
+    began = time.monotonic()
+    with _raises(ProviderError, by="wait_for_ready"):
+        server.wait_for_ready(20.0)
+    _see(time.monotonic() - began < 10.0, "it waited")
+
+
+@_checks(A_CANCELLED_STOP_STOPS)
+def _cancelled_stop(subject: _Subject) -> None:
+    async def play(server: Server) -> None:
+        stopping = asyncio.ensure_future(server.stop_async())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stopping
+
+    server = subject.ready()
+    asyncio.run(play(server))
+    server.stop()
+    _see(server.is_stopped and not is_healthy(server.url, 1.0), "it answers")
+
+
+@_checks(WITH_STOPS)
+def _with(subject: _Subject) -> None:
+    with contextlib.suppress(ZeroDivisionError), subject.launch() as server:
+        raise ZeroDivisionError
+    _see(server.is_stopped, "it was not stopped")
+
+
+# ------------------------------------------------------------------ logs and commands
+
+
+@_checks(LOGS_ARE_READ)
+def _logs_read(subject: _Subject) -> None:
+    server = subject.served()
+    if not subject.can.has_logs:
+        with _raises(NotSupported, by="logs"):
+            server.logs()
+        return
+    _see(server.logs().strip(), "there is nothing")
+
+
+@_checks(LAST_LINES_ARE_FEW)
+def _few_lines(subject: _Subject) -> None:
+    if not subject.can.has_logs:
+        raise _NotApplicable("it has no logs")
+    _see(len(subject.served().logs(2).splitlines()) <= 2, "there are more")
+
+
+@_checks(LOGS_OUTLIVE_IT)
+def _logs_stay(subject: _Subject) -> None:
+    if not subject.can.has_logs:
+        raise _NotApplicable("it has no logs")
+    server = subject.ready()
+    server.stop()
+    _see(server.logs().strip(), "there is nothing")
+
+
+@_checks(COMMANDS_ARE_RUN)
+def _command(subject: _Subject) -> None:
+    server = subject.served()
+    if not subject.can.can_execute:
+        with _raises(NotSupported, by="execute"):
+            server.execute(["true"])
+        return
+    ran = server.execute(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    _see(isinstance(ran, Executed), ran)
+    told = ran.exit_code, ran.stdout.strip(), ran.stderr.strip()
+    _see(told == (3, "out", "err"), told)
+
+
+@_checks(COMMANDS_END_IN_TIME)
+def _slow_command(subject: _Subject) -> None:
+    if not subject.can.can_execute:
+        raise _NotApplicable("it runs no commands")
+    began = time.monotonic()
+    with _raises(ProviderError, by="execute"):
+        subject.served().execute(["sleep", "30"], timeout_s=1.0)
+    _see(time.monotonic() - began < 15.0, "it waited for the command")
+
+
+@_checks(NO_COMMAND_IS_SAID)
+def _no_command(subject: _Subject) -> None:
+    if not subject.can.can_execute:
+        raise _NotApplicable("it runs no commands")
+    try:
+        ran = subject.served().execute(["surely-no-such-program"])
+    except ProviderError:
+        return
+    _see(ran.exit_code in (126, 127), ran)
+
+
+# ------------------------------------------------------------------ the older methods
+
+
+def _older(subject: _Subject) -> tuple[Callable[[], str], Callable[[], None], Callable[[], None]]:
+    provider = subject.provider
+    options = dict(subject.options)
+    if isinstance(provider, ImageProvider):
+        return (
+            lambda: provider.start_container(**options),
+            lambda: provider.wait_for_ready(timeout_s=subject.ready_s),
+            provider.stop_container,
+        )
+    if isinstance(provider, HostProvider):
+        return (
+            lambda: provider.start(**options),
+            lambda: provider.wait_for_ready(subject.ready_s),
+            provider.stop,
+        )
+    raise _NotApplicable("it has none")
+
+
+@_checks(OLD_START_GIVES_A_URL)
+def _old_start(subject: _Subject) -> None:
+    start, wait, stop = _older(subject)
+    url = start()
+    try:
+        wait()
+        _see(is_healthy(url, 5.0), f"{url} does not answer")
+    finally:
+        stop()
+    _see(not is_healthy(url, 1.0), f"{url} answers after stop")
+
+
+@_checks(OLD_START_IS_FOR_ONE)
+def _old_second(subject: _Subject) -> None:
+    start, wait, stop = _older(subject)
+    url = start()
+    try:
+        with _raises(ProviderError, by="a second start"):
+            start()
+        wait()
+        _see(is_healthy(url, 5.0), "the first is gone")
+    finally:
+        stop()
+
+
+@_checks(OLD_STOP_MAY_BE_REPEATED)
+def _old_stop(subject: _Subject) -> None:
+    start, _, stop = _older(subject)
+    for _ in range(2):
+        start()
+        stop()
+        stop()
+
+
+@_checks(OLD_WAIT_NEEDS_A_START)
+def _old_wait(subject: _Subject) -> None:
+    _, wait, stop = _older(subject)
+    stop()
+    with _raises(ProviderError, by="wait_for_ready"):
+        wait()
+
+
+# ------------------------------------------------------------------ at the end
+
+
+@_checks(A_FORKED_CHILD_STOPS_NOTHING)
+def _forked(subject: _Subject) -> None:
+    if not hasattr(os, "fork"):
+        raise _NotApplicable("this system does not fork")
+    server = subject.served()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other threads, which the child has no use for
+        child = os.fork()
+    if child == 0:
+        try:
+            server.stop()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    _see(is_healthy(server.url, 5.0), "it is gone")
+
+
+@_checks(CLOSE_STOPS_ALL)
+def _close(subject: _Subject) -> None:
+    servers = [subject.served()]
+    if subject.can.many:
+        servers.append(subject.launch())
+    subject.provider.close()
+    subject.provider.close()
+    _see(not subject.provider.servers, subject.names())
+    _see(all(one.is_stopped for one in servers), "one was not stopped")
+    _see(not is_healthy(servers[0].url, 1.0), "one answers")
