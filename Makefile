@@ -9,20 +9,35 @@ PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadfile
 
 TEST_READY := $(READY) engines
 
-.PHONY: demo engines escapes test test-core test-compat test-containers conformance check audit format bench docs mirrors lock clean
+.PHONY: demo engines escapes test test-core test-compat test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs mirrors lock clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
 
 test: $(TEST_READY)  ## every test but those of container engines
-	$(PYTEST) -m "not containers"
+	$(PYTEST) -m "not containers and not swarm and not kubernetes and not ray"
 
 test-core: $(TEST_READY)  ## what needs no other package and is quick
-	$(PYTEST) -m "not slow and not compat and not containers"
+	$(PYTEST) -m "not slow and not compat and not containers and not swarm and not kubernetes and not ray"
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
 	$(PYTHON) -m pytest -m containers tests/providers/containers
+
+test-images: $(READY)  ## build images of environments by Podman, and run them
+	scripts/containers
+	$(PYTHON) -m pytest -m containers tests/images/containers
+
+test-kubernetes: $(READY)  ## on a real API server, which is built once, with pods that Podman plays
+	scripts/kubernetes
+	$(PYTHON) -m pytest -m kubernetes tests/providers/kubernetes
+
+test-swarm: $(READY)  ## on Docker's engine, with a swarm of this machine
+	scripts/containers
+	scripts/dockerd $(PYTHON) -m pytest -m "containers or swarm" tests/providers/containers tests/providers/swarm
+
+test-ray: $(READY)  ## on a cluster of Ray with three nodes, on this machine
+	scripts/ray
 
 test-compat: $(TEST_READY)  ## with other packages, in virtual environments of their own
 	$(PYTEST) -m compat
@@ -73,4 +88,4 @@ $(READY): requirements.lock pyproject.toml $(wildcard envs/*/pyproject.toml) scr
 	touch $@
 
 clean:
-	rm -rf $(VENV) .npm .peer .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs
+	rm -rf $(VENV) .npm .peer .peers .ray .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs

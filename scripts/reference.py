@@ -25,7 +25,7 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 import openenv
-from openenv import errors, events, mcp, settings
+from openenv import errors, events, mcp, providers, settings
 from openenv.cli.__main__ import app
 from openenv.protocol.messages import ErrorReply
 from openenv.testing.environment import PROMISES
@@ -252,9 +252,39 @@ def errors_section() -> str:
     return "\n".join(rows)
 
 
+def capabilities_section() -> str:
+    """What each provider guarantees."""
+    kinds: list[Any] = [
+        providers.ProcessProvider,
+        providers.UVProvider,
+        providers.LocalDockerProvider,
+    ]
+    kinds += [providers.DockerSwarmProvider, providers.KubernetesProvider, providers.RayProvider]
+    kinds += [providers.DaytonaProvider, providers.ModalProvider, providers.ACASandboxProvider]
+    kinds += [providers.HFSandboxProvider]
+    rows = [
+        "| | isolation | own files | read-only | no rights | network | limits | fresh key "
+        "| logs, commands | orphans |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for kind in kinds:
+        can = kind.capabilities
+        flags = [can.own_files, can.read_only, can.unprivileged]
+        marks = " | ".join("yes" if flag else "" for flag in flags)
+        offered = [(can.has_logs, "logs"), (can.can_execute, "commands")]
+        reads = ", ".join(name for has, name in offered if has)
+        rows.append(
+            f"| `{kind.__name__}` | {can.isolation} | {marks} | {', '.join(can.networks)} "
+            f"| {', '.join(can.limits)} | {'yes' if can.fresh_keys else ''} | {reads} "
+            f"| {can.orphans} |"
+        )
+    return "\n".join(rows)
+
+
 SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "promises": ("concepts/contract.md", promises_section),
     "errors": ("concepts/wire.md", errors_section),
+    "capabilities": ("concepts/isolation.md", capabilities_section),
 }
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,25 +17,13 @@ from support.servers import serving
 BLOCKED_AFTER_S = 1.0
 
 
-LOOKED_EVERY_S = 0.1
-
-_of_thread = threading.local()
-
-
-def waited_for_a_processor() -> float:
-    """Seconds that this thread was ready to run while another ran; 0 where Linux does not tell."""
-    try:
-        with open("/proc/thread-self/schedstat", "rb") as statistics:
-            return int(statistics.read().split()[1]) / 1e9
-    except OSError:
-        return 0.0
-
-
-def waited_lately(now: float) -> float:
-    """The same, as it was a tenth of a second ago at most: a look costs more than a callback."""
-    if now - getattr(_of_thread, "looked_at", -1.0) > LOOKED_EVERY_S:
-        _of_thread.looked_at, _of_thread.waited = now, waited_for_a_processor()
-    return float(_of_thread.waited)
+@pytest.fixture
+def only_what_is_new() -> Iterator[None]:
+    """Let the collector pass over what a long run of tests holds already: that takes seconds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -49,8 +37,7 @@ def the_loop_is_never_blocked(
 ) -> Iterator[None]:
     """Fail a test in which any event loop was held up for a second.
 
-    Time in which its thread was ready and others had the processors does not count. A test that
-    blocks a loop on purpose says so: ``@pytest.mark.blocks_the_loop``.
+    A test that blocks a loop on purpose says so: ``@pytest.mark.blocks_the_loop``.
     """
     if request.node.get_closest_marker("blocks_the_loop"):
         yield
@@ -60,11 +47,8 @@ def the_loop_is_never_blocked(
 
     def timed(handle: asyncio.Handle) -> None:
         what, began = repr(handle), time.perf_counter()
-        waited = waited_lately(began)
         run(handle)
         took = time.perf_counter() - began
-        if took > BLOCKED_AFTER_S:
-            took -= waited_for_a_processor() - waited
         if took > BLOCKED_AFTER_S:
             culprits.append(f"{took:.2f} s in {what}")
 

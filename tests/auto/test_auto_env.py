@@ -675,12 +675,17 @@ def test_a_space_that_answers_at_its_root_only_runs(
 
 
 def test_a_space_that_does_not_run_is_started_from_its_image(
-    hub: Path, parrot: Path, serve: Callable[[Any], str]
+    hub: Path,
+    parrot: Path,
+    serve: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     provider = FakeContainers(served("parrot_env", serve))
     client = AutoEnv.from_env("owner/parrot-env", skip_install=True, container_provider=provider)
     with client:
         client.reset()
     assert provider.calls[0][1] == "registry.hf.space/owner-parrot-env:latest"
-    with pytest.raises(ProviderError, match="no container engine"):
-        AutoEnv.from_env("owner/unheard-of", skip_install=True)
+    with pytest.raises(ProviderError, match="no engine answers"):
+        AutoEnv.from_env("owner/unheard-of", skip_install=True).reset()

@@ -233,7 +233,12 @@ class Stuck:
         await asyncio.sleep(60)
 
     ends = None
+    route = None
+    spread = None
     is_broken = False
+
+    def seek(self, route: str | None) -> None:
+        """There is no gateway."""
 
     def watch(self, broken: Callable[[], None]) -> None:
         pass

@@ -19,6 +19,7 @@ from support.processes import is_alive, wait_until
 from openenv import SessionLost, _children
 from openenv.errors import ProviderExited
 from openenv.providers import ProcessLimits, ProcessProvider
+from openenv.providers.process import HostServer, ServerProcess
 
 PROBE = Path(__file__).parents[1] / "support" / "probe.py"
 
@@ -48,6 +49,11 @@ def ask(provider: ProcessProvider, what: str, value: Any = None) -> Any:
     with ProbeEnv(base_url=provider.base_url) as env:
         env.reset()
         return env.step(Ask(what=what, value=value)).observation.value
+
+
+def process_of(provider: ProcessProvider) -> ServerProcess:
+    assert isinstance(provider._server, HostServer)
+    return provider._server.process
 
 
 def is_forked(provider: ProcessProvider) -> bool:
@@ -136,7 +142,7 @@ def test_a_crash_of_one_leaves_the_fork_server_and_the_others_alone(
         provider.start()
         with pytest.raises(SessionLost):
             ask(provider, "segfault", 0)
-        wait_until(lambda: provider._server is not None and provider._server.exit_code is not None)
+        wait_until(lambda: process_of(provider).exit_code is not None)
         with pytest.raises(ProviderExited) as exited:
             provider.check_running()
         assert exited.value.exit_code == -signal.SIGSEGV
@@ -159,7 +165,7 @@ def test_a_fork_server_that_is_killed_is_replaced_and_its_servers_go_on(
         orphan.check_running()
         with pytest.raises(SessionLost):
             ask(orphan, "kill")
-        wait_until(lambda: orphan._server is not None and orphan._server.exit_code is not None)
+        wait_until(lambda: process_of(orphan).exit_code is not None)
         with pytest.raises(ProviderExited):
             orphan.check_running()
     assert not is_alive(pid)
@@ -183,8 +189,7 @@ def test_a_program_that_changes_back_and_forth_has_one_fork_server_for_each(
 def test_one_that_does_not_end_is_waited_for_in_vain_and_killed() -> None:
     with ProcessProvider(PROBE) as provider:
         provider.wait_for_ready()
-        server = provider._server
-        assert server is not None
+        server = process_of(provider)
         stopped = threading.Thread(target=server.stop, args=[0.1])
         os.kill(server.pid, signal.SIGSTOP)
         stopped.start()

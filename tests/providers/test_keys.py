@@ -17,7 +17,7 @@ from echo_env import EchoAction, EchoEnv
 from openenv import AuthenticationError, VectorEnv
 from openenv._redaction import redact
 from openenv.providers import ProcessProvider
-from openenv.providers.process import ServerProcess
+from openenv.providers.process import HostServer, ServerProcess
 
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
@@ -102,8 +102,8 @@ def test_each_start_has_one_of_its_own() -> None:
 
 def test_it_is_told_by_a_file_for_nobody_else_which_is_gone_once_it_is_ready() -> None:
     with ProcessProvider("echo_env") as provider:
-        assert provider._server is not None
-        file = provider._server.directory / "key"
+        assert isinstance(provider._server, HostServer)
+        file = provider._server.process.directory / "key"
         mode = stat.S_IMODE(file.stat().st_mode)
         provider.wait_for_ready()
         assert (mode, file.exists()) == (0o600, False)
@@ -137,7 +137,8 @@ def test_no_key_is_shown_by_the_system_nor_found_by_the_environment(
             inherited = shown_of(child)
             assert not any(name in inherited for name in VARIABLES)
             assert provider.api_key not in provider.logs() and PLANTED not in provider.logs()
-            assert provider.api_key not in repr(vars(provider._server))
+            assert isinstance(provider._server, HostServer)
+            assert provider.api_key not in repr(vars(provider._server.process))
     finally:
         for provider in providers:
             provider.stop()

@@ -22,6 +22,7 @@ from echo_env import EchoAction, EchoEnv
 from openenv import ConnectError, ExecutionFailed, SessionLost
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers import ProcessLimits, ProcessProvider
+from openenv.providers.process import HostServer
 
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
@@ -232,7 +233,8 @@ async def test_a_server_that_never_gets_ready_is_given_up_and_stopped(
         await EchoEnv.with_provider(provider).connect()
     assert "loading weights" in caught.value.logs
     assert provider.pid is None
-    assert provider._server is not None and provider._server.exit_code is not None
+    server = provider._server
+    assert isinstance(server, HostServer) and server.process.exit_code is not None
 
 
 def test_a_start_can_be_broken_off(write: Callable[[str], Path]) -> None:
@@ -325,9 +327,9 @@ def test_a_server_that_hangs_is_killed_after_the_grace(
     provider = ProcessProvider(write(f"{ignore}print('deaf', flush=True)\ntime.sleep(1000)\n"))
     provider.start()
     pid, server = provider.pid, provider._server
-    assert pid is not None and server is not None
+    assert pid is not None and isinstance(server, HostServer)
     wait_until(lambda: "deaf" in provider.logs())
-    server.stop(grace_s=0.2)
+    server.process.stop(grace_s=0.2)
     assert not is_alive(pid)
     provider.stop()
 
@@ -438,16 +440,25 @@ def image_users() -> dict[str, Callable[[], Any]]:
     return {use.__name__: use for use in uses}
 
 
+@pytest.fixture
+def by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever engines this machine has."""
+    monkeypatch.setenv("OPENENV_RUN_IMAGES", "process")
+
+
+@pytest.mark.usefixtures("by_processes")
 @pytest.mark.parametrize("use", image_users().values(), ids=image_users().keys())
 def test_an_image_name_is_run_in_a_process(use: Callable[[], str]) -> None:
     assert use() == "hi"
 
 
+@pytest.mark.usefixtures("by_processes")
 def test_an_unknown_image_says_what_to_install() -> None:
     with pytest.raises(ProviderError, match="pip install openenv-no-such-env"):
-        EchoEnv.from_docker_image("no-such-env:latest")
+        EchoEnv.from_docker_image("no-such-env:latest").reset()
 
 
+@pytest.mark.usefixtures("by_processes")
 def test_an_option_that_the_default_provider_does_not_take_is_refused() -> None:
     with pytest.raises(TypeError, match="memory"):
         EchoEnv.from_docker_image("echo-env:latest", memory="4g").reset()

@@ -16,7 +16,7 @@ from support.servers import NotAdopted, serving
 
 from openenv import ConnectError, VectorEnv
 from openenv._tls import client_context
-from openenv.providers.process import ServerProcess
+from openenv.providers._readiness import wait_until_healthy
 from openenv.server.loading import TargetError
 from openenv.server.run import tls_options
 
@@ -187,12 +187,8 @@ def encrypted(tmp_path: Path) -> Callable[[str, str], str]:
 def test_a_providers_readiness_check_knows_the_authority(
     of_loopback: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = ServerProcess(["sleep", "60"])
-    try:
-        with serving(app_of(), **of_loopback.of_server) as url:
-            with pytest.raises(TimeoutError):
-                server.wait_until_healthy(secure(url), 0.3)
-            monkeypatch.setenv("OPENENV_CA_FILE", of_loopback.authority)
-            server.wait_until_healthy(secure(url), 5.0)
-    finally:
-        server.stop()
+    with serving(app_of(), **of_loopback.of_server) as url:
+        with pytest.raises(TimeoutError):
+            wait_until_healthy(secure(url), 0.3, lambda: None, lambda _: "")
+        monkeypatch.setenv("OPENENV_CA_FILE", of_loopback.authority)
+        wait_until_healthy(secure(url), 5.0, lambda: None, lambda _: "")
