@@ -29,6 +29,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from typing_extensions import Self
 
+from openenv._bars import bar
 from openenv.client import background
 from openenv.client._trunks import Gate
 from openenv.client.client import EnvClient
@@ -269,6 +270,9 @@ class _Gate:
 
     def why_gone(self) -> str | None:
         return self._leases[0].why_gone()
+
+    async def has_another(self) -> bool:
+        return await _elsewhere(self._entrance.pool.is_lost(self._member))
 
     async def leave(self) -> None:
         self._open -= 1
@@ -1130,11 +1134,5 @@ def _shown(progress: Progress | bool, what: str) -> Any:
     if progress is not True:
         yield progress or None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with bar(what) as tell:
+        yield lambda done, total: tell(done, total, f"{done:,} of {total:,}")

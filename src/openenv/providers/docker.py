@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -28,6 +28,7 @@ from openenv._redaction import redact, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited
 from openenv.providers import _inside
 from openenv.providers._asked import image_of, key_of, name_for, with_changes
+from openenv.providers._pulls import Progress, fetch
 from openenv.providers._readiness import LOG_TAIL_LINES
 from openenv.providers._relay import Reach, Relay, Tunnel, to_host
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
@@ -191,7 +192,8 @@ class LocalDockerProvider(ImageProvider):
         api_key: The key that each server wants: by default a fresh one for each, told by a file
             in the container, which clients in this process find by themselves; None is none.
             A server of the public package lets everybody in all the same.
-        progress: Called with lines about an image that is fetched.
+        progress: While an image is fetched: True for a bar, False for nothing, or called with
+            each line that the engine says. By default a bar where stderr is a terminal.
         **options: The fields of `ContainerOptions`.
 
     Raises:
@@ -222,7 +224,7 @@ class LocalDockerProvider(ImageProvider):
         *,
         engine: str | None = None,
         api_key: str | FreshKey | None = FRESH_KEY,
-        progress: Callable[[str], object] | None = None,
+        progress: Progress = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -234,6 +236,7 @@ class LocalDockerProvider(ImageProvider):
         self._engine: About | None = None
         self._is_swept = False
         self._turn_of_engine = threading.Lock()
+        self._turn_to_fetch = threading.Lock()
 
     def _launch(
         self,
@@ -302,25 +305,24 @@ class LocalDockerProvider(ImageProvider):
 
     def _image_of(self, image: str, pull: Pull) -> Mapping[str, Any]:
         """What the engine says of an image, which it has afterwards."""
-        missing = sdk().errors.ImageNotFound
-        if pull != "always":
-            try:
-                return self._client.inspect_image(image)  # type: ignore[no-any-return]
-            except missing:
-                if pull == "never":
-                    raise ProviderError(
-                        f"there is no image {image!r} on this machine; build it, or pass "
-                        "pull='missing'"
-                    ) from None
-        name, _, tag = image.rpartition(":") if ":" in image.rpartition("/")[2] else (image, "", "")
-        for step in self._client.pull(name, tag or "latest", stream=True, decode=True):
-            if "error" in step:
-                raise ProviderError(redact(f"{image} could not be fetched: {step['error']}"))
-            if self._progress is not None:
-                self._progress(
-                    " ".join(str(step.get(k) or "") for k in ("id", "status", "progress"))
-                )
-        return self._client.inspect_image(image)  # type: ignore[no-any-return]
+        if pull != "always" and (own := self._inspected(image)) is not None:
+            return own
+        if pull == "never":
+            raise ProviderError(
+                f"there is no image {image!r} on this machine; build it, or pass pull='missing'"
+            )
+        with self._turn_to_fetch:  # those that start at the same time wait for one of them
+            if pull != "always" and (own := self._inspected(image)) is not None:
+                return own
+            name, tag = _parts(image)
+            fetch(image, self._client.pull(name, tag, stream=True, decode=True), self._progress)
+            return self._client.inspect_image(image)  # type: ignore[no-any-return]
+
+    def _inspected(self, image: str) -> Mapping[str, Any] | None:
+        try:
+            return self._client.inspect_image(image)  # type: ignore[no-any-return]
+        except sdk().errors.ImageNotFound:
+            return None
 
     # ------------------------------------------------------------------ the container
 
@@ -414,6 +416,15 @@ class LocalDockerProvider(ImageProvider):
                     f"the engine gave the container no address in network {chosen.network!r}"
                 )
             time.sleep(0.01)
+
+
+def _parts(image: str) -> tuple[str, str]:
+    """A reference as the engine wants it to fetch an image: its name; its tag, or its digest."""
+    name, _, digest = image.partition("@")
+    if digest:
+        return name, digest
+    name, _, tag = image.rpartition(":")
+    return (name, tag) if name and "/" not in tag else (image, "latest")
 
 
 class _Container(Server):

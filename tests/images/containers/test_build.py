@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from support.commands import COMMAND, ENVIRONMENTS, environ, run_openenv
 from support.processes import wait_until
+from support.registries import registry_in
 
 from openenv import GenericEnvClient
 from openenv.providers.docker import LocalDockerProvider
@@ -280,26 +280,8 @@ def test_a_registry_that_does_not_take_it_is_named(small: Path) -> None:
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    """A registry of plain HTTP on this machine; it gives its address."""
-    program = shutil.which("docker-registry")
-    if program is None:
-        pytest.skip("docker-registry is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    storage = f"storage: {{filesystem: {{rootdirectory: {tmp_path / 'registry'}}}}}"
-    told = tmp_path / "registry.yml"
-    told.write_text(f"version: 0.1\n{storage}\nhttp: {{addr: {address}}}\n")
-    with subprocess.Popen([program, "serve", told], stderr=subprocess.DEVNULL) as serving:
-        wait_until(lambda: answers(address), 20)
+    with registry_in(tmp_path) as address:
         yield address
-        serving.terminate()
-
-
-def answers(address: str) -> bool:
-    host, _, port = address.partition(":")
-    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
-        return True
-    return False
 
 
 def test_an_image_is_pushed_and_pulled_as_it_was(small: Path, registry: str) -> None:

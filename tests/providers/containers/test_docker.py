@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import gc
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +25,8 @@ from typing import Any
 
 import pytest
 from support.processes import wait_until
+from support.registries import registry_in
+from support.terminals import run_on_a_terminal
 
 from openenv import GenericEnvClient
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
@@ -92,6 +96,111 @@ def test_an_image_is_started_stepped_and_stopped(engine: Any, network: Any) -> N
         (mine,) = [one for one in listed(engine) if one.pid == str(os.getpid())]
         assert mine.is_held and mine.image == IMAGE
     assert not [one for one in listed(engine) if one.id == mine.id]
+
+
+@contextlib.contextmanager
+def engine_that_trusts(engine: Any, registry: str, folder: Path) -> Iterator[str | None]:
+    """The address of an engine that fetches from a registry without TLS.
+
+    Docker's does from this machine's own address; Podman's is told by a file when it begins.
+    """
+    if not about(engine).is_podman:
+        yield None
+        return
+    told = folder / "registries.conf"
+    told.write_text(f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n')
+    socket_path = folder / "podman.sock"
+    environ = {**os.environ, "CONTAINERS_REGISTRIES_CONF": str(told)}
+    command = ["podman", "system", "service", "--time=0", f"unix://{socket_path}"]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as serving:
+        try:
+            wait_until(socket_path.exists, 20)
+            yield f"unix://{socket_path}"
+        finally:
+            serving.terminate()
+
+
+@pytest.fixture(scope="module")
+def registry(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str | None]]:
+    """The address of a registry that has ``team/far:1``, and of an engine that trusts it."""
+    folder = tmp_path_factory.mktemp("registry")
+    with registry_in(folder) as registry, engine_that_trusts(engine, registry, folder) as address:
+        (folder / "ballast").write_bytes(os.urandom(40_000_000))
+        (folder / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY ballast /ballast\n")
+        (folder / ".dockerignore").write_text("*\n!ballast\n!Dockerfile\n")
+        name = f"{registry}/team/far:1"
+        with contextlib.closing(find_engine(address)) as client:
+            for step in client.build(path=str(folder), tag=name, rm=True, decode=True):
+                assert "error" not in step, step
+            for step in client.push(name, stream=True, decode=True):
+                assert "error" not in step, step
+            client.remove_image(name, force=True)
+        yield registry, address
+
+
+@pytest.fixture
+def far_image(registry: tuple[str, str | None]) -> Iterator[tuple[str, str | None]]:
+    """An image that only a registry has, with a layer of 40 MB; and an engine that can fetch it."""
+    name, address = f"{registry[0]}/team/far:1", registry[1]
+    with contextlib.closing(find_engine(address)) as client:
+        before = {image["Id"] for image in client.images()}
+        yield name, address
+        for image in {image["Id"] for image in client.images()} - before:
+            client.remove_image(image, force=True)
+
+
+@pytest.mark.parametrize("by", ["tag", "digest"])
+def test_an_image_is_fetched_once_and_told_of(far_image: tuple[str, str | None], by: str) -> None:
+    name, address = far_image
+    if by == "digest":
+        name = f"{name.rpartition(':')[0]}@{digest_of(name)}"
+    lines: list[str] = []
+    with contextlib.closing(
+        LocalDockerProvider(name, engine=address, progress=lines.append)
+    ) as provider:
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            servers = [pool.submit(provider.launch) for _ in range(3)]
+        for server in servers:
+            server.result().wait_for_ready()
+    begun = [line for line in lines if line.endswith("Pulling fs layer")]
+    assert begun and len(begun) == len(set(begun)), lines
+
+
+def digest_of(name: str) -> str:
+    """The digest by which the registry knows an image."""
+    registry, _, path = name.partition("/")
+    path, _, tag = path.rpartition(":")
+    request = urllib.request.Request(f"http://{registry}/v2/{path}/manifests/{tag}", method="HEAD")
+    for kind in ("docker.distribution.manifest.v2", "oci.image.manifest.v1"):
+        request.add_unredirected_header("Accept", f"application/vnd.{kind}+json")
+        with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(request) as told:
+            return str(told.headers["Docker-Content-Digest"])
+    raise AssertionError(f"{name} is not in the registry")
+
+
+def test_a_bar_is_shown_on_a_terminal(far_image: tuple[str, str | None]) -> None:
+    name, address = far_image
+    told = run_on_a_terminal(
+        f"""
+        from openenv.providers.docker import LocalDockerProvider
+        provider = LocalDockerProvider({name!r}, engine={address!r})
+        provider.launch().stop()
+        provider.close()
+        """
+    )
+    assert f"fetching {name}" in told and re.search(r"[1-9]\d* of \d+ layers", told), told
+
+
+def test_an_image_that_cannot_be_fetched_is_named(registry: tuple[str, str | None]) -> None:
+    name = f"{registry[0]}/team/absent:1"
+    with (
+        contextlib.closing(LocalDockerProvider(name, engine=registry[1])) as provider,
+        pytest.raises(ProviderError, match=f"{name} could not be") as caught,
+    ):
+        provider.launch()
+    assert re.search("manifest unknown|not found", str(caught.value)), caught.value
 
 
 def test_the_older_methods_hold_one_server(provider: LocalDockerProvider) -> None:
