@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.certificates import certificates
+from support.processes import wait_until
 
 from openenv.sandbox import Interpreter, Sandbox, SandboxPolicy, SandboxUnavailable
 from openenv.sandbox.proxy import Proxy
@@ -208,6 +209,40 @@ def test_a_host_that_does_not_answer_is_told(ask: Ask) -> None:
 def test_a_head_without_end_is_not_read_on(ask: Ask) -> None:
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         assert ask((), b"GET " + b"x" * 2**18) == b""
+
+
+def test_connections_have_a_bound(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is told so; it is let in once another has ended."""
+    monkeypatch.setattr("openenv.sandbox.proxy.MAX_CONNECTIONS", 3)
+    with (
+        contextlib.closing(Proxy((f"127.0.0.1:{port}",))) as proxy,
+        contextlib.ExitStack() as stack,
+    ):
+
+        def another() -> socket.socket:
+            made = stack.enter_context(socket.socket(socket.AF_UNIX))
+            made.settimeout(20)
+            made.connect(str(proxy.path))
+            return made
+
+        held = [another() for _ in range(3)]
+        for one in held:
+            one.sendall(connect("127.0.0.1", port))
+            assert one.recv(2**16).startswith(b"HTTP/1.1 200 ")
+        for _ in range(3):
+            assert another().recv(2**16).startswith(b"HTTP/1.1 503 ")
+        held[0].close()
+
+        def is_let_in() -> bool:
+            one = another()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                one.sendall(connect("127.0.0.1", port))
+                return one.recv(2**16).startswith(b"HTTP/1.1 200 ")
+            return False
+
+        wait_until(is_let_in, 10)
+        held[1].sendall(get("127.0.0.1", port))
+        assert held[1].recv(2**16).startswith(b"HTTP/1.1 200 "), "nor did the others notice"
 
 
 def connect(host: str, port: int) -> bytes:

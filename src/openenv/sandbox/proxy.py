@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 __all__ = ["PROXY_SOCKET", "Proxy", "variables"]
@@ -24,6 +25,7 @@ __all__ = ["PROXY_SOCKET", "Proxy", "variables"]
 PROXY_SOCKET = "/run/proxy.sock"  # in the sandbox
 PORT = 3128  # of the sandbox's loopback
 MAX_HEAD = 2**16
+MAX_CONNECTIONS = 128  # at once: each has a thread of this program
 CONNECT_TIMEOUT_S, IDLE_TIMEOUT_S = 10.0, 60.0
 
 
@@ -92,7 +94,22 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
     def __init__(self, path: str, proxy: Proxy) -> None:
         self.proxy = proxy
+        self._places = threading.Semaphore(MAX_CONNECTIONS)
         super().__init__(path, _Connection)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):  # nor waits this thread for one that reads nothing
+            request.send(_answer("503 Service Unavailable", _FULL), socket.MSG_DONTWAIT)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: what a sandbox sends is no error of this program."""
@@ -144,10 +161,17 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _refuse(self, error: Exception) -> None:
         status = "403 Forbidden" if isinstance(error, PermissionError) else "502 Bad Gateway"
-        body = f"{error}\n".encode()
-        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         with contextlib.suppress(OSError):
-            self.request.sendall(head.encode() + body)
+            self.request.sendall(_answer(status, str(error)))
+
+
+_FULL = f"a sandbox has at most {MAX_CONNECTIONS} connections at once; close some, and try again"
+
+
+def _answer(status: str, words: str) -> bytes:
+    body = f"{words}\n".encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
 
 
 def _is_of_this_hop(header: bytes) -> bool:
