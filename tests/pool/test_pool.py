@@ -493,3 +493,14 @@ def test_the_environments_of_a_server_that_dies_begin_anew(provider: Noting) -> 
         for _ in range(5):
             envs.step(actions)
         assert pool.stats().leased == 8 and pool.stats().lost == 1
+
+
+def test_a_vector_goes_elsewhere_where_a_server_died_unnoticed(provider: Noting) -> None:
+    options = {"min_servers": 2, "max_servers": 2, "sessions_per_server": 4, "check_every_s": 60.0}
+    with EnvPool(provider, DiceEnv, **options) as pool, pool.vector(8) as envs:  # type: ignore[arg-type]
+        kill(provider.made[0])
+        assert pool.stats().lost == 0
+        envs.reset(seed=0)
+        envs.step([Roll(sides=10)] * 8)
+        now = pool.stats()
+        assert (now.leased, now.lost, now.started) == (8, 1, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from openenv._lazy import lazy_module
@@ -13,6 +13,7 @@ from openenv._timeouts import within
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
+    ConnectError,
     OpenEnvError,
     ProtocolError,
     ResponseTimeout,
@@ -131,13 +132,27 @@ class Trunks:
             await self._open(sorted(resets))
 
     async def _open(self, indices: list[int]) -> None:
-        left, groups = iter(indices), []
-        for gate, share in await self.entrance.gates(len(indices), self._count):
-            groups.append((gate, list(islice(left, share))))
-        limit = asyncio.Semaphore(OPENED_AT_ONCE)
-        await self._open_group(groups[0][0], groups[0][1], limit)
-        others = (self._open_group(gate, group, limit) for gate, group in groups[1:])
-        _raise_first(await asyncio.gather(*others, return_exceptions=True))
+        """Open connections for sessions; elsewhere for those whose server has just been lost."""
+        while indices:
+            left, groups = iter(indices), []
+            for gate, share in await self.entrance.gates(len(indices), self._count):
+                groups.append((gate, list(islice(left, share))))
+            limit = asyncio.Semaphore(OPENED_AT_ONCE)
+            refused = await self._tried(*groups[0], limit)
+            others = (self._tried(gate, group, limit) for gate, group in groups[1:])
+            outcomes = await asyncio.gather(*others, return_exceptions=True)
+            _raise_first(outcomes)
+            indices = sorted(chain(refused, *(one for one in outcomes if isinstance(one, list))))
+
+    async def _tried(self, gate: Gate, group: list[int], limit: asyncio.Semaphore) -> list[int]:
+        """Open connections to one server; gives those that another one is to have."""
+        try:
+            await self._open_group(gate, group, limit)
+        except ConnectError:
+            if not await gate.has_another():
+                raise
+            return [i for i in group if i not in self._of or self._of[i].is_closed]
+        return []
 
     async def _open_group(self, gate: Gate, group: list[int], limit: asyncio.Semaphore) -> None:
         """Open connections for sessions of one server: as few as that has it."""
@@ -284,6 +299,10 @@ class Gate(Protocol):
 
     def why_gone(self) -> str | None:
         """Say why there is no use in reaching the server, where that is known."""
+        ...
+
+    async def has_another(self) -> bool:
+        """Whether other gates would now lead to another server: this one is lost."""
         ...
 
     async def leave(self) -> None:

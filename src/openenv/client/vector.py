@@ -583,6 +583,9 @@ class _Entrance:
     def why_gone(self) -> str | None:
         return None if self.launch is None else self.launch.why_gone()
 
+    async def has_another(self) -> bool:
+        return self.launch is not None and await self.launch.has_another()
+
     def note_queue(self, index: int, queued: Queued) -> None:
         if self._on_queue is not None:
             self._on_queue(index, queued)
