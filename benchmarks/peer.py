@@ -31,7 +31,7 @@ def peer_python() -> Path:
     if not (ready.exists() and ready.read_text() == PUBLIC):
         print(f"installing {PUBLIC} into {PEER}", file=sys.stderr)
         ready.unlink(missing_ok=True)
-        venv.create(PEER, with_pip=True, clear=True)
+        venv.create(PEER, clear=True)
         _install(python, PUBLIC)
         ready.write_text(PUBLIC)
     missing = [package for name, package in BESIDE.items() if not (EXTRAS / name).is_dir()]
@@ -41,10 +41,10 @@ def peer_python() -> Path:
 
 
 def _install(python: Path, *what: str) -> None:
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run([*pip, *what], check=False, stdout=sys.stderr)
+    install = [sys.executable, str(ROOT / "scripts" / "install.py"), str(python)]
+    done = subprocess.run([*install, *what], check=False, stdout=sys.stderr)
     if done.returncode:
-        raise SystemExit(f"error: pip could not install {' '.join(what)}")
+        raise SystemExit(f"error: {' '.join(what)} could not be installed")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import venv
 from pathlib import Path
 
 import pytest
+from support.venvs import python_of
 
 # These were written for version 1 of the SDK.
 PYTHON_SERVERS = ["mcp<2", "mcp-server-git==2025.9.25", "mcp-server-sqlite==2025.4.25"]
@@ -18,13 +18,7 @@ NODE_SERVER = "@modelcontextprotocol/server-filesystem"
 def python_servers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of servers from PyPI. Skips only if the index is out of reach."""
     place = tmp_path_factory.mktemp("servers")
-    venv.create(place, with_pip=True)
-    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-    done = subprocess.run([*pip, *PYTHON_SERVERS], capture_output=True, text=True, check=False)
-    if "Retrying (" in done.stderr:  # pip's words for an index that does not answer
-        pytest.skip("the package index cannot be reached")
-    assert done.returncode == 0, done.stderr
-    return place / "bin"
+    return Path(python_of(place, *PYTHON_SERVERS)).parent
 
 
 @pytest.fixture(scope="session")

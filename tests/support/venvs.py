@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import venv
 from pathlib import Path
 
 import pytest
+
+INSTALL = Path(__file__).parents[2] / "scripts" / "install.py"
 
 
 def python_of(folder: Path, *packages: str, made_of: str = "") -> str:
@@ -16,17 +19,17 @@ def python_of(folder: Path, *packages: str, made_of: str = "") -> str:
 
     Args:
         folder: Where it is.
-        packages: What pip is asked for.
+        packages: What is to be installed, in the words of `pip install`.
         made_of: What else has it made anew, when that changes.
     """
     python, ready, wanted = folder / "bin" / "python", folder / ".ready", "\n".join(packages)
     wanted += made_of
     if not (ready.exists() and ready.read_text() == wanted):
         ready.unlink(missing_ok=True)
-        venv.create(folder, with_pip=True, clear=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*pip, *packages], capture_output=True, text=True, check=False)
-        if "Retrying (" in done.stderr:  # pip's words for an index that does not answer
+        venv.create(folder, clear=True)
+        install = [sys.executable, str(INSTALL), str(python), *packages]
+        done = subprocess.run(install, capture_output=True, text=True, check=False)
+        if "error sending request" in done.stderr:  # uv's words for an index that does not answer
             pytest.skip(f"the package index cannot be reached to install {packages}")
         assert done.returncode == 0, done.stderr
         ready.write_text(wanted)

@@ -46,7 +46,7 @@ def test_the_answer_is_a_private_field_of_the_state() -> None:
 def test_it_keeps_its_promises_with_the_library() -> None:
     wanted = (ROOT / "pyproject.toml").read_text() + (PACKAGE / "pyproject.toml").read_text()
     editable = [word for path in (ROOT, PACKAGE) for word in ("--editable", str(path))]
-    packages = [*editable, "pytest", "pytest-timeout"]
+    packages = ["--compile-bytecode", *editable, "pytest", "pytest-timeout"]
     python = python_of(ROOT / ".peers" / "reasoning", *packages, made_of=wanted)
     tests = HERE / "with_reasoning_gym.py"
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
