@@ -17,13 +17,13 @@ from support.servers import serving
 BLOCKED_AFTER_S = 1.0
 
 
-@pytest.fixture
-def only_what_is_new() -> Iterator[None]:
-    """Let the collector pass over what a long run of tests holds already: that takes seconds."""
+@pytest.fixture(autouse=True, scope="module")
+def only_what_is_new() -> None:
+    """Let the collector pass over what the modules before hold: in a long run that takes seconds,
+    in which it stops every thread.
+    """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -49,7 +49,6 @@ async def test_a_pending_answer_is_run_as_a_task(
 
 
 @pytest.mark.anyio
-@pytest.mark.usefixtures("only_what_is_new")
 async def test_a_call_that_was_never_run_says_so() -> None:
     async with CounterEnv.local(create_app(Counter)) as client:
         with pytest.warns(RuntimeWarning, match="never awaited"):

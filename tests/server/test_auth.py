@@ -377,15 +377,23 @@ def test_a_session_that_was_not_opened_in_time_is_opened_later() -> None:
     with (
         serving(app_of(keys=limited(requests_per_s=20))) as url,
         CounterEnv(url, api_key=ORCHESTRATOR) as busy,
-        CounterEnv(url, api_key=ORCHESTRATOR) as refused,
+        contextlib.ExitStack() as stack,
     ):
-        busy.reset(), refused.connect()
-        with pytest.raises(RateLimited):
-            while True:
-                busy.step(Do())
-        with pytest.raises(RateLimited) as caught:
-            refused.reset()
-        time.sleep(caught.value.retry_after_s + 0.3)
+        busy.reset()
+        error: RateLimited | None = None
+        while error is None:  # on a busy machine more may be allowed in the meantime
+            refused = stack.enter_context(CounterEnv(url, api_key=ORCHESTRATOR))
+            refused.connect()
+            with pytest.raises(RateLimited):
+                while True:
+                    busy.step(Do())
+            try:
+                refused.reset()
+            except RateLimited as raised:
+                error = raised
+            else:
+                time.sleep(0.5)
+        time.sleep(error.retry_after_s + 0.3)
         assert refused.reset().observation.text == "ready"
 
 

@@ -345,7 +345,6 @@ def resources() -> tuple[set[threading.Thread], set[str], int]:
     return set(threading.enumerate()), set(os.listdir("/proc/self/fd")), living
 
 
-@pytest.mark.usefixtures("only_what_is_new")
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors as Linux does")
 @pytest.mark.parametrize(
     "factory",
