@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import sys
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import wait_until
 from support.servers import serving
+
+from openenv import _children
 
 BLOCKED_AFTER_S = 1.0
 
@@ -24,6 +28,29 @@ def only_what_is_new() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_server_is_left() -> Iterator[None]:
+    """Fail where a module leaves servers running that were forked for it."""
+    yield
+    wait_until(lambda: _forked() == [], 10, _forked)
+
+
+def _forked() -> list[str]:
+    """Where those run, and write to, whom the fork server has forked and who have not ended."""
+    server = _children._server
+    if server is None:
+        return []
+    found = []
+    with contextlib.suppress(OSError):
+        place = Path(f"/proc/{server._process.pid}")
+        for pid in (place / "task" / place.name / "children").read_text().split():
+            with contextlib.suppress(OSError):
+                found.append(
+                    f"{pid}: {os.readlink(f'/proc/{pid}/cwd')} {os.readlink(f'/proc/{pid}/fd/2')}"
+                )
+    return found
 
 
 @pytest.fixture

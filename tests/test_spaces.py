@@ -182,7 +182,12 @@ def test_the_names_of_a_discrete_stand_in_its_schema() -> None:
 
 def test_keys_of_a_dict_may_be_any_text() -> None:
     space = spaces.Dict(
-        {"model_config": spaces.Discrete(2), "a b": spaces.Text(3), "_x": AnyText()}
+        {
+            "model_config": spaces.Discrete(2),
+            "a b": spaces.Text(3),
+            "_x": AnyText(),
+            "\0": spaces.Dict({"a": spaces.Discrete(2)}),
+        }
     )
     assert space_of(schema_of(space)) == space
     with pytest.raises(TypeError, match="named by text"):

@@ -212,7 +212,8 @@ def _also(**keywords: Any) -> _Described:
 def _object(title: str, fields: Mapping[str, Any], **keywords: Any) -> Any:
     """The type of a dict with fields of any names, which those of a model may not have."""
     config = ConfigDict(**ITS_OWN, json_schema_extra=keywords) if keywords else ITS_OWN  # pyright: ignore[reportCallIssue]
-    return with_config(config)(TypedDict(title, dict(fields)))  # type: ignore[operator]
+    name = title.replace("\0", "")  # which the name of a type cannot have
+    return with_config(config)(TypedDict(name, dict(fields)))  # type: ignore[operator]
 
 
 def _title(*words: Any) -> str:

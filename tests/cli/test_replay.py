@@ -23,6 +23,7 @@ from support.dice import (
     Rolled,
     StoredDice,
 )
+from support.servers import serving
 
 from openenv import EnvClient, StepTimeout, create_app
 from openenv.errors import RecordingError
@@ -45,15 +46,18 @@ def the_file(directory: Path) -> Path:
 
 def recorded(directory: Path, cls: Any, client: Any = DiceEnv, **options: Any) -> Path:
     """Record two episodes, and an error in the second."""
-    app = create_app(cls, record=directory, **options)
-    with client.local(app).sync() as env:
-        for seed in (1, 2):
-            env.reset(seed=seed)
-            for _ in range(3):
-                env.step(Roll())
-        with pytest.raises(RuntimeError):
-            env.step({"what": "raise", "sides": "none"})
+    with client.local(create_app(cls, record=directory, **options)).sync() as env:
+        play(env)
     return the_file(directory)
+
+
+def play(env: Any) -> None:
+    for seed in (1, 2):
+        env.reset(seed=seed)
+        for _ in range(3):
+            env.step(Roll())
+    with pytest.raises(RuntimeError):
+        env.step({"what": "raise", "sides": "none"})
 
 
 def changed(file: Path, line: int, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -91,7 +95,9 @@ def test_a_server_is_played_against(
 
 
 def test_a_recording_of_workers_is_like_any_other(directory: Path) -> None:
-    assert replay(recorded(directory, Dice, workers=1), Dice).is_same
+    with serving(create_app(Dice, record=directory, workers=1)) as url, DiceEnv(url) as env:
+        play(env)
+    assert replay(the_file(directory), Dice).is_same
 
 
 def test_another_environment_goes_another_way(directory: Path) -> None:

@@ -120,13 +120,14 @@ def test_the_fork_server_is_single_threaded_and_holds_nobodys_descriptors(
     assert len(list((place / "task").iterdir())) == 1
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.set_inheritable(True)
-        wait_until(lambda: len(descriptors(place)) == 4)  # those of children that have just ended
+        # With those of children that have just ended there are more.
+        wait_until(lambda: len(descriptors(place)) == 4, shown=lambda: descriptors(place))
         before = descriptors(place)
         assert before[:3] == ["/dev/null"] * 3
         with ProcessProvider(PROBE):
             kinds = descriptors(place)[4:]
             assert sorted(kind.partition(":")[0] for kind in kinds) == ["anon_inode", "pipe"]
-        wait_until(lambda: descriptors(place) == before)
+        wait_until(lambda: descriptors(place) == before, shown=lambda: descriptors(place))
 
 
 def descriptors(place: Path) -> list[str]:

@@ -13,8 +13,11 @@ def is_alive(pid: int) -> bool:
     return bool(state.stdout.strip()) and not state.stdout.strip().startswith("Z")
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_until(
+    condition: Callable[[], bool], timeout_s: float = 30.0, shown: Callable[[], object] = lambda: ""
+) -> None:
+    """Wait until it is so; `shown` tells what there is instead, once that has taken too long."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, f"it never came true {shown()}"
         time.sleep(0.02)

@@ -35,7 +35,11 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = listener.accept()
-                far = socket.create_connection(self._target)
+                try:
+                    far = socket.create_connection(self._target)
+                except OSError:
+                    near.close()
+                    continue
                 self._pairs.append((near, far))
                 self.connections += 1
                 for source, sink, flows in ((near, far, self._up), (far, near, self._down)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from openenv._lazy import lazy_module
@@ -68,7 +68,7 @@ async def resume(
     open_transport: Callable[[], Transport],
     multiplexer: Multiplexer,
     broken_at: float,
-    why_gone: Callable[[], str | None],
+    why_gone: Callable[[], Awaitable[str | None]],
 ) -> Transport:
     """Connect anew and go on, trying again until the server's time of grace is over.
 
@@ -101,7 +101,7 @@ async def resume(
             pause_s = FIRST_PAUSE_S  # the system may choose the right one next
         except (ConnectError, TransportClosed) as error:
             why = error
-        gone = why_gone() or _ended(multiplexer, why)
+        gone = await why_gone() or _ended(multiplexer, why)
         if gone is not None:
             raise CannotResume(gone) from why
         broken_s = time.monotonic() - broken_at

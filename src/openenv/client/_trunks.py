@@ -297,7 +297,7 @@ class Gate(Protocol):
         """Make a transport to the server that runs, not yet connected."""
         ...
 
-    def why_gone(self) -> str | None:
+    async def why_gone(self) -> str | None:
         """Say why there is no use in reaching the server, where that is known."""
         ...
 

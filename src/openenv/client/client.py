@@ -559,7 +559,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
                 raise
             try:
                 if isinstance(error, ConnectError):
-                    self._launch.explain(error)
+                    await self._launch.explain(error)
             finally:
                 if started:
                     await asyncio.shield(self._launch.stop())
@@ -649,7 +649,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             if self._launch is None:
                 raise
             if not (request.type in BEGINNINGS and await self._launch.has_another()):
-                self._launch.explain(error)
+                await self._launch.explain(error)
                 raise
         except ServerError as error:
             if self._launch is not None:
@@ -807,11 +807,11 @@ def _terms(client: EnvClient[Any, Any, Any]) -> Terms:
     """What a client's session asks for, without keeping the client alive."""
     reference = weakref.ref(client)
 
-    def why_gone() -> str | None:
+    async def why_gone() -> str | None:
         alive = reference()
         if alive is None:
             return DROPPED
-        return None if alive._launch is None else alive._launch.why_gone()
+        return None if alive._launch is None else await alive._launch.why_gone()
 
     return Terms(
         client._queue_timeout_s,

@@ -105,14 +105,14 @@ class Launch:
         """Whether `start` would now give another server than the one that does not answer."""
         return False
 
-    def why_gone(self) -> str | None:
-        """The same in words."""
-        exited = self.exited()
+    async def why_gone(self) -> str | None:
+        """The same in words; in a thread, as a provider may have to ask a service."""
+        exited = await asyncio.to_thread(self.exited)
         return None if exited is None else str(exited)
 
-    def explain(self, error: ConnectError) -> None:
+    async def explain(self, error: ConnectError) -> None:
         """Raise a better error where no server answers because its process has ended."""
-        if (exited := self.exited()) is not None:
+        if (exited := await asyncio.to_thread(self.exited)) is not None:
             raise ConnectError(f"{error}: {exited}") from exited
 
     def locate(self, error: ServerError) -> None:

@@ -112,6 +112,10 @@ class _Turn:
         self.is_taken = False
 
 
+async def _nobody_knows() -> str | None:
+    return None
+
+
 class Terms:
     """What a session asks of its server and of its client.
 
@@ -128,7 +132,7 @@ class Terms:
         queue_timeout_s: float = 0.0,
         max_message_bytes: int | None = None,
         on_queue: Callable[[Queued], None] | None = None,
-        why_gone: Callable[[], str | None] = lambda: None,
+        why_gone: Callable[[], Awaitable[str | None]] = _nobody_knows,
         *,
         is_recorded: bool = False,
     ) -> None:

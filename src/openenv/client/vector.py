@@ -580,8 +580,8 @@ class _Entrance:
     def open_transport(self) -> Transport:
         return self.make_transport()
 
-    def why_gone(self) -> str | None:
-        return None if self.launch is None else self.launch.why_gone()
+    async def why_gone(self) -> str | None:
+        return None if self.launch is None else await self.launch.why_gone()
 
     async def has_another(self) -> bool:
         return self.launch is not None and await self.launch.has_another()

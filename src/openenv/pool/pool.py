@@ -145,12 +145,13 @@ class _Lease(Launch):
         member = self.latest
         return member is not None and await _elsewhere(self._pool.is_lost(member))
 
-    def why_gone(self) -> str | None:
+    async def why_gone(self) -> str | None:
         if self.ended is not None:
             return self.ended
         if self.member is not None and self.member.gone is None:
             self._pool.suspect(self.member)  # its connection broke: look sooner
-        return super().why_gone()
+        exited = self.exited()
+        return None if exited is None else str(exited)
 
     def locate(self, error: Any) -> None:
         """Nothing: the pool's servers have no log that is known here."""
@@ -268,8 +269,8 @@ class _Gate:
     def open_transport(self) -> Transport:
         return WebSocketTransport(websocket_url(self._member.server.url), self._entrance.options)
 
-    def why_gone(self) -> str | None:
-        return self._leases[0].why_gone()
+    async def why_gone(self) -> str | None:
+        return await self._leases[0].why_gone()
 
     async def has_another(self) -> bool:
         return await _elsewhere(self._entrance.pool.is_lost(self._member))

@@ -15,6 +15,7 @@ import pytest
 from azure.containerapps.sandbox import EgressHostRule, EgressPolicy
 from azure.core.credentials import AccessToken
 from providers.hosted.aca_service import GROUP, TOKEN, Azure
+from providers.hosted.contract import check
 from providers.hosted.doors import Doors, doors
 from providers.hosted.machines import ECHO
 from support.processes import wait_until
@@ -331,3 +332,11 @@ def test_what_a_program_leaves_is_deleted(service: Azure, how: str) -> None:
     with made_provider(image="echo-env").launch():
         (box,) = service.boxes.values()
         assert owner_of(box.asked["labels"]) == own_name()
+
+
+# ------------------------------------------------------------------ the contract
+
+
+@pytest.mark.timeout(600)
+def test_it_keeps_what_providers_promise(service: Azure, provider: ACASandboxProvider) -> None:
+    check(provider, service.boxes)

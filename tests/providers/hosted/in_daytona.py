@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from providers.hosted.contract import check
 from providers.hosted.daytona_service import KEY, Daytona
 from providers.hosted.machines import ECHO
 from support.processes import is_alive, wait_until
@@ -425,3 +426,11 @@ def test_what_a_program_leaves_is_deleted(service: Daytona, how: str) -> None:
         assert len(service.boxes) == 1
         (box,) = service.boxes.values()
         assert owner_of(box.asked["labels"]) == own_name()
+
+
+# ------------------------------------------------------------------ the contract
+
+
+@pytest.mark.timeout(600)
+def test_it_keeps_what_providers_promise(service: Daytona, provider: DaytonaProvider) -> None:
+    check(provider, service.boxes)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from providers.hosted.contract import check
 from providers.hosted.hf_service import DOMAIN, TOKEN, HuggingFace
 from support.certificates import certificates
 
@@ -287,3 +288,11 @@ def test_what_a_program_leaves_is_deleted(service: HuggingFace) -> None:
     assert service.boxes == {} and len(service.made) == 1
     (job,) = service.jobs.values()
     assert job.stage == "CANCELED"
+
+
+# ------------------------------------------------------------------ the contract
+
+
+@pytest.mark.timeout(600)
+def test_it_keeps_what_providers_promise(service: HuggingFace, provider: HFSandboxProvider) -> None:
+    check(provider, service.boxes)

@@ -15,6 +15,7 @@ from pathlib import Path
 import modal
 import pytest
 from grpclib import Status
+from providers.hosted.contract import check
 from providers.hosted.doors import Doors, doors
 from providers.hosted.machines import ECHO
 from providers.hosted.modal_service import TOKEN, Modal
@@ -308,3 +309,11 @@ def test_what_a_program_leaves_is_ended(service: Modal) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=os.environ, timeout=50)
     assert done.returncode == 0
     assert service.boxes == {} and len(service.made) == 1
+
+
+# ------------------------------------------------------------------ the contract
+
+
+@pytest.mark.timeout(600)
+def test_it_keeps_what_providers_promise(service: Modal, provider: ModalProvider) -> None:
+    check(provider, service.boxes)

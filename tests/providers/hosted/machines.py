@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,7 +129,7 @@ class Machine:
 
     def link(self) -> str:
         """An address of the loopback interface that leads to its port."""
-        relay = _Late(f"http://127.0.0.1:{self.port}")
+        relay = Relay(f"http://127.0.0.1:{self.port}")
         self._links.append(relay)
         return relay.url
 
@@ -158,24 +157,6 @@ class Machine:
         for link in self._links:
             link.close()
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-class _Late(Relay):
-    """A relay whose target may not listen yet: as long as it does not, it hangs up."""
-
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = listener.accept()
-                try:
-                    far = socket.create_connection(self._target)
-                except OSError:
-                    near.close()
-                    continue
-                self._pairs.append((near, far))
-                for source, sink, flows in ((near, far, self._up), (far, near, self._down)):
-                    arguments = (source, sink, flows)
-                    threading.Thread(target=self._copy, args=arguments, daemon=True).start()
 
 
 def _script(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -28,6 +29,8 @@ from support.processes import is_alive, wait_until
 from openenv import ConnectError, EnvPool, GenericEnvClient, SessionLost
 from openenv.errors import NotSupported, ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers.ray import RayProvider, RayServer
+from openenv.providers.servers import Server
+from openenv.testing import check_provider
 
 ray: Any = pytest.importorskip("ray", reason="see scripts/ray")
 cluster_utils: Any = pytest.importorskip("ray.cluster_utils")
@@ -695,3 +698,32 @@ def test_ray_is_imported_by_those_who_use_it_only() -> None:
     code = "import sys, openenv.providers, openenv.providers.ray; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+# ------------------------------------------------------------------ the contract
+
+
+def kill(server: Server) -> None:
+    """Kill who listens at the port of a server, on whichever node that is."""
+    command = ["ss", "--no-header", "-ltnp", f"sport = :{server.url.rpartition(':')[2]}"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for pid in set(re.findall(r"pid=(\d+)", shown)):
+        os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.mark.timeout(600)
+def test_it_keeps_what_providers_promise(cluster: Any, tmp_path: Path) -> None:
+    targets = {
+        "dies": "print('no weights', flush=True)\nraise SystemExit(3)\n",
+        "hangs": "import time\nprint('loading', flush=True)\ntime.sleep(1000)\n",
+    }
+    for name, program in targets.items():
+        (tmp_path / f"{name}.py").write_text(program)
+    report = check_provider(
+        RayProvider("echo_env", num_cpus=0.1),
+        kill=kill,
+        dies={"image": str(tmp_path / "dies.py")},
+        hangs={"image": str(tmp_path / "hangs.py")},
+        missing={"image": "no_such_env"},
+    )
+    assert [one.promise for one in report.findings if one.kept is not True] == []

@@ -29,6 +29,8 @@ from openenv.providers.engines import find_engine
 from openenv.providers.owners import OWNER, own_name
 from openenv.providers.servers import Server
 from openenv.providers.swarm import DockerSwarmProvider, Service, SwarmOptions, prune
+from openenv.testing import check_provider
+from openenv.testing import provider as promises
 
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(180)]
 
@@ -604,3 +606,25 @@ def test_a_provider_that_is_forgotten_leaves_nothing(engine: Any) -> None:
     del service
     gc.collect()
     wait_until(lambda: not engine.services(filters={"name": name}), 60)
+
+
+# ------------------------------------------------------------------ the contract
+
+
+@pytest.mark.timeout(600)
+def test_it_keeps_what_providers_promise(engine: Any) -> None:
+    def kill(server: Server) -> None:
+        is_its = {"label": f"com.docker.swarm.service.name={server.name}"}
+        for container in engine.containers(filters=is_its):
+            engine.kill(container["Id"])
+
+    restarts = {promises.A_KILL_IS_NOTICED: "a swarm starts what was killed anew"}
+    report = check_provider(
+        DockerSwarmProvider(IMAGE, replicas=1, **SMALL),
+        kill=kill,
+        dies={"command": ["sh", "-c", "echo no weights; exit 3"]},
+        hangs={"command": ["sleep", "1000"]},
+        missing={"image": "localhost/no-such-image:1"},
+        known_failures=restarts,
+    )
+    assert {one.promise for one in report.findings if one.kept is not True} == set(restarts)
