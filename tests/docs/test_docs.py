@@ -31,8 +31,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from fastapi import FastAPI
 
 from openenv import IgnoredArgumentWarning
+from openenv.client import background
+from openenv.server.workers import managers_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -112,6 +115,9 @@ class Reader:
 
     def close(self) -> None:
         self._stack.close()
+        for made in self.namespace.values():  # the program that a page is would end here
+            for manager in managers_of(made) if isinstance(made, FastAPI) else ():
+                background.run(manager.aclose())
 
     def follow(self, block: Block) -> None:
         match block.language:

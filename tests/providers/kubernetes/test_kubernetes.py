@@ -39,6 +39,7 @@ from openenv.providers._clusters import Cluster, ClusterError
 from openenv.providers._manifests import KubernetesOptions, server_objects
 from openenv.providers.kubernetes import KubernetesProvider
 from openenv.providers.servers import Executed, Server
+from openenv.testing import check_provider
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(180), pytest.mark.usefixtures("agent")]
 
@@ -685,3 +686,22 @@ def test_a_child_that_is_forked_stops_nothing(
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         assert not nothing_of(plane, server.name)
+
+
+# ------------------------------------------------------------------ the contract
+
+
+@pytest.mark.timeout(600)
+def test_it_keeps_what_providers_promise(plane: ControlPlane, trainer: Path) -> None:
+    def kill(server: Server) -> None:
+        plane.kubectl("delete", "pod", server.name, "--force", "--grace-period=0")
+
+    report = check_provider(
+        provided(trainer),
+        kill=kill,
+        dies={"command": ["sh", "-c", "echo no weights; exit 3"]},
+        hangs={"command": ["sleep", "1000"]},
+        missing={"image": "registry.invalid/nowhere:1"},
+    )
+    assert [one.promise for one in report.findings if one.kept is not True] == []
+    wait_until(lambda: left(plane) == [], 30)
