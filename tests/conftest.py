@@ -33,23 +33,27 @@ def only_what_is_new() -> None:
 @pytest.fixture(autouse=True, scope="module")
 def no_server_is_left() -> Iterator[None]:
     """Fail where a module leaves servers running that were forked for it."""
+    before = set(_servers())
     yield
-    wait_until(lambda: _forked() == [], 10, _forked)
+    left = set(_servers()) - before
+    wait_until(lambda: left.isdisjoint(_servers()), 10, lambda: left)
 
 
-def _forked() -> list[str]:
-    """Where those run, and write to, whom the fork server has forked and who have not ended."""
-    server = _children._server
-    if server is None:
+def _servers() -> list[str]:
+    """Those of whom the fork server has forked who listen, and where they run."""
+    forking = _children._server
+    if forking is None:
         return []
+    pid = forking._process.pid
     found = []
     with contextlib.suppress(OSError):
-        place = Path(f"/proc/{server._process.pid}")
-        for pid in (place / "task" / place.name / "children").read_text().split():
+        rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        listening = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             with contextlib.suppress(OSError):
-                found.append(
-                    f"{pid}: {os.readlink(f'/proc/{pid}/cwd')} {os.readlink(f'/proc/{pid}/fd/2')}"
-                )
+                place = Path(f"/proc/{child}")
+                if not listening.isdisjoint(map(os.readlink, (place / "fd").iterdir())):
+                    found.append(f"{child} in {os.readlink(place / 'cwd')}")
     return found
 
 
