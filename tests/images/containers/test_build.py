@@ -43,7 +43,8 @@ MOST_BYTES = {"echo_env": 390e6 + 45e6, "chess_env": 400e6 + 45e6, "coding_env":
 WITHOUT_BYTECODE = """
 import os, sys
 import openenv.server.run, fastapi, uvicorn
-found = [getattr(module.__spec__, "cached", None) for module in sys.modules.values()]
+specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
+found = [getattr(spec, "cached", None) for spec in specs]
 print([path for path in found if path and not os.path.exists(path)])
 """
 
