@@ -14,7 +14,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until(
-    condition: Callable[[], bool], timeout_s: float = 30.0, shown: Callable[[], object] = lambda: ""
+    condition: Callable[[], bool], timeout_s: float = 5.0, shown: Callable[[], object] = lambda: ""
 ) -> None:
     """Wait until it is so; `shown` tells what there is instead, once that has taken too long."""
     deadline = time.monotonic() + timeout_s

@@ -48,9 +48,10 @@ class Relay:
 
     def _copy(self, source: socket.socket, sink: socket.socket, flows: threading.Event) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                flows.wait()
-                sink.sendall(data)
+            with contextlib.suppress(ConnectionResetError):  # as of one that was killed
+                while data := source.recv(65536):
+                    flows.wait()
+                    sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
     def hold(self, *, upwards: bool = False) -> None:
