@@ -14,12 +14,15 @@ nowhere else.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from openenv.errors import Unscored
 from openenv.events import Event, EventQueue
+from openenv.reward import REWARD_INFO, RewardSpec, Score
 from openenv.types import Action, EnvironmentMetadata, Observation, State
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ __all__ = [
     "Snapshots",
     "Transform",
     "restart",
+    "scored",
     "termination",
     "transition",
     "truncation",
@@ -93,19 +97,37 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
             nobody. False by default.
         NEVER_BLOCKS: The methods compute for microseconds and never wait, so that they may be
             called on the event loop itself. False by default.
+        REWARD: What the rewards mean (see `openenv.reward`); None, the default, is not declared.
+
+    Attributes:
+        transform: See `Transform`.
+        rubric: Scores steps (see `openenv.rewards`), where `reset` and `step` have it do so.
+        trajectory_scorer: Scores an episode as a whole: it is called with the list of its
+            (action, observation) when an observation is done, and the reward of that one is what
+            it returns; see `openenv.rewards.delayed`.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
     REQUIRES_SINGLE_THREAD_EXECUTOR: ClassVar[bool] = False
     SUPPORTS_ANY_THREAD: ClassVar[bool] = False
     NEVER_BLOCKS: ClassVar[bool] = False
+    REWARD: ClassVar[RewardSpec | None] = None
 
     transform: Any = None
     rubric: Any = None
+    trajectory_scorer: Any = None
 
-    def __init__(self, transform: Transform[ObsT] | None = None, rubric: Any | None = None) -> None:
+    def __init__(
+        self,
+        transform: Transform[ObsT] | None = None,
+        rubric: Any | None = None,
+        *,
+        trajectory_scorer: Callable[..., Any] | None = None,
+    ) -> None:
         self.transform = transform
         self.rubric = rubric
+        if trajectory_scorer is not None:
+            self.trajectory_scorer = trajectory_scorer
 
     @abstractmethod
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> ObsT:
@@ -194,16 +216,32 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         transform: Callable[[ObsT], ObsT] | None = self.transform
         return observation if transform is None else transform(observation)
 
-    def _apply_rubric(self, action: ActT, observation: ObsT) -> float:
+    def _apply_rubric(self, action: ActT, observation: ObsT) -> float | None:
+        """Score a step by the rubric; 0 without one, and None where it could not be scored.
+
+        What the rubric tells beside the number, its components or why there is none, is noted in
+        the observation's metadata; see `scored`.
+        """
         if self.rubric is None:
             return 0.0
-        score: float = self.rubric(action, observation)
-        return score
+        try:
+            value: Any = self.rubric(action, observation)
+        except Unscored as error:
+            return _noted(observation, Score(unscored=str(error)))
+        if _is_pending(value):
+            return value  # type: ignore[no-any-return]  # `_apply_rubric_async` awaits it
+        return _noted(observation, _score_of(self.rubric, value, observation))
 
-    async def _apply_rubric_async(self, action: ActT, observation: ObsT) -> float:
-        score: Any = self._apply_rubric(action, observation)
-        result: float = await score if hasattr(score, "__await__") else score
-        return result
+    async def _apply_rubric_async(self, action: ActT, observation: ObsT) -> float | None:
+        """Do what `_apply_rubric` does, with a rubric that may have to be awaited."""
+        try:
+            value: Any = self._apply_rubric(action, observation)
+            if not _is_pending(value):
+                return value  # type: ignore[no-any-return]
+            value = await value
+        except Unscored as error:
+            return _noted(observation, Score(unscored=str(error)))
+        return _noted(observation, _score_of(self.rubric, value, observation))
 
     def _reset_rubric(self) -> None:
         if self.rubric is not None:
@@ -281,6 +319,51 @@ class Snapshots(Protocol):
         ...
 
 
+def _is_pending(value: Any) -> bool:
+    """Whether something is to be awaited; a number that a rubric gives need not be, if it may."""
+    return hasattr(value, "__await__") and not isinstance(value, float)
+
+
+def _score_of(rubric: Any, value: Reward, observation: Any) -> Score:
+    """What a rubric tells of its last score; one that is a plain function tells no more than it."""
+    if value is None or isinstance(value, Score):
+        return value or Score()
+    if not math.isfinite(value):
+        return Score(unscored=f"the rubric gave {value}")
+    components: Callable[[], Any] | None = getattr(rubric, "components", None)
+    shares: Callable[[], Any] | None = getattr(rubric, "compute_step_rewards", None)
+    is_over = getattr(observation, "done", False)
+    return Score(
+        float(value) if isinstance(value, float) else value,
+        components() if callable(components) else {},
+        step_rewards=shares() if is_over and callable(shares) else None,
+    )
+
+
+def _noted(observation: Any, score: Score) -> float | None:
+    """Note beside an observation what is known of its reward, which is returned."""
+    info, metadata = score.as_info(), getattr(observation, "metadata", None)
+    if info and isinstance(metadata, dict):
+        metadata[REWARD_INFO] = info
+    return score.value
+
+
+Reward = float | Score | None
+
+
+def scored(observation: ObsT, reward: Reward) -> ObsT:
+    """The same observation with a reward, and in its metadata what is known of that.
+
+    return scored(observation, Score(0.7, {"correct": 0.5, "format": 0.2}))
+    """
+    if not isinstance(reward, Score):
+        return observation.model_copy(update={"reward": reward})
+    metadata = {name: v for name, v in observation.metadata.items() if name != REWARD_INFO}
+    info = reward.as_info()
+    metadata |= {REWARD_INFO: info} if info else {}
+    return observation.model_copy(update={"reward": reward.value, "metadata": metadata})
+
+
 # The four ways an observation comes about, in the manner of dm_env.
 
 
@@ -289,16 +372,19 @@ def restart(observation: ObsT) -> ObsT:
     return observation.model_copy(update={"done": False, "truncated": False, "reward": None})
 
 
-def transition(observation: ObsT, reward: float | None = None) -> ObsT:
+def transition(observation: ObsT, reward: Reward = None) -> ObsT:
     """Mark `observation` as one in the middle of an episode."""
-    return observation.model_copy(update={"done": False, "truncated": False, "reward": reward})
+    marked = observation.model_copy(update={"done": False, "truncated": False})
+    return scored(marked, reward)
 
 
-def termination(observation: ObsT, reward: float | None = None) -> ObsT:
+def termination(observation: ObsT, reward: Reward = None) -> ObsT:
     """Mark `observation` as the last one: the task itself is over."""
-    return observation.model_copy(update={"done": True, "truncated": False, "reward": reward})
+    marked = observation.model_copy(update={"done": True, "truncated": False})
+    return scored(marked, reward)
 
 
-def truncation(observation: ObsT, reward: float | None = None) -> ObsT:
+def truncation(observation: ObsT, reward: Reward = None) -> ObsT:
     """Mark `observation` as the last one: a limit outside the task cut the episode off."""
-    return observation.model_copy(update={"done": True, "truncated": True, "reward": reward})
+    marked = observation.model_copy(update={"done": True, "truncated": True})
+    return scored(marked, reward)

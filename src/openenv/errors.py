@@ -23,6 +23,7 @@
      +-- raised on either side
      |    +-- NotSupported                    (NotImplementedError) it cannot do that; .feature
      |    +-- RecordingError                  (ValueError) a file that is no recording
+     |    +-- Unscored                        (ValueError) a reward that could not be had
      |    +-- NotAuthenticatedError           no key, or none that is known
      |    +-- NotPermittedError               the key's role, or a page's origin, is not let in
      |    +-- WrongHostError                  asked for by a name that is not the server's
@@ -59,6 +60,9 @@
           +-- ProviderError                   (RuntimeError) an environment would not start
                +-- ProviderExited             its process ended; .exit_code, .logs
                +-- ProviderTimeout            (TimeoutError) it was not ready in time; .logs
+
+Packages that few programs need have further ones of their own, such as `openenv.llm.LLMError` and
+`openenv.tasks.TasksetError`.
 
 One table, `OUTWARD`, says how an error leaves a server: its wire code, its HTTP status and its
 JSON-RPC code. `server_error` is its inverse on the client. Data are attributes; the text is
@@ -129,6 +133,7 @@ __all__ = [
     "TooLargeError",
     "ToolFailed",
     "UnknownMessageTypeError",
+    "Unscored",
     "ValidationFailed",
     "WrongHostError",
     "how_it_ended",
@@ -439,6 +444,14 @@ class RecordingError(OpenEnvError, ValueError):
         self.path = path
         self.line = line
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
+
+
+class Unscored(OpenEnvError, ValueError):
+    """Something could not be scored; the text says why.
+
+    A rubric raises it where there is no score: its judge does not answer, the grader crashed. The
+    reward is then None, with this text as the reason, and never 0.
+    """
 
 
 class NotAuthenticatedError(OpenEnvError):

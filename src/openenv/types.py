@@ -245,6 +245,7 @@ class StepResult(Generic[ObsT]):
         metadata: The observation's annotations, or None.
         truncated: The episode was cut off by a limit outside the task.
         info: Diagnostics that are no part of the observation, or None.
+        reward_info: What is known of the reward beside the number (see `openenv.reward`), or None.
     """
 
     observation: ObsT
@@ -253,6 +254,22 @@ class StepResult(Generic[ObsT]):
     metadata: dict[str, Any] | None = None
     truncated: bool = False
     info: dict[str, Any] | None = None
+    reward_info: dict[str, Any] | None = None
+
+    @property
+    def components(self) -> dict[str, float]:
+        """The parts of the reward by name, which add up to it; empty where it has none."""
+        return dict((self.reward_info or {}).get("components") or {})
+
+    @property
+    def unscored(self) -> str | None:
+        """Why the step could not be scored; None where it could, or nobody says."""
+        return (self.reward_info or {}).get("unscored")
+
+    @property
+    def step_rewards(self) -> list[float] | None:
+        """The share of each step, where the episode was scored as a whole at its end."""
+        return (self.reward_info or {}).get("step_rewards")
 
     @property
     def terminated(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import verifiers.v1 as vf  # type: ignore[import-not-found]
+import verifiers.v1 as vf
 
 
 class SumData(vf.TaskData):  # type: ignore[misc]

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from openenv import GenericEnvClient, create_app
 from openenv.adapters import AdapterError, MissingPackage, from_gymnasium
 from openenv.errors import NotSupported, Refused
+from openenv.reward import REWARD_INFO
 from openenv.server.loading import load_target
 from openenv.server.workers import managers_of, spec_source
 from openenv.spaces import space_of
@@ -136,7 +137,7 @@ def test_a_reward_that_is_no_number_is_none_with_the_reason() -> None:
     env.reset()
     seen = env.step(Steer.ACTION(action=[0, 0]))
     assert seen.reward is None
-    assert "nan" in seen.metadata["unscored"]
+    assert "nan" in seen.metadata[REWARD_INFO]["unscored"]
 
 
 def test_render_is_by_the_render_mode() -> None:

@@ -47,13 +47,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_what_the_harness_asks_is_seen_and_the_answer_scored(told: dict[str, Any]) -> None:
     assert told["asked"] == [{"role": "user", "content": "What is 2 + 2?"}]
-    assert told["right"] == [1.0, True, {"exact": 1.0}]
+    assert told["right"] == [1.0, True, {"exact": 1.0}, {"exact": 1.0}]
 
 
 def test_a_rubric_that_fails_leaves_no_reward_and_says_why(told: dict[str, Any]) -> None:
-    reward, done, metadata = told["broken"]
+    reward, done, info = told["broken"]
     assert (reward, done) == (None, True)
-    assert "the rubric broke" in metadata["unscored"]
+    assert "the rubric broke" in info["unscored"]
 
 
 @pytest.mark.parametrize(

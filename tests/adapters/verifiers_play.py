@@ -29,13 +29,13 @@ def play() -> dict[str, Any]:
         told["asked"] = env.reset(task="2").observation["messages"]
         told["empty"] = refusal(lambda: env.step({}))
         right = env.step({"content": "4"})
-        told["right"] = (right.reward, right.done, right.observation["rewards"])
+        told["right"] = (right.reward, right.done, right.observation["rewards"], right.components)
         told["after"] = refusal(lambda: env.step({"content": "4"}))
         told["no_task"] = refusal(lambda: env.reset(task="77"))
         env.reset(task="3")  # which is abandoned
         env.reset(task="1")
         broken = env.step({"content": "boom"})
-        told["broken"] = (broken.reward, broken.done, broken.observation["metadata"])
+        told["broken"] = (broken.reward, broken.done, broken.reward_info)
     return told
 
 

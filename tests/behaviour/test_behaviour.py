@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,6 @@ import numpy
 import pytest
 from pydantic import ConfigDict, Field
 from support.environments import KINDS, Counter, CounterEnv, Do, Log, Progress, Seen
-from support.servers import serving
 
 from openenv import (
     Action,
@@ -36,40 +34,7 @@ from openenv.errors import FactoryFailed
 
 pytestmark = pytest.mark.anyio
 
-# Where the environment is, and the protocol version that client and server speak.
-TRANSPORTS = {
-    "memory": ("memory", 1),
-    "asgi": ("asgi", 1),
-    "asgi v0": ("asgi", 0),
-    "server": ("server", 1),
-    "server v0": ("server", 0),
-    "workers": ("workers", 1),  # the server, with its environments in a process of their own
-}
-
-# What is not tested there, since it needs the environment's class in this process.
-NOT_IN_WORKERS = {
-    "test_leaving_closes_the_environment_once": "reads the log of the class",
-    "test_a_synchronous_environment_sees_one_thread_only": "reads the log of the class",
-    "test_a_factory_that_fails_is_named": "a class of this file, which no worker can import",
-    "test_metadata_that_say_truncated_end_no_episode": "a class within the test",
-    "test_what_a_model_may_say_in_its_own_way": "a class of this file",
-}
-
 Connect = Callable[..., CounterEnv]
-
-
-@pytest.fixture(params=TRANSPORTS)
-def version(request: pytest.FixtureRequest) -> int:
-    return TRANSPORTS[request.param][1]
-
-
-@pytest.fixture
-def transport(version: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("OPENENV_PROTOCOL", str(version))
-    transport = TRANSPORTS[request.node.callspec.params["version"]][0]
-    if transport == "workers" and request.node.originalname in NOT_IN_WORKERS:
-        pytest.skip(NOT_IN_WORKERS[request.node.originalname])
-    return transport
 
 
 @pytest.fixture(params=KINDS)
@@ -79,35 +44,6 @@ def environment(
     cls = KINDS[request.param]
     monkeypatch.setattr(cls, "log", Log())
     return cls
-
-
-@pytest.fixture
-def connect(transport: str) -> Iterator[Connect]:
-    """Make unconnected clients of one server that serves a given environment."""
-    with contextlib.ExitStack() as stack:
-        made: dict[Any, Any] = {}
-
-        def connect(factory: Any, **options: Any) -> CounterEnv:
-            if transport == "memory":
-                if factory not in made:
-                    made[factory] = CounterEnv.local(factory)._open_transport
-                client = CounterEnv(base_url="local://", **options)
-                client._open_transport = made[factory]
-                return client
-            if factory not in made:
-                workers = 1 if transport == "workers" else None
-                made[factory] = create_app(
-                    factory, Do, Seen, state_cls=Progress, workers=workers, debug=True
-                )
-                if transport != "asgi":
-                    made[factory] = stack.enter_context(serving(made[factory]))
-            if transport != "asgi":
-                return CounterEnv(base_url=made[factory], **options)
-            client = CounterEnv(base_url="local://", **options)
-            client._open_transport = CounterEnv.local(made[factory])._open_transport
-            return client
-
-        yield connect
 
 
 @pytest.fixture

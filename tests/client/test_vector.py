@@ -9,12 +9,15 @@ import gymnasium
 import numpy as np
 import pytest
 from support.environments import Counter, CounterEnv, Do, Log, Seen
+from support.scoring import SPEC, Scorer
 from support.servers import serving
 from support.walk import Go, GymWalk, Walk, Walked, WalkEnv
 
 from openenv import Action, EnvClient, Environment, Observation, State, StepResult, create_app
 from openenv.arrays import Array
+from openenv.client.generic import GenericEnvClient
 from openenv.client.vector import AutoresetMode, VectorEnv
+from openenv.reward import REWARD_INFO
 
 COUNT = 5
 
@@ -52,6 +55,21 @@ def assert_same(ours: Any, theirs: Any, path: str = "") -> None:
         assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs), (path, ours, theirs)
     else:
         assert ours == theirs, path
+
+
+@pytest.mark.parametrize("client", [CounterEnv, GenericEnvClient])
+def test_what_is_known_of_rewards_is_in_the_infos(client: type[EnvClient[Any, Any, Any]]) -> None:
+    app = create_app(Scorer, Do, Seen, max_concurrent_envs=2)
+    with serving(app) as url, VectorEnv(url, 2, client=client) as envs:
+        assert envs.reward_spec is None
+        _, infos = envs.reset()
+        assert envs.reward_spec == SPEC and infos == {}
+        _, rewards, *_, infos = envs.step([Do(value=1.0), Do(value="no judge")])
+        assert rewards[0] == 1.0 and np.isnan(rewards[1])
+        told = infos[REWARD_INFO]
+        assert told["components"]["work"].tolist() == [0.5, 0.0]
+        assert told["_components"].tolist() == [True, False]
+        assert told["unscored"].tolist() == [None, "no judge"]
 
 
 # ------------------------------------------------------------------ as Gymnasium does

@@ -12,7 +12,7 @@ from mcp.server.mcpserver import MCPServer
 
 from openenv import Action, NotSupported, Observation, State, Transform, create_app
 from openenv.client.generic import GenericEnvClient
-from openenv.errors import Refused
+from openenv.errors import Refused, Unscored
 from openenv.mcp import (
     CallToolAction,
     CallToolObservation,
@@ -21,7 +21,11 @@ from openenv.mcp import (
     ToolErrorType,
     tool,
 )
+from openenv.reward import REWARD_INFO
 from openenv.sandbox import kinds
+from openenv.sessions.session import Reset, Session, Step
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.sessions.tools import to_call
 from openenv.settings import ServerMode
 
 
@@ -241,6 +245,51 @@ def test_a_rubric_that_raises_is_an_error_and_no_zero() -> None:
     with pytest.raises(ArithmeticError):
         shop.step(call("price"))
     shop.close()
+
+
+def test_a_rubric_that_cannot_score_says_why() -> None:
+    def rubric(action: Action, observation: Observation) -> float:
+        raise Unscored("the judge is out")
+
+    shop = Shop(rubric=rubric)
+    seen = shop.step(call("price"))
+    assert seen.reward is None and seen.metadata[REWARD_INFO] == {"unscored": "the judge is out"}
+    shop.close()
+
+
+class Closing(Transform[CallToolObservation]):
+    """The shop closes once something is bought."""
+
+    def __call__(self, observation: CallToolObservation) -> CallToolObservation:
+        observation.done = observation.tool_name == "buy"
+        return observation
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_agent", [True, False])
+async def test_an_episode_is_scored_as_a_whole_whoever_acts(is_agent: bool) -> None:
+    async def scorer(trajectory: Any) -> list[float]:
+        return [float(action.tool_name == "buy") for action, _ in trajectory]
+
+    def make() -> Shop:
+        shop = Shop(transform=Closing())
+        shop.trajectory_scorer = scorer
+        return shop
+
+    session = Session(EnvironmentSpec.of(make, CallToolAction, CallToolObservation))
+    await session.open()
+    await session.handle(Reset({}))
+    for name, arguments in (("price", {}), ("buy", {"what": "tea"})):
+        command = (
+            to_call(session.spec, name, arguments)
+            if is_agent
+            else Step({"type": "call_tool", "tool_name": name, "arguments": arguments})
+        )
+        seen = await session.handle(command)
+    assert seen.done and seen.reward == 1.0
+    told = seen.metadata[REWARD_INFO] if is_agent else seen.reward_info
+    assert told == {"step_rewards": [0.0, 1.0]}
+    await session.close()
 
 
 def test_each_mode_has_its_tools(shop: Shop) -> None:

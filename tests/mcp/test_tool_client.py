@@ -143,6 +143,26 @@ def test_tools_are_listed_and_called_in_the_session_of_the_steps(desk: str, vers
         assert client._session.version == int(version)
 
 
+@pytest.mark.parametrize("is_step", [True, False])
+def test_an_episode_of_tools_is_scored_where_all_of_it_were_steps(is_step: bool) -> None:
+    def scorer(trajectory: Any) -> float:
+        return float(len(trajectory))
+
+    class Last(Desk):
+        def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Said:
+            return Said(words=[action.word], done=True)
+
+    with DeskEnv.local(Last, trajectory_scorer=scorer).sync() as env:
+        env.reset()
+        if is_step:
+            env.step(CallToolAction(tool_name="stamp", arguments={"name": "a"}))
+        else:
+            env.call_tool("stamp", name="a")
+        last = env.step(Say(word="enough"))
+        assert last.done and last.reward == (2.0 if is_step else None)
+        assert (last.unscored is None) is is_step
+
+
 def test_what_a_tool_gives_is_its_value_or_else_its_text_or_else_its_content(desk: str) -> None:
     with MCPToolClient(base_url=desk).sync() as env:
         assert env.call_tool("stamp", name="a") == 1

@@ -21,6 +21,8 @@ from openenv import (
     create_app,
 )
 from openenv.client.generic import GenericEnvClient
+from openenv.environment import scored
+from openenv.reward import Score
 from openenv.sessions.principal import Key
 
 Serve = Callable[[Any], str]
@@ -55,7 +57,8 @@ class Guessing(Environment[GuessAction, Hint, State]):
         self._state.step_count += 1
         is_right = action.number == self._secret
         hint = "right" if is_right else "more" if action.number < self._secret else "less"
-        return Hint(hint=hint, secret=self._secret, done=is_right, reward=float(is_right))
+        seen = Hint(hint=hint, secret=self._secret, done=is_right)
+        return scored(seen, Score(float(is_right), {"secret found": float(is_right)}))
 
     @property
     def state(self) -> State:

@@ -411,7 +411,10 @@ def test_mounted_side_by_side_they_keep_their_cookies_apart(serve: Serve, play: 
 
 # ------------------------------------------------------------------ what a server says of itself
 
-EPISODE_PATHS = {"/reset", "/step", "/state", "/render", "/session"}
+TASK_PATHS = {"/list_environments"} | {
+    f"/{{env_name}}/{name}" for name in ("splits", "tasks", "num_tasks", "task", "task_range")
+}
+EPISODE_PATHS = {"/reset", "/step", "/state", "/render", "/session"} | TASK_PATHS
 INFO_PATHS = {"/health", "/schema", "/metadata"}
 
 

@@ -30,6 +30,7 @@ from support.drawn import Easel
 from support.lamps import Lamp
 from support.probe import Ask, ProbeEnv, ProbeEnvironment
 from support.processes import wait_until
+from support.scoring import SPEC, AsyncScorer, Scorer
 
 from openenv import NotSupported, create_app
 from openenv.errors import RecordingError
@@ -141,6 +142,24 @@ async def test_an_episode_is_written_down(record: Record, tmp_path: Path, cls: A
     assert (second.events[0].kind, second.events[0].snapshot) == ("restore", stored.snapshot)
     assert lines(file)[-1]["event"] == "end"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("cls", [Scorer, AsyncScorer], ids=["in the metadata", "in the result"])
+async def test_what_is_known_of_a_reward_is_written_down(
+    record: Record, tmp_path: Path, cls: Any
+) -> None:
+    manager = record(cls)
+    session = await manager.create()
+    await session.handle(Reset({}))
+    await session.handle(Step({"value": 1.0}))
+    await session.handle(Step({"value": "no judge"}))
+    await manager.close(session.id)
+    (path,) = files(tmp_path)
+    (episode,) = read(path)
+    first, second, third = episode.events
+    assert first.reward_info == {"spec": SPEC.as_data()}
+    assert second.reward_info == {"components": {"work": 0.5, "style": 0.5}}
+    assert third.reward is None and third.reward_info == {"unscored": "no judge"}
 
 
 async def test_arguments_are_those_that_came(record: Record, tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support.environments import KINDS
 
 from openenv import Action, Environment, NotSupported, Observation, Refused, State, StepResult
+from openenv.environment import scored
+from openenv.reward import REWARD_INFO, RewardSpec, Score
 from openenv.testing import CheckFailed, check_environment
 from openenv.testing import environment as checks
 from openenv.testing.actions import minimal_action
@@ -28,6 +30,7 @@ class Dice(Environment[Guess, Hint, State]):
     """Keeps every promise: three rolls of seeded dice."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD: ClassVar[RewardSpec | None] = RewardSpec(range=(0.0, 1.0), components=("roll", "luck"))
 
     def __init__(self) -> None:
         self.rng = random.Random(0)
@@ -45,7 +48,8 @@ class Dice(Environment[Guess, Hint, State]):
             raise RuntimeError("the episode is over; call reset")
         self.now.step_count += 1
         self.over = self.now.step_count == 3
-        return Hint(roll=self.rng.randrange(1000), reward=1.0, done=self.over)
+        hint = Hint(roll=self.rng.randrange(1000), done=self.over)
+        return scored(hint, Score(1.0, {"roll": 0.75, "luck": 0.25}))
 
     @property
     def state(self) -> State:
@@ -225,6 +229,46 @@ class DrawsNot(Dice):
     render = None  # type: ignore[assignment]
 
 
+class Miscounts(Dice):
+    """Its components do not add up."""
+
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        return super().step(*args, **kwargs).model_copy(update={"reward": 0.5})
+
+
+class ScoredAndNot(Dice):
+    """Gives a reward and a reason why there is none."""
+
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        hint = super().step(*args, **kwargs)
+        hint.metadata[REWARD_INFO] = {"unscored": "the judge is out"}
+        return hint
+
+
+class PartsOfNothing(Dice):
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        return super().step(*args, **kwargs).model_copy(update={"reward": None})
+
+
+class BeyondItsRange(Dice):
+    REWARD = RewardSpec(range=(0.0, 0.5), components=("roll", "luck"))
+
+
+class UndeclaredPart(Dice):
+    REWARD = RewardSpec(range=(0.0, 1.0), components=("roll",))
+
+
+class PaidBeforeTheEnd(Dice):
+    REWARD = RewardSpec("terminal", components=("roll", "luck"))
+
+
+class DeclaresNothing(Dice):
+    REWARD = None
+
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        return scored(super().step(*args, **kwargs), Score(1.0))
+
+
 class LoudClose(Dice):
     def close(self) -> None:
         raise OSError("cannot close")
@@ -245,6 +289,8 @@ BROKEN = {
     checks.INSTANCES_ARE_APART: GlobalDice,
     checks.SNAPSHOT_RESTORES: ForgetsTheDice,
     checks.RENDER_ONLY_SHOWS: ShakesWhenDrawn,
+    checks.COMPONENTS_ADD_UP: Miscounts,
+    checks.REWARD_KEEPS_ITS_SPEC: BeyondItsRange,
     checks.CLOSE_IS_QUIET: LoudClose,
 }
 
@@ -289,6 +335,30 @@ def test_drawing_changes_nothing_and_gives_a_picture(cls: type[Any], why: str) -
         check_environment(cls, actions=[Guess()])
     (finding,) = caught.value.report.broken
     assert finding.promise == checks.RENDER_ONLY_SHOWS and why in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("cls", "promise", "why"),
+    [
+        (Miscounts, checks.COMPONENTS_ADD_UP, "add up to 1, and the reward is 0.5"),
+        (ScoredAndNot, checks.COMPONENTS_ADD_UP, "could not be scored: the judge is out"),
+        (PartsOfNothing, checks.COMPONENTS_ADD_UP, "the reward is None and has components"),
+        (BeyondItsRange, checks.REWARD_KEEPS_ITS_SPEC, "1.0 is not from 0.0 to 0.5"),
+        (UndeclaredPart, checks.REWARD_KEEPS_ITS_SPEC, "['luck'] are not among those declared"),
+        (PaidBeforeTheEnd, checks.REWARD_KEEPS_ITS_SPEC, "before the end"),
+    ],
+)
+def test_what_rewards_mean_is_checked(cls: type[Any], promise: str, why: str) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        check_environment(cls, actions=[Guess()])
+    (finding,) = caught.value.report.broken
+    assert finding.promise == promise and why in finding.detail
+
+
+def test_what_rewards_mean_need_not_be_declared() -> None:
+    report = check_environment(DeclaresNothing, actions=[Guess()])
+    kept = {finding.promise: finding.kept for finding in report.findings}
+    assert kept[checks.REWARD_KEEPS_ITS_SPEC] is None and kept[checks.COMPONENTS_ADD_UP] is None
 
 
 @pytest.mark.parametrize("cls", [DrawsNothing, DrawsNot])

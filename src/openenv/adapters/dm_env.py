@@ -10,6 +10,7 @@ import copy
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
@@ -25,8 +26,10 @@ from openenv.adapters.made import (
     ObsT,
     claimed,
     made_class,
-    scored,
+    score_of,
+    told_of,
 )
+from openenv.reward import RewardSpec
 from openenv.types import EnvironmentMetadata
 
 with needs("openenv.adapters.from_dm_env"):
@@ -57,6 +60,7 @@ class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("per_step")
     MAKE: ClassVar[Any]
     ACTIONS: ClassVar[Elements]
     OBSERVATIONS: ClassVar[Elements]
@@ -85,16 +89,16 @@ class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         return self._seen(step)
 
     def _seen(self, step: dm_env.TimeStep) -> ObsT:
-        metadata: dict[str, Any] = {}
+        score = score_of(step.reward)
         is_last = step.last()
         discount = None if step.discount is None else float(step.discount)
         seen: ObsT = self.OBSERVATION.model_construct(
             observation=self.OBSERVATIONS.write(step.observation),
             discount=discount,
-            reward=scored(step.reward, metadata),
+            reward=score.value,
             done=is_last,
             truncated=is_last and discount != 0,
-            metadata=metadata,
+            metadata=told_of(score),
         )
         return seen
 
@@ -187,7 +191,16 @@ def _class_of(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> Any
         MAKE=staticmethod(make),
         ACTIONS=actions,
         OBSERVATIONS=observations,
+        REWARD=RewardSpec("per_step", _range_of(env.reward_spec())),
     )
+
+
+def _range_of(spec: Any) -> tuple[float, float] | None:
+    """From where to where rewards go, where their spec bounds them."""
+    if not isinstance(spec, specs.BoundedArray):
+        return None
+    low, high = float(spec.minimum), float(spec.maximum)
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 # ------------------------------------------------------------------ specs as spaces

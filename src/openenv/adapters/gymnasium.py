@@ -22,9 +22,11 @@ from openenv.adapters.made import (
     ObsT,
     claimed,
     made_class,
-    scored,
+    score_of,
+    told_of,
 )
 from openenv.errors import Refused
+from openenv.reward import RewardSpec
 from openenv.types import EnvironmentMetadata
 
 with needs("openenv.adapters.from_gymnasium"):
@@ -52,6 +54,7 @@ class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("per_step")
     MAKE: ClassVar[Any]
     ACTIONS: ClassVar[Elements]
     OBSERVATIONS: ClassVar[Elements]
@@ -98,11 +101,12 @@ class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         terminated: bool = False,
         truncated: bool = False,
     ) -> ObsT:
-        metadata = json_part(info) if info else {}
+        score = score_of(reward)
+        metadata = {**(json_part(info) if info else {}), **told_of(score)}
         # What it holds has been checked, and Pydantic would take its time over it.
         seen: ObsT = self.OBSERVATION.model_construct(
             observation=self.OBSERVATIONS.write(element),
-            reward=scored(reward, metadata),
+            reward=score.value,
             done=terminated or truncated,
             truncated=truncated and not terminated,
             metadata=metadata,

@@ -24,6 +24,7 @@ from pydantic import BaseModel, create_model
 
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError, Refused
+from openenv.reward import REWARD_INFO, Score
 from openenv.types import Action, EnvironmentMetadata, Observation, State
 
 __all__ = [
@@ -35,7 +36,8 @@ __all__ = [
     "did_you_mean",
     "made_class",
     "preset",
-    "scored",
+    "score_of",
+    "told_of",
 ]
 
 ActT = TypeVar("ActT", bound=Action)
@@ -206,15 +208,20 @@ def _metaclass_below(metaclass: type) -> type:
     return joined
 
 
-def scored(reward: Any, metadata: dict[str, Any]) -> float | None:
-    """A reward as a number; None, with the reason in the metadata, where it is none."""
+def score_of(reward: Any) -> Score:
+    """A foreign reward; unscored where it is no finite number."""
     if reward is None:
-        return None
+        return Score()
     number = float(reward)
     if math.isfinite(number):
-        return number
-    metadata["unscored"] = f"the environment's reward was {number}"
-    return None
+        return Score(number)
+    return Score(unscored=f"the environment's reward was {number}")
+
+
+def told_of(score: Score) -> dict[str, Any]:
+    """What the metadata of an observation say of its reward."""
+    info = score.as_info()
+    return {REWARD_INFO: info} if info else {}
 
 
 def class_name(name: str) -> str:

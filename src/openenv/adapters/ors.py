@@ -22,7 +22,8 @@ from pydantic import BaseModel
 
 from openenv._packages import needs
 from openenv._redaction import redact
-from openenv.adapters.made import AdapterError, claimed, did_you_mean, preset
+from openenv.adapters.made import AdapterError, claimed, did_you_mean, preset, score_of
+from openenv.environment import scored
 from openenv.errors import Refused
 from openenv.mcp.environment import MCPEnvironment
 from openenv.mcp.functions import InvalidToolArguments, UnknownTool
@@ -435,10 +436,10 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
     async def _scored(self, action: Any, observation: Any) -> Any:
         outcome, self._server.outcome = self._server.outcome, None
         if outcome is not None and observation.error is None:
-            observation.reward = outcome.reward
             observation.done = self._is_over = outcome.finished
             if outcome.metadata is not None:
                 observation.metadata = {"ors": outcome.metadata}
+            observation = scored(observation, score_of(outcome.reward))
         return self._apply_transform(observation)
 
     # ------------------------------------------------------------------ tasks

@@ -30,9 +30,11 @@ from openenv.adapters.made import (
     claimed,
     did_you_mean,
     made_class,
-    scored,
+    score_of,
+    told_of,
 )
 from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
 from openenv.types import EnvironmentMetadata
 
 with needs("openenv.adapters.from_pettingzoo"):
@@ -63,6 +65,7 @@ class _Agents(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """What the two kinds have in common."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("per_step")
     MAKE: ClassVar[Any]
     SEATS: ClassVar[Seats]
 
@@ -82,12 +85,10 @@ class _Agents(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
             if element is not None
         }
 
-    def _rewarded(
-        self, rewards: Mapping[Any, Any], metadata: dict[str, Any]
-    ) -> tuple[float | None, dict[str, float | None]]:
-        """The reward of the step, and those of all agents."""
-        numbers = {str(agent): scored(reward, metadata) for agent, reward in rewards.items()}
-        return numbers.get(self.SEATS.scored), numbers
+    def _scores(self, rewards: Mapping[Any, Any] | None) -> tuple[Score, dict[str, Score]]:
+        """The score of the step, and those of all agents."""
+        scores = {str(agent): score_of(reward) for agent, reward in (rewards or {}).items()}
+        return scores.get(self.SEATS.scored, Score()), scores
 
     def render(self) -> Any:
         """Draw the episode: an array of shape (height, width, 3), or text.
@@ -150,19 +151,18 @@ class TurnsEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
             env.step(None)
         if not env.agents:
             self._end()
-        metadata: dict[str, Any] = {}
-        reward, numbers = self._rewarded(rewards or {}, metadata)
+        score, scores = self._scores(rewards)
         seen: ObsT = self.OBSERVATION.model_construct(
             agent=str(env.agent_selection) if env.agents else None,
             observations=self._written(observed),
             action_masks=_masks(observed, infos),
-            rewards=numbers,
+            rewards={agent: one.value for agent, one in scores.items()},
             terminations=_by_name(terminations),
             truncations=_by_name(truncations),
-            reward=None if rewards is None else reward,
+            reward=score.value,
             done=not env.agents,
             truncated=not env.agents and _were_cut_off(terminations, truncations),
-            metadata={**metadata, **_told(infos)},
+            metadata={**told_of(score), **_unscored(scores), **_told(infos)},
         )
         return seen
 
@@ -227,19 +227,18 @@ class ParallelEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
         agents = [str(agent) for agent in self._env.agents]
         if not agents:
             self._end()
-        metadata: dict[str, Any] = {}
-        reward, numbers = self._rewarded(rewards or {}, metadata)
+        score, scores = self._scores(rewards)
         seen: ObsT = self.OBSERVATION.model_construct(
             agents=agents,
             observations=self._written(observed),
             action_masks=_masks(observed, infos),
-            rewards=numbers,
+            rewards={agent: one.value for agent, one in scores.items()},
             terminations=_by_name(terminations),
             truncations=_by_name(truncations),
-            reward=None if rewards is None else reward,
+            reward=score.value,
             done=not agents,
             truncated=not agents and _were_cut_off(terminations, truncations),
-            metadata={**metadata, **_told(infos)},
+            metadata={**told_of(score), **_unscored(scores), **_told(infos)},
         )
         return seen
 
@@ -277,6 +276,12 @@ def _masks(observed: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[str, l
         if mask is not None and not isinstance(mask, dict | tuple):
             masks[str(agent)] = [int(legal) for legal in mask]
     return masks
+
+
+def _unscored(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Why rewards of single agents are None, where that is a fault."""
+    why = {agent: score.unscored for agent, score in scores.items() if score.unscored}
+    return {"unscored_agents": why} if why else {}
 
 
 def _told(infos: Mapping[Any, Any]) -> dict[str, Any]:

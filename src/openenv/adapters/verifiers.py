@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import json
+import math
 import secrets
 import uuid
 from random import Random
@@ -22,14 +23,15 @@ from pydantic import BaseModel, Field
 
 from openenv._packages import needs
 from openenv.adapters.made import AdapterError, claimed, preset
-from openenv.environment import Environment
+from openenv.environment import Environment, scored
 from openenv.errors import NotSupported, Refused
+from openenv.reward import RewardSpec, Score
 from openenv.types import Action, Observation, Private, State
 
 with needs("openenv.adapters.from_verifiers"):
-    import verifiers.v1 as vf  # type: ignore[import-not-found]
-    from verifiers.v1.configs.agent import agent_config_fields  # type: ignore[import-not-found]
-    from verifiers.v1.utils import loaders  # type: ignore[import-not-found]
+    import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
+    from verifiers.v1.configs.agent import agent_config_fields  # pyright: ignore[reportMissingImports]
+    from verifiers.v1.utils import loaders  # pyright: ignore[reportMissingImports]
 
 __all__ = [
     "VerifiersAction",
@@ -189,14 +191,16 @@ def _completion(request: dict[str, Any], message: dict[str, Any]) -> tuple[str, 
 class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, State]):
     """A taskset of verifiers, whose model is the agent; `from_verifiers` makes subclasses.
 
-    An episode is a rollout. Its reward is the trace's, given with the last observation; None, with
-    the reason in the metadata, where the rollout failed or nothing scored it.
+    An episode is a rollout. Its reward is the trace's, given with the last observation, and its
+    components are the weighted rewards of the task; it is unscored where the rollout failed or
+    nothing scored it.
 
     Args:
         config: An environment of verifiers, as its configuration names it.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("terminal")  # each task names its own components
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -397,24 +401,27 @@ def _ended(episode: Any) -> VerifiersObservation:
     errors = [error for one in (*traces, episode) for error in one.errors]
     if errors or not traces:
         why = "; ".join(f"{one.type}: {one.message}" for one in errors) or "there is no trace"
-        return VerifiersObservation(done=True, metadata={"unscored": f"the rollout failed: {why}"})
+        return scored(VerifiersObservation(done=True), Score(unscored=f"the rollout failed: {why}"))
     (trace,) = traces
     given = {name: one.value for name, one in trace.rewards.items() if one is not None}
     missing = [name for name, one in trace.rewards.items() if one is None]
-    metadata: dict[str, Any] = {}
-    if missing:
-        metadata["unscored"] = f"no reward of {', '.join(missing)}"
-    elif not given:
-        metadata["unscored"] = "the task declares no rewards"
-    return VerifiersObservation(
+    observation = VerifiersObservation(
         messages=[one.model_dump(mode="json", exclude_none=True) for one in trace.messages],
         rewards=given,
         metrics={name: float(one) for name, one in trace.metrics.items() if one is not None},
         done=True,
         truncated=trace.is_truncated,
-        reward=None if metadata else trace.reward,
-        metadata=metadata,
     )
+    return scored(observation, _score(given, missing))
+
+
+def _score(given: dict[str, float], missing: list[str]) -> Score:
+    if missing:
+        return Score(unscored=f"no reward of {', '.join(missing)}")
+    if not given:
+        return Score(unscored="the task declares no rewards")
+    total = math.fsum(given.values())
+    return Score(total, given) if math.isfinite(total) else Score(unscored=f"the reward is {total}")
 
 
 def from_verifiers(

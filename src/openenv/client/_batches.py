@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 else:
     np = lazy_module("numpy")
 
-__all__ = ["gather_infos", "plain_value", "rows_of", "stack_observations"]
+from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
+from openenv.reward import REWARD_INFO
+from openenv.types import StepResult
+
+__all__ = ["gather_infos", "info_of", "plain_value", "rows_of", "stack_observations"]
 
 NUMBERS = {bool, int, float}
 FINAL_OBS = "final_obs"  # stays an array of objects, as in Gymnasium
@@ -91,6 +95,21 @@ def _column(name: str, batch: Any, count: int) -> list[Any]:
 def plain_value(value: Any) -> Any:
     """A value that is no array or number of NumPy: every action model takes those."""
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+SAID_OTHERWISE = frozenset({TRUNCATED, INFO, IGNORED_ARGUMENTS, REWARD_INFO})
+
+
+def info_of(result: StepResult[Any]) -> dict[str, Any] | None:
+    """What Gymnasium calls info: diagnostics, the observation's annotations, and what is known of
+    the reward of this step; None where there is nothing of these.
+    """
+    metadata = result.metadata or {}
+    info = {name: value for name, value in metadata.items() if name not in SAID_OTHERWISE}
+    reward = {name: v for name, v in (result.reward_info or {}).items() if name != "spec"}
+    if reward:
+        info[REWARD_INFO] = reward
+    return {**info, **(result.info or {})} or None
 
 
 def gather_infos(infos: Iterable[Mapping[str, Any] | None], count: int) -> dict[str, Any]:

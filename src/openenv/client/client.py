@@ -53,10 +53,15 @@ if TYPE_CHECKING:
     from openenv.client.agents import AgentAccess
     from openenv.client.launch import Launch
     from openenv.client.replicas import Replicas
+    from openenv.client.scoring import EpisodeScoring
     from openenv.client.sync import SyncEnvClient
+    from openenv.client.tasks import ClientTasks
     from openenv.client.transports.asgi import ASGIApp
     from openenv.protocol.snapshots import Journal
     from openenv.providers.base import Provider, Replicated
+    from openenv.reward import RewardSpec
+    from openenv.rewards.credit import Credit
+    from openenv.rewards.delayed import TrajectoryScorer
 else:  # a sixth of what it takes to import a client, and needed by those only who use one
     asyncio = lazy_module("asyncio")
     futures = lazy_module("concurrent.futures")
@@ -70,6 +75,19 @@ StateT = TypeVar("StateT")
 PendingT = TypeVar("PendingT")
 
 DROPPED = "nobody holds the client any more"
+
+
+class _Tasks:
+    """What the server has to do, a `ClientTasks`: `list_splits`, `num_tasks`, `get_task`,
+    `get_task_range`, `iter_tasks`. A subclass may keep something else under this name.
+    """
+
+    def __get__(self, client: EnvClient[Any, Any, Any], owner: Any = None) -> ClientTasks:
+        if client is None:
+            raise AttributeError("a client has tasks, its class has none")
+        from openenv.client.tasks import ClientTasks
+
+        return ClientTasks(client)
 
 
 class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
@@ -112,11 +130,19 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             of OPENENV_API_KEY. It is sent to no other host.
         ca_file: Certificates (PEM) by which ``https`` and ``wss`` servers are told; by default
             those of OPENENV_CA_FILE, else the system's.
+        trajectory_scorer: Scores each episode as a whole, here, when it is done: the reward of its
+            last step is then what this gives of the list of (action, observation), and the
+            result's `step_rewards` are the shares of the steps. See `openenv.rewards.delayed`.
+        credit: How it is shared: ``terminal``, ``uniform``, ``discounted``, ``discounted:0.95``, or
+            a function; see `openenv.rewards.credit`.
 
     Class attributes:
         observation_type: The observation model, where it is no type parameter.
         action_types: The action models, where they are no type parameter.
         state_type: The state model, where it is no type parameter.
+
+    Attributes:
+        tasks: Which tasks the environment has: a `openenv.client.tasks.ClientTasks`.
 
     Raises:
         ValueError: Neither a base_url nor a provider was given, or the mode is unknown.
@@ -125,6 +151,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     observation_type: ClassVar[Any] = None
     action_types: ClassVar[Sequence[type] | None] = None
     state_type: ClassVar[Any] = None
+
+    tasks = _Tasks()
 
     def __init__(
         self,
@@ -144,6 +172,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         *,
         api_key: str | None = None,
         ca_file: str | None = None,
+        trajectory_scorer: TrajectoryScorer | None = None,
+        credit: str | Credit = "terminal",
     ) -> None:
         if base_url is None and provider is None:
             raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
@@ -161,6 +191,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             ca_file,
         )
         self._open_transport: Callable[[], Transport] | None = None
+        self._way_to_tasks: Any = None
         self._queue_timeout_s = default_queue_s() if queue_timeout_s is None else queue_timeout_s
         self._on_queue = on_queue
         self._is_recorded = record
@@ -175,6 +206,12 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self._journal: Journal | None = None
         if journal:
             self.keep_journal()
+        self._reward_spec: RewardSpec | None = None
+        self._scoring: EpisodeScoring | None = None
+        if trajectory_scorer is not None:
+            from openenv.client.scoring import EpisodeScoring
+
+            self._scoring = EpisodeScoring(trajectory_scorer, credit)
         self._siblings: weakref.WeakSet[EnvClient[ActT, ObsT, StateT]] = weakref.WeakSet()
 
     # ------------------------------------------------------------------ where it goes
@@ -183,6 +220,13 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     def base_url(self) -> str | None:
         """The server's address; None before a provider has started one."""
         return self._base_url
+
+    @property
+    def reward_spec(self) -> RewardSpec | None:
+        """What the environment's rewards mean, as its last `reset` has told; None where it does not
+        say.
+        """
+        return self._reward_spec
 
     @property
     def _ws_url(self) -> str | None:
@@ -340,7 +384,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """Begin an episode.
 
         Args:
-            **kwargs: `seed`, `episode_id` and whatever else the environment's `reset` takes.
+            **kwargs: `seed`, `episode_id` and whatever else the environment's `reset` takes. On a
+                server with tasks, ``task=`` names one by its id, ``split=`` and ``index=`` by its
+                place; a `openenv.tasks.Task` may be passed to any server.
                 What it does not take is named in ``metadata["ignored_arguments"]``, with a
                 warning.
 
@@ -566,15 +612,25 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             raise
 
     async def _reset_async(self, **kwargs: Any) -> StepResult[ObsT]:
-        return await self._transition(Request("reset", kwargs))
+        if "task" in kwargs:
+            from openenv.client.tasks import with_task
+
+            kwargs = with_task(kwargs)
+        result = await self._transition(Request("reset", kwargs))
+        self._reward_spec = codec.reward_spec(result)
+        if self._scoring is not None:
+            self._scoring.begin(result)
+        return result
 
     async def _step_async(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
         payload = self._step_payload(action)
         if not kwargs:
-            return await self._transition(Request("step", payload))
-        given = {name: value for name, value in kwargs.items() if value is not None}
-        timeout_s = _checked_timeout(given.get("timeout_s"))
-        return await self._transition(Request("step", payload, given), timeout_s)
+            result = await self._transition(Request("step", payload))
+        else:
+            given = {name: value for name, value in kwargs.items() if value is not None}
+            timeout_s = _checked_timeout(given.get("timeout_s"))
+            result = await self._transition(Request("step", payload, given), timeout_s)
+        return result if self._scoring is None else await self._scoring.step(action, result)
 
     async def _transition(
         self, request: Request, timeout_s: float | None = None
@@ -615,6 +671,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     async def _restore_async(self, data: bytes) -> StateT:
         from openenv.client import snapshots
 
+        if self._scoring is not None:
+            self._scoring.lose("the episode was restored, and its beginning is not known")
         return cast(StateT, await snapshots.restore(self, data))
 
     async def _fork_async(self, n: int, *, replay: bool) -> list[Self]:
@@ -691,6 +749,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             "record": self._is_recorded,
             "api_key": self._websocket.api_key,
             "ca_file": self._websocket.ca_file,
+            **({} if self._scoring is None else self._scoring.options),
         }
         sibling = type(self)(base_url=self._base_url, **_accepted(type(self), offered))
         sibling._open_transport = self._open_transport

@@ -20,6 +20,7 @@ from openenv.arrays import holds_arrays
 from openenv.errors import IgnoredArgumentWarning, ProtocolError
 from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
 from openenv.protocol.v1 import plain
+from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.types import Observation, State, StepResult, declares_truncated
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = [
     "models",
     "parse_result",
     "parse_state",
+    "reward_spec",
     "shows_arrays",
     "told_what_was_not_sent",
 ]
@@ -172,7 +174,7 @@ def told_what_was_not_sent(payload: dict[str, Any], arguments: Mapping[str, Any]
 
 
 def complete(result: StepResult[Any], payload: dict[str, Any], method: str) -> StepResult[Any]:
-    """Fill in what a `_parse_result` of old does not know: metadata, truncated, info.
+    """Fill in what a `_parse_result` of old does not know: metadata, truncated, info, reward_info.
 
     One that returns anything but a `StepResult`, such as the bare observation, is left to it.
     """
@@ -188,6 +190,9 @@ def complete(result: StepResult[Any], payload: dict[str, Any], method: str) -> S
         info = metadata.get(INFO)
         if result.info is None and isinstance(info, dict):
             result.info = info
+        told = metadata.get(REWARD_INFO)
+        if result.reward_info is None and isinstance(told, dict):
+            result.reward_info = told
     for name in ignored:
         warnings.warn(
             f"{method} was given {name!r}, which the environment does not take; it was ignored",
@@ -195,6 +200,18 @@ def complete(result: StepResult[Any], payload: dict[str, Any], method: str) -> S
             stacklevel=2,
         )
     return result
+
+
+def reward_spec(result: StepResult[Any]) -> RewardSpec | None:
+    """What the first result of an episode says that rewards mean; None where it does not say."""
+    info = getattr(result, "reward_info", None)  # a `_parse_result` of old gives anything
+    told = info.get("spec") if info else None
+    if not isinstance(told, dict):
+        return None
+    try:
+        return RewardSpec.from_data(told)
+    except ValueError as error:
+        raise ProtocolError(f"the server's reward_info cannot be read: {error}") from error
 
 
 def parse_state(payload: dict[str, Any], cls: Client) -> Any:

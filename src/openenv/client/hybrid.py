@@ -204,6 +204,7 @@ class PendingStep(_OnItsWay[StepResult[ObsT]], StepResult[ObsT]):
     if not TYPE_CHECKING:
         observation, reward, done = _Field(), _Field(), _Field()
         metadata, truncated, info = _Field(), _Field(), _Field()
+        reward_info = _Field()
 
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(vars(self)["_source"], futures.Future):

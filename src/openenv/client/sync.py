@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from openenv.arrays import Rendering
     from openenv.client.agents import AgentAccess
     from openenv.client.client import EnvClient
+    from openenv.tasks.api import TaskCalls
 
 __all__ = ["SyncEnvClient"]
 
@@ -40,6 +41,13 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
     def async_client(self) -> EnvClient[ActT, ObsT, StateT]:
         """The client behind this face."""
         return self._async
+
+    @property
+    def tasks(self) -> TaskCalls:
+        """Which tasks the environment has; see `openenv.client.tasks.ClientTasks`."""
+        tasks: Any = self._async.tasks
+        found: TaskCalls = tasks.sync() if hasattr(tasks, "sync") else tasks
+        return found
 
     def connect(self) -> Self:
         """Connect now, instead of on first use."""

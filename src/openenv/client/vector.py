@@ -17,7 +17,13 @@ from typing_extensions import Self
 from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
 from openenv.client import background, codec
-from openenv.client._batches import gather_infos, plain_value, rows_of, stack_observations
+from openenv.client._batches import (
+    gather_infos,
+    info_of,
+    plain_value,
+    rows_of,
+    stack_observations,
+)
 from openenv.client._trunks import Entrance, Gate, Trunks
 from openenv.client.client import EnvClient, warn_of_queue
 from openenv.client.generic import GenericEnvClient
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     from openenv.client.launch import Launch
     from openenv.client.transports.asgi import ASGIApp
     from openenv.providers.base import Provider
+    from openenv.reward import RewardSpec
 else:
     asyncio = lazy_module("asyncio")
     np = lazy_module("numpy")
@@ -158,6 +165,7 @@ class VectorEnv:
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata: dict[str, Any] = {"autoreset_mode": self.autoreset_mode}
         self.closed = False
+        self._reward_spec: RewardSpec | None = None
         self._stacks = stack
         self._hooks = client(base_url="http://vector.invalid")
         self._client = client
@@ -222,6 +230,11 @@ class VectorEnv:
         return self._own_trunks
 
     # ------------------------------------------------------------------ the interface of Gymnasium
+
+    @property
+    def reward_spec(self) -> RewardSpec | None:
+        """What rewards mean, as a `reset` has told; None where the environments do not say."""
+        return self._reward_spec
 
     def reset(
         self,
@@ -454,7 +467,7 @@ class VectorEnv:
             [r.reward for r in results],
             [r.done for r in results],
             [r.truncated for r in results],
-            [_info(r) for r in results],
+            [info_of(r) for r in results],
         )
 
     def _result(self, payload: dict[str, Any], method: str) -> StepResult[Any]:
@@ -464,7 +477,10 @@ class VectorEnv:
             )
         else:
             result = self._hooks._parse_result(payload)
-        return codec.complete(result, payload, method)
+        result = codec.complete(result, payload, method)
+        if method == "reset" and self._reward_spec is None:
+            self._reward_spec = codec.reward_spec(result)
+        return result
 
     def _batch(self, observations: Sequence[Any]) -> Any:
         if not self._stacks:
@@ -632,12 +648,3 @@ def _fields(observation: BaseModel) -> dict[str, Any]:
     """The fields that travel in the observation, not beside it."""
     beside = left_out(type(observation)) if isinstance(observation, Observation) else ()
     return {name: value for name, value in observation if name not in beside}
-
-
-def _info(result: StepResult[Any]) -> dict[str, Any] | None:
-    """What Gymnasium calls info: diagnostics, and the observation's annotations."""
-    if not result.metadata and not result.info:
-        return None
-    known = ("truncated", "info", "ignored_arguments")
-    said = {name: v for name, v in (result.metadata or {}).items() if name not in known}
-    return {**said, **(result.info or {})}

@@ -6,6 +6,7 @@ from openenv._lazy import lazy
 
 __all__ = [
     "Action",
+    "AnthropicClient",
     "BaseMessage",
     "CallToolAction",
     "CallToolObservation",
@@ -28,6 +29,8 @@ __all__ = [
     "JsonRpcErrorCode",
     "JsonRpcRequest",
     "JsonRpcResponse",
+    "LLMClient",
+    "LLMResponse",
     "ListTasksRequest",
     "ListToolsAction",
     "ListToolsObservation",
@@ -40,6 +43,7 @@ __all__ = [
     "NullTransform",
     "NumTasksRequest",
     "Observation",
+    "OpenAIClient",
     "OpenEnvError",
     "RESERVED_TOOL_NAMES",
     "SchemaResponse",
@@ -54,6 +58,7 @@ __all__ = [
     "SyncEnvClient",
     "TaskProvider",
     "Tool",
+    "ToolCall",
     "ToolError",
     "ToolErrorType",
     "Transform",
@@ -70,6 +75,7 @@ __all__ = [
     "WSStepMessage",
     "create_app",
     "create_fastapi_app",
+    "create_llm_client",
     "deserialize_action",
     "deserialize_action_with_preprocessing",
     "serialize_observation",
@@ -113,6 +119,12 @@ if TYPE_CHECKING:
     from openenv.errors import SessionCapacityError as SessionCapacityError
     from openenv.errors import SessionCreationError as SessionCreationError
     from openenv.errors import SessionNotFoundError as SessionNotFoundError
+    from openenv.llm.anthropic import AnthropicClient as AnthropicClient
+    from openenv.llm.client import LLMClient as LLMClient
+    from openenv.llm.client import LLMResponse as LLMResponse
+    from openenv.llm.client import ToolCall as ToolCall
+    from openenv.llm.hosted import create_llm_client as create_llm_client
+    from openenv.llm.openai import OpenAIClient as OpenAIClient
     from openenv.mcp.client import MCPClientBase as MCPClientBase
     from openenv.mcp.client import MCPToolClient as MCPToolClient
     from openenv.mcp.environment import MCPEnvironment as MCPEnvironment
@@ -161,9 +173,12 @@ if TYPE_CHECKING:
     from openenv.core import env_client as env_client
     from openenv.core import env_server as env_server
     from openenv.core import environment as environment
+    from openenv.core import evals as evals
     from openenv.core import generic_client as generic_client
     from openenv.core import http_env_client as http_env_client
+    from openenv.core import llm_client as llm_client
     from openenv.core import mcp_client as mcp_client
+    from openenv.core import rubrics as rubrics
     from openenv.core import sync_client as sync_client
     from openenv.core import tools as tools
     from openenv.core import utils as utils
@@ -213,6 +228,10 @@ else:
                 "SessionCreationError",
                 "SessionNotFoundError",
             ],
+            "openenv.llm.anthropic": ["AnthropicClient"],
+            "openenv.llm.client": ["LLMClient", "LLMResponse", "ToolCall"],
+            "openenv.llm.hosted": ["create_llm_client"],
+            "openenv.llm.openai": ["OpenAIClient"],
             "openenv.mcp.client": ["MCPClientBase", "MCPToolClient"],
             "openenv.mcp.environment": ["MCPEnvironment"],
             "openenv.mcp.types": [
@@ -260,9 +279,12 @@ else:
             "env_client",
             "env_server",
             "environment",
+            "evals",
             "generic_client",
             "http_env_client",
+            "llm_client",
             "mcp_client",
+            "rubrics",
             "sync_client",
             "tools",
             "utils",

@@ -46,6 +46,8 @@ from openenv.types import Observation, State, StepResult
 if TYPE_CHECKING:
     from openenv.protocol.v1 import Queued
     from openenv.providers.base import Provider
+    from openenv.rewards.credit import Credit
+    from openenv.rewards.delayed import TrajectoryScorer
 
 __all__ = ["GenericMCPObservation", "MCPClientBase", "MCPToolClient"]
 
@@ -117,6 +119,8 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         record: bool = False,
         api_key: str | None = None,
         ca_file: str | None = None,
+        trajectory_scorer: TrajectoryScorer | None = None,
+        credit: str | Credit = "terminal",
     ) -> None:
         super().__init__(
             base_url,
@@ -134,6 +138,8 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
             record=record,
             api_key=api_key,
             ca_file=ca_file,
+            trajectory_scorer=trajectory_scorer,
+            credit=credit,
         )
         self._joined = session_id
         self._tools_cache: list[Tool] | None = None
@@ -308,6 +314,8 @@ class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
         if self.use_production_mode:
             if self._journal is not None:
                 self._journal.interrupt(f"the tool {name!r} was called, which is no step")
+            if self._scoring is not None:
+                self._scoring.lose(f"the tool {name!r} was called, which is no step")
             params = {"name": name, "arguments": arguments}
             return _value(await self._json_rpc(McpMethod.TOOLS_CALL, params), name)
         call: Any = CallToolAction(tool_name=name, arguments=arguments)

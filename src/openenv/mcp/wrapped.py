@@ -21,13 +21,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from openenv.environment import Transform
+from openenv.environment import Transform, scored
 from openenv.errors import InvalidReturnError, Refused
 from openenv.mcp.environment import MCPEnvironment
 from openenv.mcp.guests import Guests
 from openenv.mcp.results import dump_of
 from openenv.mcp.sources import InProcess, Source, read_sources
 from openenv.mcp.types import CallToolAction, CallToolObservation, ToolErrorType
+from openenv.reward import Score
 from openenv.settings import ServerMode
 from openenv.types import EnvironmentMetadata, Observation, State
 
@@ -82,9 +83,10 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
 
     def __init__(self) -> None:
         definition = self.DEFINITION
+        rubric = definition.reward or _own(definition.rubric)
         super().__init__(
             transform=_own(definition.transform),
-            rubric=definition.reward or _own(definition.rubric),
+            rubric=None if rubric is None else _Apart(rubric),
         )
         self._is_over = False
         self._guests = self._mcp_tools = Guests(
@@ -163,10 +165,12 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
             await self._end(action, observation, is_lost)
             self._is_over = observation.done
         if is_lost:
+            if self.rubric is not None:
+                observation = scored(observation, Score(unscored="the call did not come back"))
             return self._apply_transform(observation)
-        scored = await super()._scored(action, observation)
-        self._is_over = self._is_over or scored.done
-        return scored
+        seen = await super()._scored(action, observation)
+        self._is_over = self._is_over or seen.done
+        return seen
 
     async def _end(
         self, action: CallToolAction, observation: CallToolObservation, is_lost: bool
@@ -185,8 +189,18 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
             observation.truncated = not observation.done
             observation.done = True
 
-    async def _apply_rubric_async(self, action: Any, observation: Any) -> Any:
-        return await _apart(self.rubric, action, observation)
+
+class _Apart:
+    """A rubric, or a function that scores, which is called on a thread, since it may block."""
+
+    def __init__(self, rubric: Any) -> None:
+        self._rubric = rubric
+
+    async def __call__(self, action: Any, observation: Any) -> Any:
+        return await _apart(self._rubric, action, observation)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rubric, name)
 
 
 def _own(value: Any) -> Any:
@@ -229,7 +243,7 @@ def wrap(
             which all sessions share, or a function that makes one for each episode; or several of
             these: a dict of them by names, or a list.
         reward: Scores a call, of the `CallToolAction` and the `CallToolObservation`; None is "not
-            scored". An exception of it is one of the step.
+            scored", and `Unscored` says why. Any other exception of it is one of the step.
         done: Says of the same whether the episode is over.
         rubric: Scores calls instead of `reward`: called likewise, and its `reset()`, if it has
             one, with every episode. Each session has its own: a class is called for one, anything

@@ -34,6 +34,7 @@ from openenv.protocol.messages import (
     StateReply,
     Transition,
 )
+from openenv.reward import REWARD_INFO
 from openenv.types import Observation, declares_truncated, is_observation
 
 if TYPE_CHECKING:
@@ -162,14 +163,17 @@ def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") 
 
     Where there is no metadata, `empty_metadata` (such as ``b',"metadata":null'``) is written.
 
-    Version 0 has no fields for `truncated`, `info` and ignored arguments; they travel in
-    ``metadata``, which is sent both beside the observation and in it.
+    Version 0 has no fields for `truncated`, `info`, `reward_info` and ignored arguments; they
+    travel in ``metadata``, which is sent both beside the observation and in it.
     """
     observation, metadata = transition.observation, transition.metadata
-    if transition.truncated or transition.info or transition.ignored:
+    if transition.truncated or transition.info or transition.ignored or transition.reward_info:
         extras = _extras(transition)
         metadata = {**metadata, **extras}
-        if isinstance(observation, Observation):
+        # What the environment itself has noted there need not be put there again.
+        if isinstance(observation, Observation) and not (
+            extras.items() <= observation.metadata.items()
+        ):
             nested = {**observation.metadata, **extras}
             observation = observation.model_copy(update={"metadata": nested})
     return b'{"observation":%b,"reward":%b,"done":%b%b}' % (
@@ -188,6 +192,8 @@ def _extras(transition: Transition) -> dict[str, Any]:
         extras[INFO] = transition.info
     if transition.ignored:
         extras[IGNORED_ARGUMENTS] = list(transition.ignored)
+    if transition.reward_info:
+        extras[REWARD_INFO] = transition.reward_info
     return extras
 
 

@@ -87,9 +87,11 @@ class HealthResponse(BaseModel):
 
 
 class SchemaResponse(BaseModel):
-    """JSON schemas of the environment's models, and the tools that agents have, as MCP writes them.
+    """JSON schemas of the environment's models, the tools that agents have, as MCP writes them, and
+    what rewards mean, as `openenv.reward.RewardSpec.as_data` writes it.
 
-    `tools` is left out where they cannot be told without an episode.
+    `tools` is left out where they cannot be told without an episode, and `reward` where the
+    environment's class declares nothing, or is not known yet.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -99,6 +101,7 @@ class SchemaResponse(BaseModel):
     state: dict[str, Any]
     reset_observation: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
+    reward: dict[str, Any] | None = None
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -59,12 +59,12 @@ go on. Then each sends again what the other lacks; see `openenv.protocol.ledger`
     {type: ack, ack: 7}                         {type: ack, data: {received: 64}}
                                                 {type: gone, data: {reason}}  nothing to resume
 
-Beside the three, the data of an observation hold ``truncated``, ``metadata``, ``info`` and
-``ignored_arguments`` where there is anything to say. In MessagePack an array is extension type 1
-(`openenv.arrays.pack_array`), an integer beyond 64 bits extension type 2 (its decimal digits), and
-bytes are bytes. In JSON an array is ``{"dtype", "shape", "data"}`` with base64 data, and bytes are
-base64. A server that records sessions on request does so where the data of ``open`` hold
-``"record": true``.
+Beside the three, the data of an observation hold ``truncated``, ``metadata``, ``info``,
+``reward_info`` (see `openenv.reward`) and ``ignored_arguments`` where there is anything to say. In
+MessagePack an array is extension type 1 (`openenv.arrays.pack_array`), an integer beyond 64 bits
+extension type 2 (its decimal digits), and bytes are bytes. In JSON an array is ``{"dtype", "shape",
+"data"}`` with base64 data, and bytes are base64. A server that records sessions on request does so
+where the data of ``open`` hold ``"record": true``.
 """
 
 from __future__ import annotations
@@ -178,6 +178,7 @@ class Transition(msgspec.Struct):
         metadata: What is sent beside the observation.
         info: Diagnostics, or None.
         ignored: Names of arguments that were passed and not taken.
+        reward_info: What is known of the reward beside the number, or None.
     """
 
     observation: Any
@@ -187,6 +188,7 @@ class Transition(msgspec.Struct):
     metadata: dict[str, Any] = {}
     info: dict[str, Any] | None = None
     ignored: tuple[str, ...] = ()
+    reward_info: dict[str, Any] | None = None
 
 
 class ObservationReply(msgspec.Struct):

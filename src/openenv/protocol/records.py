@@ -56,13 +56,14 @@ def transition_text(transition: Transition) -> bytes:
     """Write a transition as members of a JSON object, without the braces."""
     observation, cls = transition.observation, type(transition.observation)
     ended, truncated = transition.done, transition.truncated
-    return b'"observation":%b,"reward":%b,"terminated":%b,"truncated":%b,"info":%b,%b%b' % (
+    return b'"observation":%b,"reward":%b,"terminated":%b,"truncated":%b,"info":%b,%b%b%b' % (
         json_text(observation, left_out(cls) if is_observation(cls) else None),
         json_text(transition.reward),
         b"true" if ended and not truncated else b"false",
         b"true" if truncated else b"false",
         b"null" if transition.info is None else json_text(transition.info),
         b'"metadata":' + (json_text(transition.metadata) if transition.metadata else b"{}"),
+        b',"reward_info":' + json_text(transition.reward_info) if transition.reward_info else b"",
         b',"ignored_arguments":' + json_text(list(transition.ignored))
         if transition.ignored
         else b"",

@@ -47,6 +47,7 @@ from openenv.protocol.messages import (
     Transition,
 )
 from openenv.protocol.renderings import as_data, from_data
+from openenv.reward import REWARD_INFO
 from openenv.types import is_observation
 
 __all__ = [
@@ -175,6 +176,8 @@ def _transition_value(transition: Transition) -> dict[str, Any]:
         value["metadata"] = plain(transition.metadata)
     if transition.info is not None:
         value[INFO] = plain(transition.info)
+    if transition.reward_info:
+        value[REWARD_INFO] = plain(transition.reward_info)
     if transition.ignored:
         value[IGNORED_ARGUMENTS] = transition.ignored
     return value
@@ -659,7 +662,7 @@ def _read(answer: _Answer) -> tuple[int | None, int | None, Reply | Notice]:
 
 
 _PLAIN_FIELDS = frozenset({"observation", "reward", "done", "metadata"})
-_EXTRAS = (TRUNCATED, INFO, IGNORED_ARGUMENTS)
+_EXTRAS = (TRUNCATED, INFO, REWARD_INFO, IGNORED_ARGUMENTS)
 
 
 def _as_version_0(data: dict[str, Any]) -> dict[str, Any]:

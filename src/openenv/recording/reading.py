@@ -80,6 +80,7 @@ class Event:
         truncated: It was cut off.
         info: Diagnostics.
         metadata: What was sent beside the observation.
+        reward_info: What is known of the reward beside the number; see `openenv.reward`.
         ignored_arguments: Names of arguments that were not taken.
         state: The state after a restore.
         error: What went wrong instead.
@@ -102,6 +103,7 @@ class Event:
     info: dict[str, Any] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     ignored_arguments: tuple[str, ...] = ()
+    reward_info: dict[str, Any] | None = None
     state: Any = None
     error: RecordedError | None = None
     unrecorded: str | None = None

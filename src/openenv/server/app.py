@@ -18,6 +18,7 @@ from openenv.server.mcp import MCPEndpoint, mcp_routes
 from openenv.server.metrics import metrics_route
 from openenv.server.origins import OriginGuard
 from openenv.server.recording import Record, recording_options
+from openenv.server.tasks import task_routes
 from openenv.server.websocket import AdoptsUvicorn, websocket_route
 from openenv.server.workers import note_manager, spec_source
 from openenv.sessions.limits import Limits
@@ -28,6 +29,7 @@ from openenv.sessions.recording import Recordings
 from openenv.sessions.session import SessionInfo
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.settings import ServerMode, parse_mode, server_mode, web_interface_enabled
+from openenv.tasks.served import ServedTasks
 
 __all__ = ["HTTPEnvServer", "create_app", "create_fastapi_app"]
 
@@ -59,6 +61,7 @@ class HTTPEnvServer:
         record: Record | None = None,
         debug: bool | None = None,
         keys: Iterable[Key] | None = None,
+        tasks: Any = None,
     ) -> None:
         if max_concurrent_envs is not None and concurrency_config is not None:
             raise ValueError("give max_concurrent_envs or concurrency_config, not both")
@@ -72,6 +75,8 @@ class HTTPEnvServer:
             reset_observation_cls=reset_observation_cls,
             name=env_name,
         )
+        if tasks is not None:
+            self.spec.tasks = tasks if isinstance(tasks, ServedTasks) else ServedTasks(tasks)
         self.manager = SessionManager(
             self.spec, concurrency_config, limits, debug=settings.debug(debug)
         )
@@ -145,6 +150,7 @@ class HTTPEnvServer:
         # Not `include_router`, which since FastAPI 0.165 hides the routes from `app.routes`.
         if self.spec.mode is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
+            app.router.routes.extend(task_routes(self.manager).routes)
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
         if self.manager.keys is not None:
@@ -187,6 +193,7 @@ def create_fastapi_app(
     record: Record | None = None,
     debug: bool | None = None,
     keys: Iterable[Key] | None = None,
+    tasks: Any = None,
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
@@ -207,6 +214,7 @@ def create_fastapi_app(
         record=record,
         debug=debug,
         keys=keys,
+        tasks=tasks,
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
@@ -234,6 +242,7 @@ def create_app(
     record: Record | None = None,
     debug: bool | None = None,
     keys: Iterable[Key] | None = None,
+    tasks: Any = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -264,11 +273,15 @@ def create_app(
             by default OPENENV_DEBUG, else off.
         keys: The keys that it accepts; by default those of OPENENV_API_KEY and
             OPENENV_API_KEY_FILE. Without any it lets everybody in.
+        tasks: The tasks that `reset` may be told to begin: a `Taskset`, a dict of them by split, or
+            whatever `openenv.tasks.load_tasks` takes, of which every split is served. By default
+            those that the environment has by itself, if any.
 
     Raises:
         TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
             workers, and no other process can import it.
         KeyFileError: The file of keys is not to be used.
+        TasksetError: The tasks cannot be had.
         ValueError: Arguments that contradict each other, or an unknown mode.
         ConcurrencyConfigurationError: More sessions than the class allows.
     """
@@ -292,4 +305,5 @@ def create_app(
         record=record,
         debug=debug,
         keys=keys,
+        tasks=tasks,
     )

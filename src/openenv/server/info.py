@@ -46,7 +46,9 @@ def info_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/schema", tags=["Schema"], response_model=SchemaResponse)
     async def schema() -> SchemaResponse:
-        """Give the JSON schemas of the action, the observations and the state, and the tools."""
+        """Give the JSON schemas of the action, the observations and the state, the tools, and what
+        rewards mean.
+        """
         spec = manager.spec
         if not tools:
             tools.append(await _tools(manager))
@@ -56,6 +58,7 @@ def info_routes(manager: SessionManager) -> APIRouter:
             state=_schema(spec.state_cls),
             reset_observation=_schema(spec.reset_observation_cls or spec.observation_cls),
             tools=tools[0],
+            reward=None if spec.reward is None else spec.reward.as_data(),
         )
 
     @router.get("/metadata", tags=["Environment Info"], response_model=EnvironmentMetadata)

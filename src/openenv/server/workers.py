@@ -13,6 +13,7 @@ from openenv.sessions.manager import SessionManager
 from openenv.sessions.process import Workers
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.worker import Source
+from openenv.tasks.served import ServedTasks
 
 __all__ = ["managers_of", "note_manager", "serve_from_workers", "spec_source"]
 
@@ -52,12 +53,15 @@ def serve_from_workers(app: Any, target: str, count: int) -> None:
             "application made by create_app, or one in which such a one is mounted"
         )
     for number, manager in enumerate(managers):
-        source = functools.partial(_spec_of_target, absolute_target(target), number)
+        tasks = manager.spec.tasks
+        source = functools.partial(_spec_of_target, absolute_target(target), number, tasks)
         manager.run_on(Workers(manager.spec, count, source))
 
 
-def _spec_of_target(target: str, number: int) -> EnvironmentSpec:
-    return managers_of(load_target(target))[number].spec
+def _spec_of_target(target: str, number: int, tasks: ServedTasks | None) -> EnvironmentSpec:
+    spec = managers_of(load_target(target))[number].spec
+    spec.tasks = tasks
+    return spec
 
 
 def spec_source(spec: EnvironmentSpec) -> Source:
@@ -82,9 +86,19 @@ def spec_source(spec: EnvironmentSpec) -> Source:
         raise TypeError(_UNREACHABLE.format(spec.name, error)) from error
     if b"__main__" in pickled:
         raise TypeError(_UNREACHABLE.format(spec.name, "it is in the program itself, __main__"))
-    return source
+    if spec.tasks is None:
+        return source
+    try:
+        pickle.dumps(spec.tasks)
+    except Exception as error:
+        raise TypeError(_TASKLESS.format(spec.name, error)) from error
+    return functools.partial(source, spec.tasks)
 
 
+_TASKLESS = (
+    "worker processes cannot be given the tasks of {}: {}. Pass what they are loaded from, and "
+    "write functions that make or change them as functions of a module."
+)
 _UNREACHABLE = (
     "worker processes cannot import {}: {}. Write the environment and its models as classes of a "
     "module, or the factory as a function there, and pass that."

@@ -21,9 +21,12 @@ from openenv.environment import Environment
 from openenv.errors import EnvironmentFactoryError, InvalidReturnError, NotSupported
 from openenv.events import Event, EventQueue
 from openenv.mcp.functions import is_tool
+from openenv.mcp.types import CallToolAction
 from openenv.protocol.messages import RenderReply, SnapshotReply, StateReply, Transition
 from openenv.protocol.renderings import RENDER, checked_rendering
 from openenv.protocol.v1 import snapshot_bytes
+from openenv.reward import REWARD_INFO, RewardSpec, Score
+from openenv.rewards.delayed import EpisodeScorer, applied
 from openenv.sessions.commands import (
     Call,
     Close,
@@ -46,6 +49,17 @@ from openenv.sessions.spec import (
     factory_name,
     normalise,
 )
+from openenv.sessions.tasks import (
+    Ask,
+    Taker,
+    asked,
+    asks_for,
+    begun,
+    named_by,
+    names_task,
+    ready,
+    taker_of,
+)
 from openenv.sessions.threads import contain
 from openenv.settings import ServerMode
 
@@ -57,6 +71,7 @@ logger = logging.getLogger(__name__)
 # The methods of an environment that it may leave out.
 SNAPSHOT, RESTORE = "snapshot", "restore"
 OPTIONAL = {TakeSnapshot: SNAPSHOT, Restore: RESTORE, Render: RENDER}
+SPEC = "spec"  # under this key of what is known of a reward stands what all of them mean
 EVENTS = "events"  # under this key the info of a transition says what happened by itself
 
 
@@ -70,6 +85,8 @@ class Host:
         "_environment",
         "_events",
         "_heard",
+        "_reward",
+        "_scorer",
         "_shown",
         "context",
         "is_async",
@@ -85,6 +102,8 @@ class Host:
         self._events: EventQueue | None = None
         self._heard: tuple[Event, ...] = ()
         self._shown: Transition | None = None
+        self._reward: dict[str, Any] | None = None  # what rewards mean, where that is declared
+        self._scorer: EpisodeScorer | None = None
         self.context = contextvars.copy_context()
 
     def construct(self) -> Coroutine[Any, Any, None] | None:
@@ -116,6 +135,13 @@ class Host:
             environment.mcp_serve_in(self.spec.mode)
         if isinstance(environment, Environment):
             self._listen_to(environment, self.plan)
+        declared = getattr(environment, "REWARD", None)
+        if isinstance(declared, RewardSpec):
+            self._reward = declared.as_data()
+        scorer = getattr(environment, "trajectory_scorer", None)
+        if callable(scorer):
+            credit = getattr(environment, "trajectory_credit", "terminal")
+            self._scorer = EpisodeScorer(scorer, credit)
 
     def _listen_to(self, environment: Environment[Any, Any, Any], plan: CallPlan) -> None:
         """Have an environment that hears events get them."""
@@ -179,6 +205,7 @@ class Host:
             if hearing is not None:
                 return self._serve_after(hearing, command, encode, strict)
         ignored: tuple[str, ...] = ()
+        action: Any = None
         if isinstance(command, Step):
             method = plan.step
             action, passed = self.spec.decode_action(command.action), command.arguments
@@ -187,16 +214,49 @@ class Host:
             value = getattr(environment, method.name)(action, **passed)
         elif isinstance(command, Reset):
             method, passed = plan.reset, command.arguments
+            if type(command) is Reset and names_task(self.spec, passed):
+                return self._serve_with_task(passed, encode, strict)
             if passed:
                 passed, ignored = self._split(method, passed, strict)
             value = getattr(environment, method.name)(**passed)
         else:
             return self._serve_other(command, encode)
         if is_awaitable(type(value)):
-            return self._transition_later(value, method.name, ignored, encode)
+            return self._transition_later(value, command, action, ignored, encode)
         self._shown = transition = normalise(value, method.name, ignored)
         if self._heard:
             self._tell_of_events(transition)
+        if self._scorer is not None or method is plan.reset:
+            scoring = self._score(command, action, transition)
+            if scoring is not None:
+                return self._scored_later(scoring, transition, encode)
+        return transition if encode is None else encode(transition)
+
+    def _score(
+        self, command: Command, action: Any, transition: Transition
+    ) -> Coroutine[Any, Any, None] | None:
+        """Tell at the beginning of an episode what its rewards mean, and score it at its end, where
+        it is scored as a whole; a coroutine, where the scorer is one.
+        """
+        scorer = self._scorer
+        if isinstance(command, Reset):
+            if self._reward is not None:
+                transition.reward_info = {**(transition.reward_info or {}), SPEC: self._reward}
+            if scorer is not None:
+                scorer.begin(transition.observation, getattr(command, "task", None))
+            return None
+        if scorer is None:
+            return None
+        score = scorer.step(action, transition.observation, transition.reward, transition.done)
+        if score is None or isinstance(score, Score):
+            _apply(score, transition)
+            return None
+        return _apply_later(score, transition)
+
+    async def _scored_later(
+        self, scoring: Awaitable[None], transition: Transition, encode: Encode | None
+    ) -> Any:
+        await _contained(scoring)
         return transition if encode is None else encode(transition)
 
     def _hear(self, queue: EventQueue, command: Command) -> Coroutine[Any, Any, None] | None:
@@ -230,6 +290,53 @@ class Host:
         finally:
             self._events = queue
         return await value if is_awaitable(type(value)) else value
+
+    def _serve_with_task(
+        self, arguments: dict[str, Any], encode: Encode | None, strict: bool
+    ) -> Any:
+        """Begin an episode whose arguments may name a task."""
+        assert self.plan is not None
+        taker = taker_of(self._environment, self.plan.reset)
+        if self.plan.reset.is_async:
+            return self._serve_with_task_later(arguments, taker, encode, strict)
+        if self.spec.tasks is not None:
+            command = begun(*self.spec.tasks.chosen(arguments), taker)
+        elif asks_for(arguments, taker):
+            said = self._task_of_its_own(arguments)
+            command = named_by(arguments, said)
+        else:
+            command = ready(arguments, taker)
+        if command.loads:
+            if inspect.iscoroutinefunction(self._environment.load_task):
+                raise InvalidReturnError(
+                    f"{taker.name}.load_task is a coroutine method, and reset is none: both are "
+                    "called where the environment lives, so make them alike"
+                )
+            self._environment.load_task(command.task)
+        return self.serve(command, encode, strict)
+
+    async def _serve_with_task_later(
+        self, arguments: dict[str, Any], taker: Taker, encode: Encode | None, strict: bool
+    ) -> Any:
+        if self.spec.tasks is not None:  # which may have to be read from a disk
+            chosen = await asyncio.to_thread(self.spec.tasks.chosen, arguments)
+            command = begun(*chosen, taker)
+        elif asks_for(arguments, taker):
+            said = self._task_of_its_own(arguments)
+            said = await _contained(said) if is_awaitable(type(said)) else said
+            command = named_by(arguments, said)
+        else:
+            command = ready(arguments, taker)
+        if command.loads:
+            loading = self._environment.load_task(command.task)
+            if is_awaitable(type(loading)):
+                await _contained(loading)
+        value = self.serve(command, encode, strict)
+        return await value if is_awaitable(type(value)) else value
+
+    def _task_of_its_own(self, arguments: dict[str, Any]) -> Any:
+        place = (arguments["split"], arguments["index"])
+        return asked(self._environment.get_task, Ask("get_task", place))
 
     def _tell_of_events(self, transition: Transition) -> None:
         """Tell whoever drives the episode what the environment has heard before the step."""
@@ -268,8 +375,12 @@ class Host:
         if isinstance(command, TakeSnapshot):
             return self._storing(SNAPSHOT)()
         if isinstance(command, Restore):
+            if self._scorer is not None:
+                self._scorer.lose("the episode was restored, and its beginning is not known")
             restored = self._storing(RESTORE)(snapshot_bytes(command.data))
             return self._state_after(restored) if is_awaitable(type(restored)) else self._state()
+        if isinstance(command, Ask):
+            return asked(self._optional(command.method), command)
         method = getattr(self._environment, command.method, None)
         if method is None:
             raise NotImplementedError(command.method)
@@ -326,18 +437,39 @@ class Host:
     async def _reply_later(
         self, awaitable: Awaitable[Any], command: Command, encode: Encode | None
     ) -> Any:
-        return self._reply(await _contained(awaitable), command, encode)
+        value = await _contained(awaitable)
+        if self._scorer is not None and isinstance(command, Call) and command.method == CALL_TOOL:
+            await self._score_call(self._scorer, command, value)
+        return self._reply(value, command, encode)
+
+    async def _score_call(self, scorer: EpisodeScorer, command: Call, value: Any) -> None:
+        """Score an episode that an agent's call of a tool has ended, as a step's would be."""
+        name, arguments = command.arguments[:2]
+        transition = normalise(value, CALL_TOOL)
+        action = CallToolAction(tool_name=name, arguments=arguments)
+        score = scorer.step(action, value, transition.reward, transition.done)
+        if score is not None and not isinstance(score, Score):
+            score = await _contained(score)
+        _apply(score, transition)
+        value.reward = transition.reward
+        if transition.reward_info:
+            value.metadata[REWARD_INFO] = transition.reward_info
 
     async def _transition_later(
         self,
         awaitable: Awaitable[Any],
-        method: str,
+        command: Step | Reset,
+        action: Any,
         ignored: tuple[str, ...],
         encode: Encode | None,
     ) -> Any:
-        self._shown = transition = normalise(await _contained(awaitable), method, ignored)
+        name = "reset" if isinstance(command, Reset) else "step"
+        self._shown = transition = normalise(await _contained(awaitable), name, ignored)
         if self._heard:
             self._tell_of_events(transition)
+        scoring = self._score(command, action, transition)
+        if scoring is not None:
+            await _contained(scoring)
         return transition if encode is None else encode(transition)
 
     def begin(
@@ -355,6 +487,16 @@ class Host:
 def has_event_queue(cls: type) -> bool:
     """Whether `events` of a class is the queue, and nothing of its own that is called so."""
     return inspect.getattr_static(cls, "events", None) is vars(Environment)["events"]
+
+
+def _apply(score: Score | None, transition: Transition) -> None:
+    if score is not None:
+        given = transition.reward, transition.reward_info
+        transition.reward, transition.reward_info = applied(score, *given)
+
+
+async def _apply_later(score: Awaitable[Score], transition: Transition) -> None:
+    _apply(await score, transition)
 
 
 async def _hear_all(hear: Callable[[Event], Awaitable[Any]], events: tuple[Event, ...]) -> None:

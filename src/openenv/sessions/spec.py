@@ -30,7 +30,9 @@ from openenv.mcp.types import (
 )
 from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
+from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.settings import ServerMode
+from openenv.tasks.served import ServedTasks
 from openenv.types import (
     Action,
     Observation,
@@ -158,8 +160,11 @@ def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transit
         if reward is not None and type(reward) is not float:
             reward = _number(reward)
         truncated = value.truncated and not declares_truncated(type(value))
+        metadata, info = value.metadata, None
+        if metadata and REWARD_INFO in metadata:
+            metadata, info = _apart(metadata)
         return Transition(
-            value, reward, value.done or truncated, truncated, value.metadata, None, ignored
+            value, reward, value.done or truncated, truncated, metadata, None, ignored, info
         )
     if isinstance(value, StepResult):
         return _from_result(value, ignored)
@@ -180,7 +185,17 @@ def _from_result(result: StepResult[Any], ignored: tuple[str, ...]) -> Transitio
     transition.metadata = {**transition.metadata, **(result.metadata or {})}
     transition.info = result.info
     transition.ignored = ignored
+    if result.reward_info is not None:
+        transition.reward_info = result.reward_info
     return transition
+
+
+def _apart(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Metadata without what they tell of the reward, and that."""
+    info = metadata[REWARD_INFO]
+    if not isinstance(info, dict):  # it means something else
+        return metadata, None
+    return {name: value for name, value in metadata.items() if name != REWARD_INFO}, info
 
 
 def _number(value: Any) -> bool | int | float:
@@ -206,6 +221,7 @@ class EnvironmentSpec:
         reset_observation_cls: The observation model of `reset`, where it differs.
         name: The environment's name in routes and messages.
         mode: The mode of the server, on which it may depend what an agent can do.
+        tasks: The tasks that the server has, for any environment; None where it has none.
     """
 
     factory: Callable[[], Any]
@@ -215,6 +231,7 @@ class EnvironmentSpec:
     reset_observation_cls: Any = None
     name: str = ""
     mode: ServerMode = ServerMode.SIMULATION
+    tasks: ServedTasks | None = None
     environment_class: type | None = field(default=None, init=False)
     _actions: TypeAdapter[Any] = field(init=False, repr=False)
     _validate_action: Callable[[Any], Any] = field(init=False, repr=False)
@@ -292,6 +309,12 @@ class EnvironmentSpec:
         if self.environment_class is None:
             return None
         return bool(getattr(self.environment_class, "SUPPORTS_CONCURRENT_SESSIONS", False))
+
+    @property
+    def reward(self) -> RewardSpec | None:
+        """What the class declares of its rewards; None where it does not, or is not known."""
+        declared = getattr(self.environment_class, "REWARD", None)
+        return declared if isinstance(declared, RewardSpec) else None
 
     @property
     def has_tools(self) -> bool:

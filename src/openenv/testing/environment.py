@@ -24,6 +24,7 @@ from openenv.errors import NotSupported, Refused
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.messages import RenderReply, Transition
 from openenv.protocol.renderings import as_file
+from openenv.reward import RewardSpec, adds_up
 from openenv.server.workers import spec_source
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.process import Workers
@@ -64,6 +65,14 @@ RENDER_ONLY_SHOWS = (
     "Where there is render, it changes nothing, and gives text, SVG, a Picture or an array of "
     "pixels; it raises Refused or NotSupported where there is nothing to show."
 )
+REWARD_KEEPS_ITS_SPEC = (
+    "Where the class declares what its rewards mean, they do: each is in the range, its components "
+    "are of those declared, if any are, and of what is scored by its end only the end is."
+)
+COMPONENTS_ADD_UP = (
+    "Where a reward has components, they add up to it; where it is None, a reason that is given "
+    "is text."
+)
 CLOSE_IS_QUIET = "close does not raise."
 
 PROMISES = (
@@ -81,6 +90,8 @@ PROMISES = (
     INSTANCES_ARE_APART,
     SNAPSHOT_RESTORES,
     RENDER_ONLY_SHOWS,
+    COMPONENTS_ADD_UP,
+    REWARD_KEEPS_ITS_SPEC,
     CLOSE_IS_QUIET,
 )
 
@@ -512,6 +523,50 @@ def _file(reply: RenderReply) -> tuple[str, bytes]:
     return as_file(reply.rendering)
 
 
+async def _components_add_up(subject: _Subject, session: Session) -> None:
+    told = False
+    for transition in (await subject.play(session))[1:]:
+        info = transition.reward_info or {}
+        told = told or not info.keys().isdisjoint(("components", "unscored"))
+        _expect_explained(transition.reward, info)
+    if not told:
+        raise _NotApplicable("no reward had components, and none was missing")
+
+
+def _expect_explained(reward: float | None, info: dict[str, Any]) -> None:
+    components, unscored = info.get("components", {}), info.get("unscored")
+    if reward is None:
+        _expect(not components, f"the reward is None and has components {components}")
+        _expect(unscored is None or isinstance(unscored, str), f"the reason is {unscored!r:.200}")
+        return
+    _expect(unscored is None, f"the reward is {reward}, and could not be scored: {unscored}")
+    if components:
+        _expect(
+            adds_up(reward, components),
+            f"the components {components} add up to {math.fsum(components.values()):g}, and the "
+            f"reward is {reward:g}",
+        )
+
+
+async def _reward_keeps_its_spec(subject: _Subject, session: Session) -> None:
+    episode = await subject.play(session)
+    told = (episode[0].reward_info or {}).get("spec")
+    if told is None:
+        raise _NotApplicable("the class declares no REWARD")
+    spec = RewardSpec.from_data(told)
+    for transition in episode[1:]:
+        reward, parts = transition.reward, (transition.reward_info or {}).get("components", {})
+        unknown = sorted(parts.keys() - set(spec.components)) if spec.components else []
+        _expect(not unknown, f"components {unknown} are not among those declared")
+        if reward is None:
+            continue
+        if spec.range is not None:
+            low, high = spec.range
+            _expect(low <= reward <= high, f"reward {reward} is not from {low} to {high}")
+        if spec.kind == "terminal" and not transition.done:
+            _expect(reward == 0, f"reward {reward} before the end, of kind terminal")
+
+
 async def _close_is_quiet(subject: _Subject, session: Session) -> None:
     await subject.reset(session)
     await session.close()
@@ -534,6 +589,8 @@ _CHECKS: dict[str, _Check] = {
     INSTANCES_ARE_APART: _instances_are_apart,
     SNAPSHOT_RESTORES: _snapshot_restores,
     RENDER_ONLY_SHOWS: _render_only_shows,
+    COMPONENTS_ADD_UP: _components_add_up,
+    REWARD_KEEPS_ITS_SPEC: _reward_keeps_its_spec,
     CLOSE_IS_QUIET: _close_is_quiet,
 }
 

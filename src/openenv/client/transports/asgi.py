@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from openenv._timeouts import within
 from openenv.client.transports.base import TransportClosed, WithinProcess, refused
@@ -17,7 +17,9 @@ from openenv.errors import ConnectError
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import is_binary
 
-__all__ = ["ASGIApp", "ASGITransport"]
+__all__ = ["ASGIApp", "ASGITransport", "request"]
+
+JSON = "application/json"
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -37,9 +39,9 @@ class ASGITransport(WithinProcess):
     ) -> None:
         self.subprotocol: str | None = None
         self._subprotocols = list(subprotocols)
-        self._app = app
+        self.app = app
         self._url = urlsplit(url)
-        self._headers = {"host": self._url.netloc, **(headers or {})}
+        self.headers = {"host": self._url.netloc, **(headers or {})}
         self._to_app: asyncio.Queue[Message] = asyncio.Queue()
         self._from_app: asyncio.Queue[Message] = asyncio.Queue()
         self._running: asyncio.Task[None] | None = None
@@ -70,12 +72,12 @@ class ASGITransport(WithinProcess):
             self._from_app.put_nowait(message)
 
         try:
-            await self._app(self._scope(), self._to_app.get, send)
+            await self.app(self._scope(), self._to_app.get, send)
         finally:
             self._from_app.put_nowait({"type": "websocket.close", "code": 1006})
 
     def _scope(self) -> dict[str, Any]:
-        headers = [(k.lower().encode(), v.encode()) for k, v in self._headers.items()]
+        headers = [(k.lower().encode(), v.encode()) for k, v in self.headers.items()]
         return {
             "type": "websocket",
             "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -119,3 +121,46 @@ class ASGITransport(WithinProcess):
 
     def abort(self) -> None:
         self._to_app.put_nowait({"type": "websocket.disconnect", "code": 1006})
+
+
+async def request(
+    app: ASGIApp, path: str, body: bytes | None, headers: Mapping[str, str]
+) -> tuple[int, bytes]:
+    """Make an HTTP request of an application: a GET, or a POST of JSON where there is a body.
+
+    Returns:
+        The status, and the body of the answer.
+
+    Raises:
+        ConnectError: The application gave no answer.
+    """
+    given = {"host": "asgi", **headers} | ({} if body is None else {"content-type": JSON})
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "GET" if body is None else "POST",
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+        "client": ("127.0.0.1", 0),
+        "server": ("asgi", 80),
+        "state": {},
+        "extensions": {IN_PROCESS_EXTENSION: {}},
+    }
+    asked: list[Message] = [{"type": "http.request", "body": body or b"", "more_body": False}]
+    answer: list[Message] = []
+
+    async def receive() -> Message:
+        return asked.pop() if asked else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        answer.append(message)
+
+    await app(scope, receive, send)
+    if not answer:
+        raise ConnectError(f"the application gave no answer at {path}")
+    return answer[0]["status"], b"".join(part.get("body", b"") for part in answer[1:])

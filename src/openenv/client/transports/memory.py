@@ -32,7 +32,7 @@ class MemoryTransport(WithinProcess):
 
     def __init__(self, manager: SessionManager, subprotocol: str | None = None) -> None:
         self.subprotocol = subprotocol
-        self._manager = manager
+        self.manager = manager
         self._frames: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._conversation: Conversation | MultiplexedConversation | None = None
         self._is_binary = is_binary(subprotocol)
@@ -42,24 +42,24 @@ class MemoryTransport(WithinProcess):
         return "an environment in this process"
 
     async def connect(self) -> None:
-        ending = self._endings.pop(self._manager, None)
+        ending = self._endings.pop(self.manager, None)
         if ending is not None and ending.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([ending])
-        self._users[self._manager] = self._users.get(self._manager, 0) + 1
+        self._users[self.manager] = self._users.get(self.manager, 0) + 1
         end = _ServerEnd(self)
         if self.subprotocol is None:
-            self._conversation = Conversation(self._manager, end, debug=True)
+            self._conversation = Conversation(self.manager, end, debug=True)
         else:
             codec = codec_named(self.subprotocol, debug=True)
-            self._conversation = MultiplexedConversation(self._manager, end, codec)
+            self._conversation = MultiplexedConversation(self.manager, end, codec)
         end.conversation = self._conversation
         self._conversation.ended.add_done_callback(lambda _: self._end())
 
     def _end(self) -> None:
         self._shut()
-        self._users[self._manager] -= 1
-        if self._users[self._manager] == 0:
-            self._endings[self._manager] = asyncio.ensure_future(self._manager.aclose())
+        self._users[self.manager] -= 1
+        if self._users[self.manager] == 0:
+            self._endings[self.manager] = asyncio.ensure_future(self.manager.aclose())
 
     def _shut(self) -> None:
         if not self._is_closed:
@@ -86,7 +86,7 @@ class MemoryTransport(WithinProcess):
         if self._conversation is not None:
             self._conversation.lose()
             await asyncio.wait([self._conversation.ended])
-            if (ending := self._endings.get(self._manager)) is not None:
+            if (ending := self._endings.get(self.manager)) is not None:
                 await asyncio.shield(ending)
 
     def abort(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from openenv._keys import checked_key, key_for
+from openenv._keys import key_for, key_headers
 from openenv._lazy import lazy_module
 from openenv._peers import is_loopback
 from openenv._timeouts import within
@@ -161,19 +161,6 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
         url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     headers |= key_headers(options.api_key or key_for(url), headers)
     return await _followed(url, options, headers, MAX_REDIRECTS)
-
-
-def key_headers(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
-    """The header that carries a key beside `headers`, of which a gateway may need one.
-
-    Raises:
-        ValueError: No header can carry it.
-    """
-    given = {name.lower() for name in headers}
-    if key is None or {"authorization", "x-api-key"} <= given:
-        return {}
-    checked_key(key)
-    return {"X-API-Key": key} if "authorization" in given else {"Authorization": f"Bearer {key}"}
 
 
 async def _followed(

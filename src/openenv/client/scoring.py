@@ -1,0 +1,56 @@
+"""Episodes that a client scores as a whole, where the environment does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openenv.reward import Score
+from openenv.rewards.credit import Credit
+from openenv.rewards.delayed import EpisodeScorer, TrajectoryScorer, applied
+from openenv.types import Observation, StepResult
+
+__all__ = ["EpisodeScoring"]
+
+
+class EpisodeScoring:
+    """Gathers what a client does and sees, and scores an episode when it is done.
+
+    Args:
+        scorer: See `openenv.rewards.delayed`.
+        credit: See `openenv.rewards.credit`.
+
+    Raises:
+        ValueError: There is no such credit assignment.
+
+    Attributes:
+        options: What makes a client's sibling score likewise.
+    """
+
+    def __init__(self, scorer: TrajectoryScorer, credit: str | Credit) -> None:
+        self.options: dict[str, Any] = {"trajectory_scorer": scorer, "credit": credit}
+        self._episode = EpisodeScorer(scorer, credit)
+
+    def begin(self, result: StepResult[Any]) -> None:
+        """Note that an episode has begun."""
+        self._episode.begin(result.observation)
+
+    def lose(self, why: str) -> None:
+        """Note that the running episode is not known as a whole."""
+        self._episode.lose(why)
+
+    async def step(self, action: Any, result: StepResult[Any]) -> StepResult[Any]:
+        """Note a step; the result of the last one gets the reward of the episode."""
+        if not isinstance(result, StepResult):
+            raise TypeError(
+                f"a client with a trajectory_scorer needs a _parse_result that gives a StepResult, "
+                f"not {type(result).__name__}"
+            )
+        score = self._episode.step(action, result.observation, result.reward, result.done)
+        if score is None:
+            return result
+        if not isinstance(score, Score):
+            score = await score
+        result.reward, result.reward_info = applied(score, result.reward, result.reward_info)
+        if isinstance(result.observation, Observation):
+            result.observation = result.observation.model_copy(update={"reward": result.reward})
+        return result

@@ -1,0 +1,270 @@
+"""The tasks of a client's server: which there are, and beginning one.
+
+What is asked goes over HTTP, beside the session, with the keys and the certificates of the client;
+of an environment or an application in this process, within it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic_core import from_json
+
+from openenv.client.hybrid import PendingValue, resolve
+from openenv.client.transports.asgi import request
+from openenv.errors import NotSupported, OpenEnvError, outward, server_error, words
+from openenv.tasks.api import (
+    LIST_ENVIRONMENTS,
+    PAGE_SIZE,
+    TaskAPIClient,
+    TaskCalls,
+    checked_page,
+    only_name,
+    pages,
+    question,
+    read,
+)
+from openenv.tasks.served import merged
+from openenv.tasks.task import Task
+
+if TYPE_CHECKING:
+    from openenv.client.client import EnvClient
+
+__all__ = ["ClientTasks", "TaskPages", "with_task"]
+
+
+@functools.total_ordering
+class PendingCount(PendingValue[int]):
+    """A number on its way."""
+
+    def __index__(self) -> int:
+        return self.result()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self.result() == other
+
+    def __lt__(self, other: int) -> bool:
+        return self.result() < other
+
+    def __hash__(self) -> int:
+        return id(self)  # asyncio.gather keeps what it waits for in a dict
+
+
+class ClientTasks:
+    """What `EnvClient.tasks` is: the methods of `openenv.tasks.TaskAPIClient`, awaited or not, as
+    the client's other calls are.
+
+        async with EchoEnv(base_url="http://localhost:8000") as env:
+            async for task in env.tasks.iter_tasks("train"): ...
+
+    They raise what those do.
+
+    Args:
+        client: The client.
+        env_name: The environment's name there; by default the server is asked.
+    """
+
+    def __init__(self, client: EnvClient[Any, Any, Any], env_name: str | None = None) -> None:
+        self._client = client
+        self._env_name = env_name
+
+    def sync(self, env_name: str | None = None) -> TaskCalls:
+        """The same with plain blocking methods.
+
+        Args:
+            env_name: The environment's name there; by default the server is asked.
+        """
+        return _SyncTasks(ClientTasks(self._client, env_name or self._env_name))
+
+    def list_splits(self) -> PendingValue[list[dict[str, str]]]:
+        """Name the splits, each with its type."""
+        return self._answer("list_splits")
+
+    def list_tasks(self, split: str) -> PendingValue[list[Any]]:
+        """Give every task of a split. Of a large one use `iter_tasks`."""
+        return self._answer("list_tasks", split)
+
+    def num_tasks(self, split: str) -> PendingCount:
+        """Count the tasks of a split."""
+        return self._client._answer(PendingCount, self.ask("num_tasks", split))
+
+    def get_task(self, split: str, index: int) -> PendingValue[Any]:
+        """Give one task.
+
+        Raises:
+            IndexError: There is none at this index.
+        """
+        return self._answer("get_task", split, index)
+
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> PendingValue[list[Any]]:
+        """Give the tasks from `start` to before `stop`, as a slice does."""
+        return self._answer("get_task_range", split, start, stop)
+
+    def iter_tasks(self, split: str, page_size: int = PAGE_SIZE) -> TaskPages:
+        """Every task of a split, for a loop, asking for a page at a time.
+
+        Args:
+            split: The split.
+            page_size: How many tasks a page has.
+        """
+        return TaskPages(self, split, page_size)
+
+    def _answer(self, method: str, *arguments: Any) -> PendingValue[Any]:
+        return self._client._answer(PendingValue, self.ask(method, *arguments))
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Have a method of a `TaskProvider` answered, on the loop that the client lives on."""
+        client = self._client
+        if client._launch is not None and not client._launch.is_running:
+            await client._connect_async()
+        way: Way | None = client._way_to_tasks
+        if way is None or way.place != (client._base_url, self._env_name):
+            way = client._way_to_tasks = await _way_to(client, self._env_name)
+        return await way.ask(method, *arguments)
+
+
+class _SyncTasks(TaskCalls):
+    def __init__(self, tasks: ClientTasks) -> None:
+        self._tasks = tasks
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        return resolve(self._tasks._answer(method, *arguments))
+
+
+class TaskPages:
+    """The tasks of a split, for a ``for`` or an ``async for``."""
+
+    def __init__(self, tasks: ClientTasks, split: str, page_size: int) -> None:
+        pages(0, page_size)  # which refuses what is no size
+        self._tasks = tasks
+        self._split = split
+        self._page_size = page_size
+
+    def __iter__(self) -> Iterator[Any]:
+        count: int = resolve(self._tasks.num_tasks(self._split))
+        for start, stop in pages(count, self._page_size):
+            page = resolve(self._tasks.get_task_range(self._split, start, stop))
+            yield from checked_page(page, start, stop)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        count = await self._tasks.num_tasks(self._split)
+        for start, stop in pages(count, self._page_size):
+            page = await self._tasks.get_task_range(self._split, start, stop)
+            for task in checked_page(page, start, stop):
+                yield task
+
+
+# ------------------------------------------------------------------ ways to a server
+
+
+Place = tuple[str | None, str | None]
+
+
+class Way(Protocol):
+    """How a client's server is asked.
+
+    Attributes:
+        place: The client's address, and the environment's name there.
+    """
+
+    place: Place
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """Have a method of a `TaskProvider` answered."""
+        ...
+
+
+async def _way_to(client: EnvClient[Any, Any, Any], env_name: str | None) -> Way:
+    place = (client._base_url, env_name)
+    if client._open_transport is None:
+        return _OverHTTP(client, place)
+    transport: Any = client._open_transport()  # which is never connected
+    if hasattr(transport, "app"):
+        return _OfApplication(transport.app, transport.headers, place)
+    await client._connect_async()  # then what is opened here is closed with the client
+    return _OfEnvironment(transport.manager, place)
+
+
+class _OverHTTP:
+    def __init__(self, client: EnvClient[Any, Any, Any], place: Place) -> None:
+        assert client._base_url is not None
+        self.place = place
+        options = client._websocket
+        self._calls = TaskAPIClient(
+            client._base_url,
+            place[1],
+            headers=options.headers,
+            api_key=options.api_key,
+            ca_file=options.ca_file,
+            timeout_s=client._message_timeout,
+        )
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        return await asyncio.to_thread(self._calls._ask, method, *arguments)
+
+
+class _OfApplication:
+    """Requests to an application in this process."""
+
+    def __init__(self, app: Any, headers: Mapping[str, str], place: Place) -> None:
+        self.place = place
+        self._app = app
+        self._headers = headers
+        self._env_name = place[1]
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        if self._env_name is None:
+            names = await self._fetched(LIST_ENVIRONMENTS, "")
+            self._env_name = only_name(names, WHERE)
+        return await self._fetched(method, self._env_name, *arguments)
+
+    async def _fetched(self, method: str, env_name: str, *arguments: Any) -> Any:
+        path, body = question(method, env_name, *arguments)
+        status, content = await request(self._app, path, body, self._headers)
+        return read(method, WHERE, status, content)
+
+
+WHERE = "the application in this process"
+
+
+class _OfEnvironment:
+    """An environment in this process."""
+
+    def __init__(self, manager: Any, place: Place) -> None:
+        from openenv.sessions.desk import TaskDesk
+
+        self.place = place
+        self._desk = TaskDesk(manager)
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        try:
+            return from_json(await self._desk.ask(method, *arguments))
+        except (NotSupported, IndexError):
+            raise
+        except OpenEnvError as error:  # as a server would have answered
+            code = outward(error).code.value
+            raise server_error(
+                {**error.details(), "code": code, "message": words(error)}
+            ) from error
+
+
+# ------------------------------------------------------------------ beginning one
+
+
+def with_task(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a `reset`, with a `Task` among them written as the wire has it.
+
+    Raises:
+        Refused: Another argument contradicts the task.
+    """
+    task = arguments["task"]
+    if not isinstance(task, Task):
+        return arguments
+    others = {name: value for name, value in arguments.items() if name != "task"}
+    known = merged(task.reset, others, f"task {task.id!r}")
+    return known if task.is_reference else {**known, "task": task.as_data()}

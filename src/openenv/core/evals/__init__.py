@@ -1,0 +1,26 @@
+"""The old path `openenv.core.evals`; written by scripts/mirrors.py."""
+
+from typing import TYPE_CHECKING
+
+from openenv._lazy import lazy
+
+__all__ = ["EvalConfig", "EvalHarness", "EvalResult", "InspectAIHarness"]
+
+if TYPE_CHECKING:
+    from openenv.evals.base import EvalHarness as EvalHarness
+    from openenv.evals.inspect_harness import InspectAIHarness as InspectAIHarness
+    from openenv.evals.types import EvalConfig as EvalConfig
+    from openenv.evals.types import EvalResult as EvalResult
+    from openenv.core.evals import base as base
+    from openenv.core.evals import inspect_harness as inspect_harness
+    from openenv.core.evals import types as types
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "openenv.evals.base": ["EvalHarness"],
+            "openenv.evals.inspect_harness": ["InspectAIHarness"],
+            "openenv.evals.types": ["EvalConfig", "EvalResult"],
+        },
+        submodules=["base", "inspect_harness", "types"],
+    )

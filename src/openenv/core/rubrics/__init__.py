@@ -1,0 +1,54 @@
+"""The old path `openenv.core.rubrics`; written by scripts/mirrors.py."""
+
+from typing import TYPE_CHECKING
+
+from openenv._lazy import lazy
+
+__all__ = [
+    "ExponentialDiscountingTrajectoryRubric",
+    "Gate",
+    "LLMJudge",
+    "Rubric",
+    "RubricDict",
+    "RubricList",
+    "Sequential",
+    "TrajectoryRubric",
+    "WeightedSum",
+]
+
+if TYPE_CHECKING:
+    from openenv.rewards.containers import Gate as Gate
+    from openenv.rewards.containers import RubricDict as RubricDict
+    from openenv.rewards.containers import RubricList as RubricList
+    from openenv.rewards.containers import Sequential as Sequential
+    from openenv.rewards.containers import WeightedSum as WeightedSum
+    from openenv.rewards.judge import LLMJudge as LLMJudge
+    from openenv.rewards.rubric import Rubric as Rubric
+    from openenv.rewards.trajectory import (
+        ExponentialDiscountingTrajectoryRubric as ExponentialDiscountingTrajectoryRubric,
+    )
+    from openenv.rewards.trajectory import TrajectoryRubric as TrajectoryRubric
+    from openenv.core.rubrics import base as base
+    from openenv.core.rubrics import containers as containers
+    from openenv.core.rubrics import llm_judge as llm_judge
+    from openenv.core.rubrics import trajectory as trajectory
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "openenv.rewards.containers": [
+                "Gate",
+                "RubricDict",
+                "RubricList",
+                "Sequential",
+                "WeightedSum",
+            ],
+            "openenv.rewards.judge": ["LLMJudge"],
+            "openenv.rewards.rubric": ["Rubric"],
+            "openenv.rewards.trajectory": [
+                "ExponentialDiscountingTrajectoryRubric",
+                "TrajectoryRubric",
+            ],
+        },
+        submodules=["base", "containers", "llm_judge", "trajectory"],
+    )

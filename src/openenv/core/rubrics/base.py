@@ -1,0 +1,5 @@
+"""The old path `openenv.core.rubrics.base`; written by scripts/mirrors.py."""
+
+from openenv.rewards.rubric import Rubric as Rubric
+
+__all__ = ["Rubric"]

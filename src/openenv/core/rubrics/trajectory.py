@@ -1,0 +1,9 @@
+"""The old path `openenv.core.rubrics.trajectory`; written by scripts/mirrors.py."""
+
+from openenv.rewards.rubric import Rubric as Rubric
+from openenv.rewards.trajectory import (
+    ExponentialDiscountingTrajectoryRubric as ExponentialDiscountingTrajectoryRubric,
+)
+from openenv.rewards.trajectory import TrajectoryRubric as TrajectoryRubric
+
+__all__ = ["ExponentialDiscountingTrajectoryRubric", "Rubric", "TrajectoryRubric"]

@@ -1,0 +1,172 @@
+"""What a reward means, and how it is told.
+
+A number alone says neither what it counts nor whether it could be had. Beside the reward of a step
+travels what is known of it (`Score`): its components, by name, which add up to it; or why it could
+not be scored, where it is None. Beside the first observation of an episode travels what all of its
+rewards mean, which the environment's class declares:
+
+    class MyEnvironment(Environment[MyAction, MyObservation, State]):
+        REWARD = RewardSpec("terminal", range=(0.0, 1.0), components=("correct", "format"))
+
+In protocol version 1 this is the field ``reward_info`` of an observation frame. Version 0 has no
+such field: it is carried in ``metadata["reward_info"]``, in the same form:
+
+    {"spec": {"kind": "terminal", "range": [0.0, 1.0], "components": ["correct", "format"]}}
+    {"components": {"correct": 0.8, "format": 0.2}}
+    {"unscored": "the judge did not answer within 30 s"}
+    {"step_rewards": [0.25, 0.5, 1.0]}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+__all__ = ["REWARD_INFO", "RewardKind", "RewardSpec", "Score", "adds_up"]
+
+REWARD_INFO = "reward_info"
+"""The key of ``metadata`` under which an observation holds what is known of its reward."""
+
+RewardKind = Literal["per_step", "cumulative", "terminal"]
+
+# How far apart a reward and the sum of its components may be, by rounding alone.
+RELATIVE, ABSOLUTE = 1e-6, 1e-9
+
+
+def adds_up(value: float, components: Mapping[str, float]) -> bool:
+    """Whether components add up to a reward, but for rounding."""
+    total = math.fsum(components.values())
+    scale = max((abs(part) for part in components.values()), default=0.0)
+    return math.isclose(value, total, rel_tol=RELATIVE, abs_tol=max(ABSOLUTE, RELATIVE * scale))
+
+
+@dataclass(frozen=True)
+class RewardSpec:
+    """What the rewards of an environment mean.
+
+    Attributes:
+        kind: What one reward counts, and so what an episode's is:
+
+            - ``per_step``: what the step brought. The episode's is their sum.
+            - ``cumulative``: what the episode has brought so far. The episode's is the last.
+            - ``terminal``: what the episode as a whole is worth, told by its last step; earlier
+              ones are None or 0. The episode's is the last.
+        range: Lowest and highest value of one reward; None where that is not known.
+        components: The names of the parts that a reward may have; none where they are not known.
+
+    Raises:
+        ValueError: The kind is none of these, or the range is empty or not finite.
+    """
+
+    kind: RewardKind = "per_step"
+    range: tuple[float, float] | None = None
+    components: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(RewardKind):
+            known = ", ".join(get_args(RewardKind))
+            raise ValueError(f"kind={self.kind!r} of a reward; expected one of {known}")
+        if self.range is not None:
+            low, high = self.range
+            if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+                raise ValueError(f"range={self.range} of a reward; expected finite low <= high")
+            object.__setattr__(self, "range", (float(low), float(high)))
+        object.__setattr__(self, "components", tuple(self.components))
+
+    def as_data(self) -> dict[str, Any]:
+        """The same, as JSON has it."""
+        return {
+            "kind": self.kind,
+            "range": None if self.range is None else list(self.range),
+            "components": list(self.components),
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> RewardSpec:
+        """Read what `as_data` has written; what a later version adds is left out.
+
+        Raises:
+            ValueError: It is none.
+        """
+        try:
+            low_high = data.get("range")
+            return cls(
+                data.get("kind", "per_step"),
+                None if low_high is None else (low_high[0], low_high[1]),
+                tuple(data.get("components") or ()),
+            )
+        except (TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"{data!r:.200} says nothing of rewards: {error}") from error
+
+    def total(
+        self, rewards: Sequence[float | None], unscored: Sequence[str | None] = ()
+    ) -> float | None:
+        """What an episode is worth, of the rewards of its steps in their order.
+
+        Args:
+            rewards: Of each step; None where it had none.
+            unscored: Why a step could not be scored, for each; None where it could. Left out, it
+                is nowhere said.
+
+        Returns:
+            The sum of the rewards, or the last of them, as the kind has it. None where a step that
+            counts could not be scored, and where there is no reward at all: such an episode is
+            worth nothing that is known, and not 0.
+        """
+        if self.kind == "per_step":
+            scored = [reward for reward in rewards if reward is not None]
+            return None if any(unscored) or not scored else math.fsum(scored)
+        if unscored and unscored[-1]:
+            return None
+        return next((reward for reward in reversed(rewards) if reward is not None), None)
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a step, or an episode, is worth, and how that comes about.
+
+    Attributes:
+        value: The reward, a finite number; None where there is none.
+        components: Parts by name, which add up to it.
+        unscored: Why there is none, where there should be one: the grader failed, say.
+        step_rewards: The share of each step of the episode, the first one first, where the episode
+            was scored as a whole (see `openenv.rewards.credit`).
+
+    Raises:
+        ValueError: The value is not finite, or there is one though `unscored` says why there is
+            none; or the components do not add up to it.
+    """
+
+    value: float | None = None
+    components: Mapping[str, float] = field(default_factory=dict)
+    unscored: str | None = None
+    step_rewards: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.value is None:
+            if self.components:
+                raise ValueError(f"components {dict(self.components)} of a reward that is None")
+            return
+        if self.unscored:
+            raise ValueError(f"value={self.value} and unscored={self.unscored!r}: give one of them")
+        if not math.isfinite(self.value):
+            raise ValueError(f"a reward must be finite, not {self.value}")
+        if self.components and not adds_up(self.value, self.components):
+            total = math.fsum(self.components.values())
+            raise ValueError(
+                f"the components {dict(self.components)} add up to {total:g}, and the reward is "
+                f"{self.value:g}"
+            )
+
+    def as_info(self) -> dict[str, Any]:
+        """What is told beside the reward; empty where there is nothing to tell."""
+        info: dict[str, Any] = {}
+        if self.components:
+            info["components"] = {name: float(part) for name, part in self.components.items()}
+        if self.unscored:
+            info["unscored"] = self.unscored
+        if self.step_rewards is not None:
+            info["step_rewards"] = [float(reward) for reward in self.step_rewards]
+        return info

@@ -1,0 +1,147 @@
+"""The Task API: which tasks there are.
+
+Six routes below the environment's name, and one that says the name. They answer for the tasks that
+the server was given (`create_app(..., tasks=...)`), or else for those that the environment has by
+itself; see `openenv.tasks.TaskProvider`. What tasks are scored by is never told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+from pydantic_core import to_json
+from starlette.routing import Match, Mount
+from starlette.types import Scope
+
+from openenv.errors import NotSupported
+from openenv.protocol.http import (
+    GetTaskRangeRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    NumTasksRequest,
+)
+from openenv.server.http import BodyRoute
+from openenv.server.loading import TargetError
+from openenv.server.refusals import JSON, error_response
+from openenv.server.workers import managers_of
+from openenv.sessions.desk import TaskDesk
+from openenv.sessions.manager import SessionManager
+from openenv.tasks.served import ServedTasks
+
+__all__ = ["give_tasks", "task_routes"]
+
+TAG = "Task API"
+
+
+class TaskRoute(BodyRoute):
+    """A route below a name that any application may have a path of its own under; that one then is
+    served, wherever it was added.
+
+    Attributes:
+        environment_name: The name.
+    """
+
+    environment_name = ""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match what this route is for, unless another route of the application matches it."""
+        match, child = super().matches(scope)
+        if match is Match.NONE or not _is_elsewhere(scope, self._is_own(child)):
+            return match, child
+        return Match.NONE, {}
+
+    def _is_own(self, child: Scope) -> bool:
+        """Whether a path is below this environment's name."""
+        name: str = child.get("path_params", {}).get("env_name", "")
+        return name.lower() == self.environment_name.lower()
+
+
+def _is_elsewhere(scope: Scope, is_own: bool) -> bool:
+    """Whether another route of the application is for a request.
+
+    An application that is mounted at a path above takes every request there. It has those below
+    another environment's name; those below this one's are for this one.
+    """
+    for route in scope["app"].router.routes:
+        if isinstance(route, TaskRoute) or (is_own and isinstance(route, Mount)):
+            continue
+        match, _ = route.matches(scope)
+        if match is Match.FULL or (match is Match.PARTIAL and not is_own):
+            return True
+    return False
+
+
+def task_routes(manager: SessionManager) -> APIRouter:
+    """Build the routes; production mode leaves them out."""
+    router = APIRouter(route_class=TaskRoute)
+    own, desk = manager.spec.name, TaskDesk(manager)
+
+    async def answer(env_name: str, head: bytes, tail: bytes, method: str, *asked: Any) -> Response:
+        if env_name.lower() != own.lower():
+            return _detail(404, f"unknown environment '{env_name}'")
+        try:
+            return Response(head + await desk.ask(method, *asked) + tail, media_type=JSON)
+        except IndexError:
+            return _detail(400, "Invalid task index")
+        except NotSupported as error:
+            return _detail(501, str(error))
+        except Exception as error:
+            return error_response(error, manager)
+
+    @router.get("/list_environments", tags=[TAG], response_model=list[str])
+    async def list_environments() -> list[str]:
+        """Name the environment: its tasks are below this name."""
+        return [own]
+
+    @router.get("/{env_name}/splits", tags=[TAG], response_model=list[dict[str, Any]])
+    async def list_splits(env_name: str) -> Response:
+        """Name the splits, each with its type."""
+        return await answer(env_name, b"", b"", "list_splits")
+
+    @router.post("/{env_name}/tasks", tags=[TAG], response_model=dict[str, Any])
+    async def list_tasks(env_name: str, body: ListTasksRequest) -> Response:
+        """Give every task of a split."""
+        tail = b',"env_name":' + to_json(own) + b"}"
+        return await answer(env_name, b'{"tasks":', tail, "list_tasks", body.split)
+
+    @router.post("/{env_name}/num_tasks", tags=[TAG], response_model=dict[str, int])
+    async def num_tasks(env_name: str, body: NumTasksRequest) -> Response:
+        """Count the tasks of a split."""
+        return await answer(env_name, b'{"num_tasks":', b"}", "num_tasks", body.split)
+
+    @router.post("/{env_name}/task", tags=[TAG], response_model=dict[str, Any])
+    async def get_task(env_name: str, body: GetTaskRequest) -> Response:
+        """Give one task of a split."""
+        return await answer(env_name, b'{"task":', b"}", "get_task", body.split, body.index)
+
+    @router.post("/{env_name}/task_range", tags=[TAG], response_model=dict[str, Any])
+    async def get_task_range(env_name: str, body: GetTaskRangeRequest) -> Response:
+        """Give the tasks of a split from `start` to before `stop`, as a slice does."""
+        asked = (body.split, body.start, body.stop)
+        return await answer(env_name, b'{"tasks":', b"}", "get_task_range", *asked)
+
+    for route in router.routes:
+        assert isinstance(route, TaskRoute)
+        route.environment_name = own
+    return router
+
+
+def give_tasks(app: Any, target: str, tasks: ServedTasks) -> None:
+    """Have the environment of `app`, which `target` names, begin these tasks.
+
+    Raises:
+        TargetError: It serves no environment, or several.
+    """
+    managers = managers_of(app)
+    if len(managers) != 1:
+        raise TargetError(
+            f"{target} serves {len(managers)} environments that tasks could be for; expected one, "
+            "made by create_app"
+        )
+    managers[0].spec.tasks = tasks
+
+
+def _detail(status: int, text: str) -> JSONResponse:
+    return JSONResponse({"detail": text}, status)
