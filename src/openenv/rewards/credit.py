@@ -1,0 +1,97 @@
+"""Credit assignment: what each step of an episode gets of what the episode is worth.
+
+A credit assignment is a function of the reward of an episode and the number of its steps, which
+gives one reward a step, the first one first. Some have names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+
+__all__ = [
+    "CREDITS",
+    "Credit",
+    "TokenCredit",
+    "credit_named",
+    "discounted",
+    "last_token",
+    "spread_over_tokens",
+    "terminal",
+    "uniform",
+]
+
+Credit = Callable[[float, int], Sequence[float]]
+
+TokenCredit = Callable[[Sequence[float], Sequence[int]], Sequence[Sequence[float]]]
+"""Of the rewards of the steps, and how many tokens the policy has written for each, the rewards of
+the tokens: one list a step.
+"""
+
+
+def terminal(reward: float, steps: int) -> list[float]:
+    """All of it to the last step, and 0 to the others."""
+    return [0.0] * (steps - 1) + [reward] if steps else []
+
+
+def uniform(reward: float, steps: int) -> list[float]:
+    """The same to each step; together they are the reward."""
+    return [reward / steps] * steps if steps else []
+
+
+def discounted(gamma: float = 0.99) -> Credit:
+    """To step t of T, ``gamma**(T - 1 - t)`` times the reward: the earlier, the less.
+
+    Raises:
+        ValueError: `gamma` is not from 0 to 1.
+    """
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"gamma must be from 0 to 1, not {gamma}")
+
+    def credit(reward: float, steps: int) -> list[float]:
+        return [gamma ** (steps - 1 - step) * reward for step in range(steps)]
+
+    return credit
+
+
+CREDITS: dict[str, Credit] = {
+    "terminal": terminal,
+    "uniform": uniform,
+    "discounted": discounted(),
+}
+
+
+def credit_named(credit: str | Credit) -> Credit:
+    """The credit assignment of a name, such as ``uniform`` or ``discounted:0.95``; a function is
+    its own.
+
+    Raises:
+        ValueError: There is none of that name, or its number is none from 0 to 1.
+    """
+    if callable(credit):
+        return credit
+    name, _, gamma = credit.partition(":")
+    if name == "discounted" and gamma:
+        try:
+            return discounted(float(gamma))
+        except ValueError as error:
+            raise ValueError(f"credit {credit!r}: {error}") from None
+    if credit not in CREDITS:
+        close = difflib.get_close_matches(name, CREDITS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        known = ", ".join(CREDITS)
+        raise ValueError(f"there is no credit assignment {credit!r}, but {known}{hint}")
+    return CREDITS[credit]
+
+
+# ------------------------------------------------------------------ tokens
+
+
+def last_token(rewards: Sequence[float], tokens: Sequence[int]) -> list[list[float]]:
+    """The reward of a step to the last token that was written for it."""
+    return [terminal(reward, count) for reward, count in zip(rewards, tokens, strict=True)]
+
+
+def spread_over_tokens(rewards: Sequence[float], tokens: Sequence[int]) -> list[list[float]]:
+    """The reward of a step to the tokens that were written for it, the same to each."""
+    return [uniform(reward, count) for reward, count in zip(rewards, tokens, strict=True)]

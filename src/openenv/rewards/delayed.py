@@ -1,0 +1,231 @@
+"""Delayed rewards: an episode is scored as a whole, when it is over, or later, or elsewhere.
+
+A trajectory scorer is a function, plain or ``async def``, of the whole sequence of (action,
+observation). An environment may have one (`Environment.trajectory_scorer`), and so may a client, a
+rollout, and ``openenv score``, which scores what was recorded:
+
+    def solved(trajectory):
+        return 1.0 if trajectory[-1][1].board == GOAL else 0.0
+
+It returns one of
+
+- a number, which `credit` spreads over the steps (`openenv.rewards.credit`);
+- a list of numbers, one a step; the reward of the episode is their sum;
+- a `Score`, which may have components, and shares of the steps;
+- None, where there is nothing to score.
+
+It raises `Unscored` where it cannot score. Whatever else it raises is no score either: the reward
+is None, the reason names the class of the error, and the log has all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from openenv.errors import Unscored
+from openenv.reward import Score
+from openenv.rewards.credit import Credit, credit_named, terminal
+
+__all__ = [
+    "EpisodeScorer",
+    "Trajectory",
+    "TrajectoryScorer",
+    "applied",
+    "score_trajectory",
+    "score_trajectory_async",
+]
+
+logger = logging.getLogger(__name__)
+
+ActT = TypeVar("ActT")
+ObsT = TypeVar("ObsT")
+
+
+class Trajectory(list[tuple[ActT, ObsT]], Generic[ActT, ObsT]):
+    """The steps of an episode: each what was done, and what was seen after it.
+
+    Attributes:
+        first: What `reset` showed; None where nobody knows.
+        rewards: What each step brought by itself, None where it brought nothing.
+        task: The task, where there is one.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[tuple[ActT, ObsT]] = (),
+        *,
+        first: Any = None,
+        rewards: Iterable[float | None] = (),
+        task: Any = None,
+    ) -> None:
+        super().__init__(steps)
+        self.first = first
+        self.rewards = list(rewards)
+        self.task = task
+
+    def add(self, action: ActT, observation: ObsT, reward: float | None = None) -> None:
+        """Note a step."""
+        self.append((action, observation))
+        self.rewards.append(reward)
+
+
+TrajectoryScorer = Callable[[Any], Any]
+"""A function of a `Trajectory`; what it may return is said above."""
+
+
+def score_trajectory(
+    scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any], credit: str | Credit = terminal
+) -> Score | Awaitable[Score]:
+    """Score an episode.
+
+    Args:
+        scorer: What scores it.
+        trajectory: The episode.
+        credit: What each step gets, where the scorer does not say.
+
+    Returns:
+        The score, with `step_rewards`; or, of a scorer that is a coroutine function, an awaitable
+        of it.
+    """
+    try:
+        outcome = scorer(trajectory)
+    except Exception as error:
+        return _failed(scorer, error)
+    if hasattr(outcome, "__await__"):
+        return _later(scorer, outcome, len(trajectory), credit)
+    return _made(scorer, outcome, len(trajectory), credit)
+
+
+async def score_trajectory_async(
+    scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any], credit: str | Credit = terminal
+) -> Score:
+    """Do what `score_trajectory` does, and await it."""
+    score = score_trajectory(scorer, trajectory, credit)
+    return score if isinstance(score, Score) else await score
+
+
+async def _later(
+    scorer: TrajectoryScorer, outcome: Awaitable[Any], steps: int, credit: str | Credit
+) -> Score:
+    try:
+        found = await outcome
+    except Exception as error:
+        return _failed(scorer, error)
+    return _made(scorer, found, steps, credit)
+
+
+def _made(scorer: TrajectoryScorer, outcome: Any, steps: int, credit: str | Credit) -> Score:
+    try:
+        return _score(outcome, steps, credit_named(credit))
+    except Exception as error:
+        return _failed(scorer, error)
+
+
+def _score(outcome: Any, steps: int, credit: Credit) -> Score:
+    if outcome is None:
+        return Score()
+    score = outcome if isinstance(outcome, Score) else _of_numbers(outcome, steps)
+    if score.value is None or score.step_rewards is not None:
+        return score
+    shares = [float(share) for share in credit(score.value, steps)]
+    if len(shares) != steps:
+        raise ValueError(f"the credit assignment gave {len(shares)} rewards for {steps} steps")
+    return Score(score.value, score.components, step_rewards=shares)
+
+
+def _of_numbers(outcome: Any, steps: int) -> Score:
+    if not isinstance(outcome, Sequence) or isinstance(outcome, str):
+        value = float(outcome)
+        return Score(value) if math.isfinite(value) else Score(unscored=f"the score is {value}")
+    shares = [float(share) for share in outcome]
+    if len(shares) != steps:
+        raise ValueError(f"{len(shares)} rewards for {steps} steps")
+    return Score(math.fsum(shares), step_rewards=shares)
+
+
+def _failed(scorer: TrajectoryScorer, error: Exception) -> Score:
+    if isinstance(error, Unscored):
+        return Score(unscored=str(error))
+    name = getattr(scorer, "__qualname__", type(scorer).__name__)
+    logger.error("the trajectory scorer %s failed", name, exc_info=error)
+    return Score(unscored=f"the trajectory scorer {name} raised {type(error).__name__}")
+
+
+MAX_STEPS = 100_000
+
+
+class EpisodeScorer:
+    """Gathers the steps of one episode after the other, and scores each at its end.
+
+    Args:
+        scorer: What scores an episode. Where it has an attribute `keep`, that is a function by
+            which each observation is reduced to what the scorer needs of it.
+        credit: What each step gets, where the scorer does not say.
+        max_steps: Steps of an episode that are gathered; one that is longer cannot be scored.
+
+    Raises:
+        ValueError: There is no such credit assignment.
+    """
+
+    def __init__(
+        self,
+        scorer: TrajectoryScorer,
+        credit: str | Credit = terminal,
+        *,
+        max_steps: int = MAX_STEPS,
+    ) -> None:
+        self.scorer = scorer
+        self.credit = credit_named(credit)
+        self.max_steps = max_steps
+        self._keep: Callable[[Any], Any] | None = getattr(scorer, "keep", None)
+        self._trajectory: Trajectory[Any, Any] | None = None
+        self._why_lost = "the episode was not seen from its reset"
+
+    def begin(self, first: Any, task: Any = None) -> None:
+        """Note that an episode has begun, and what it showed first."""
+        self._trajectory = Trajectory(first=self._kept(first), task=task)
+
+    def lose(self, why: str) -> None:
+        """Note that the running episode is not known as a whole, and so cannot be scored."""
+        self._trajectory, self._why_lost = None, why
+
+    def step(
+        self, action: Any, observation: Any, reward: float | None, done: bool
+    ) -> Score | Awaitable[Score] | None:
+        """Note a step.
+
+        Returns:
+            The score of the episode, where the step has ended it, or an awaitable of it; else None.
+        """
+        trajectory = self._trajectory
+        if trajectory is not None:
+            if len(trajectory) >= self.max_steps:
+                self.lose(f"the episode has more than {self.max_steps} steps")
+            else:
+                trajectory.add(action, self._kept(observation), reward)
+        if not done:
+            return None
+        trajectory, self._trajectory = self._trajectory, None
+        if trajectory is None:
+            return Score(unscored=self._why_lost)
+        self._why_lost = "the episode was over before this step"
+        return score_trajectory(self.scorer, trajectory, self.credit)
+
+    def _kept(self, observation: Any) -> Any:
+        return observation if self._keep is None else self._keep(observation)
+
+
+def applied(
+    score: Score, reward: float | None, info: dict[str, Any] | None
+) -> tuple[float | None, dict[str, Any] | None]:
+    """The reward of a last step and what is known of it, once its episode is scored as a whole.
+
+    Where the scorer had nothing to say, they are what they were.
+    """
+    if score.value is None and score.unscored is None:
+        return reward, info
+    spec = {"spec": info["spec"]} if info and "spec" in info else {}
+    return score.value, {**spec, **score.as_info()} or None

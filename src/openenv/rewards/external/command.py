@@ -1,0 +1,330 @@
+"""Scorers that are programs: asked on stdin, answering on stdout; see `wire` for what is said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import os
+import selectors
+import shutil
+import signal
+import subprocess  # nosec B404
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from openenv.errors import SandboxError, Unscored, how_it_ended
+from openenv.reward import Score
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer
+from openenv.rewards.external.conversation import Message, as_messages
+from openenv.rewards.external.scorers import Temporary, on_thread
+from openenv.rewards.external.wire import answered, asked, read_answer
+
+__all__ = ["CommandScorer", "command_scorer", "score_stdin"]
+
+TIMEOUT_S = 60.0
+MAX_OUTPUT_BYTES = 2**20
+KEPT_STDERR_BYTES = 2000
+CHUNK_BYTES = 2**16
+LOOK_EVERY_S = 0.05
+END_GRACE_S = 5.0
+TRY_AGAIN = os.EX_TEMPFAIL if hasattr(os, "EX_TEMPFAIL") else 75  # of sysexits.h
+
+
+class _Outcome(NamedTuple):
+    """How a program ended: its exit code, what it wrote, and why it was ended, if it was."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    why: str | None = None
+    is_late: bool = False
+
+
+class CommandScorer:
+    """A program that scores; see `command_scorer`."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        timeout_s: float,
+        max_bytes: int,
+        environment: Mapping[str, str],
+        sandbox: Callable[[], Any] | None,
+        files: Mapping[str, bytes | str],
+        messages: Callable[[Trajectory[Any, Any]], list[Message]],
+    ) -> None:
+        if not command:
+            raise ValueError("expected a program and its arguments, got nothing")
+        if files and sandbox is None:
+            raise ValueError("files are put into a sandbox; give one: sandbox=Sandbox")
+        if sandbox is None and shutil.which(command[0]) is None:
+            raise ValueError(f"there is no program {command[0]!r} that can be run")
+        self.command = list(command)
+        self.name = Path(self.command[0]).name
+        self.identity = f"command:{_digest(self.command, environment, files)}"
+        self.timeout_s = timeout_s
+        self.max_bytes = max_bytes
+        self.environment = dict(environment)
+        self.files = dict(files)
+        self._sandbox = sandbox
+        self._messages = messages
+
+    async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
+        """Have the program score an episode.
+
+        Raises:
+            Temporary: It was not done in time, or exits with 75, which says "try again".
+            Unscored: It failed, or its answer is none, or says why there is no score.
+        """
+        question = asked(trajectory, self._messages)
+        run = _Run(self) if self._sandbox is None else _SandboxedRun(self, self._sandbox)
+        try:
+            outcome = await asyncio.wrap_future(on_thread(run.carry_out, question))
+        except asyncio.CancelledError:
+            run.cancel()
+            raise
+        if outcome.why is None and outcome.exit_code == 0:
+            return read_answer(outcome.stdout, len(trajectory))
+        words = outcome.stderr.decode("utf-8", "replace").strip()[-300:]
+        ended = outcome.why or f"it failed: {how_it_ended(outcome.exit_code)}"
+        why = f"{self.name}: {ended}" + (f": {words}" if words else "")
+        if outcome.is_late or (outcome.why is None and outcome.exit_code == TRY_AGAIN):
+            raise Temporary(why)
+        raise Unscored(why)
+
+
+def _digest(
+    command: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes | str]
+) -> str:
+    """What tells this program from others: the arguments, and what is in the files they name."""
+    digest = hashlib.sha256(repr((list(command), sorted(environment.items()))).encode())
+    for part in command:
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.isfile(part):
+                digest.update(hashlib.sha256(Path(part).read_bytes()).digest())
+    for path, data in sorted(files.items()):
+        content = data.encode() if isinstance(data, str) else data
+        digest.update(repr((path, hashlib.sha256(content).hexdigest())).encode())
+    return digest.hexdigest()
+
+
+# ------------------------------------------------------------------ running it
+
+
+class _Run:
+    """One run of a program, with all that it starts in its process group."""
+
+    def __init__(self, scorer: CommandScorer) -> None:
+        self._scorer = scorer
+        self._stdout = bytearray()
+        self._stderr = bytearray()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End it, from any thread."""
+        self._is_cancelled.set()
+
+    def carry_out(self, question: bytes) -> _Outcome:
+        """Run it to its end, or to that of its time."""
+        deadline = time.monotonic() + self._scorer.timeout_s
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(question)
+            stdin.seek(0)
+            try:
+                process = self._start(stdin)
+            except OSError as error:
+                return _Outcome(-1, b"", b"", f"it did not start: {error.strerror}")
+        with process:
+            assert process.stdout is not None and process.stderr is not None
+            try:
+                why = self._listen(process, deadline) or self._wait(process, deadline)
+            finally:
+                _end(process)
+        is_late = why is not None and time.monotonic() >= deadline
+        return _Outcome(process.returncode, bytes(self._stdout), bytes(self._stderr), why, is_late)
+
+    def _start(self, stdin: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # nosec B603  # no shell; it is the caller's program
+            self._scorer.command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**_clean_environment(), **self._scorer.environment},
+            start_new_session=True,
+            bufsize=0,
+        )
+
+    def _listen(self, process: subprocess.Popen[bytes], deadline: float) -> str | None:
+        """Take in what it writes, until it is over; gives why it is to be ended, if it is."""
+        with selectors.DefaultSelector() as selector:
+            for stream in (process.stdout, process.stderr):
+                assert stream is not None
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            while selector.get_map():
+                if why := self._why_to_end(deadline):
+                    return why
+                # Whoever it has started may hold its output open; that it is over itself counts.
+                is_over = _has_exited(process)
+                ready = selector.select(0 if is_over else LOOK_EVERY_S)
+                for key, _ in ready:
+                    if not self._take(process, key.fileobj):
+                        selector.unregister(key.fileobj)
+                if is_over and not ready:
+                    break
+        return None
+
+    def _take(self, process: subprocess.Popen[bytes], stream: Any) -> bool:
+        """Read what there is; False at the end of the stream."""
+        data = os.read(stream.fileno(), CHUNK_BYTES)
+        if stream is process.stdout:
+            self._stdout += data
+        else:
+            self._stderr = (self._stderr + data)[-KEPT_STDERR_BYTES:]
+        return bool(data)
+
+    def _why_to_end(self, deadline: float) -> str | None:
+        if len(self._stdout) > self._scorer.max_bytes:
+            return f"it wrote more than {self._scorer.max_bytes} bytes"
+        if self._is_cancelled.is_set():
+            return "scoring was cancelled"
+        if time.monotonic() >= deadline:
+            return f"it was not done within {self._scorer.timeout_s:g} s"
+        return None
+
+    def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> str | None:
+        """Wait for one that writes no more."""
+        pause = 0.0005
+        while not _has_exited(process):
+            if why := self._why_to_end(deadline):
+                return why
+            time.sleep(pause)
+            pause = min(pause * 2, LOOK_EVERY_S)
+        return self._why_to_end(math.inf)
+
+
+def _has_exited(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it is over; its number, and so its group's, stays taken until it is waited for."""
+    if sys.platform == "darwin" or sys.platform == "win32":  # which have no `waitid`
+        return process.poll() is not None
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, how) is not None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End it, and whatever it has started that is in its group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(END_GRACE_S)
+
+
+def _clean_environment() -> dict[str, str]:
+    """Variables that say nothing of this program: no key, no token."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+
+
+class _SandboxedRun:
+    """One run of a program in a sandbox of its own."""
+
+    def __init__(self, scorer: CommandScorer, sandbox: Callable[[], Any]) -> None:
+        self._scorer = scorer
+        self._make = sandbox
+        self._sandbox: Any = None
+        self._is_cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End it, from any thread."""
+        self._is_cancelled.set()
+        if self._sandbox is not None:
+            self._sandbox.close()
+
+    def carry_out(self, question: bytes) -> _Outcome:
+        """Run it to its end, or to that of its time."""
+        try:
+            with self._make() as sandbox:
+                self._sandbox = sandbox
+                if self._is_cancelled.is_set():
+                    return _Outcome(-1, b"", b"", "scoring was cancelled")
+                for path, data in self._scorer.files.items():
+                    sandbox.write(path, data, 0o755)
+                done = sandbox.run(
+                    self._scorer.command,
+                    stdin=question,
+                    environment=self._scorer.environment,
+                    wall_s=self._scorer.timeout_s,
+                )
+        except SandboxError as error:
+            return _Outcome(-1, b"", b"", f"its sandbox: {error}")
+        stdout, stderr = done.stdout.encode(), done.stderr.encode()
+        why = None
+        if done.timed_out:
+            why = f"it was not done within {self._scorer.timeout_s:g} s"
+        elif done.left_out.get("stdout") or len(stdout) > self._scorer.max_bytes:
+            why = "it wrote more than is read"
+        return _Outcome(done.exit_code, stdout, stderr[-KEPT_STDERR_BYTES:], why, done.timed_out)
+
+
+def command_scorer(
+    command: Sequence[str],
+    *,
+    timeout_s: float = TIMEOUT_S,
+    max_bytes: int = MAX_OUTPUT_BYTES,
+    environment: Mapping[str, str] | None = None,
+    sandbox: Callable[[], Any] | None = None,
+    files: Mapping[str, bytes | str] | None = None,
+    messages: Callable[[Trajectory[Any, Any]], list[Message]] = as_messages,
+) -> CommandScorer:
+    """Make a scorer of a program, which is started for each episode.
+
+        scorer = command_scorer(["./grade", "--strict"], timeout_s=10)
+        scorer = command_scorer(["python3", "grade.py"], sandbox=Sandbox, files={"grade.py": CODE})
+
+    It reads the episode on stdin and writes its answer on stdout, both JSON. Its variables are
+    PATH, LANG and `environment`, and none of this program's. It is ended, with the processes that
+    it has started, when its time is over or it writes too much; a process that leaves its session
+    goes on, unless it is in a sandbox.
+
+    Args:
+        command: The program and its arguments; there is no shell.
+        timeout_s: Seconds that it may take.
+        max_bytes: The largest answer that is read.
+        environment: Further variables.
+        sandbox: Makes the place that it runs in, a new one each time: `openenv.sandbox.Sandbox`, or
+            a function that makes one with a policy.
+        files: What is put into the sandbox first, by relative path; it can be run.
+        messages: How an episode is written as a conversation.
+
+    Raises:
+        ValueError: There is no such program; or there are files, and no sandbox to put them in.
+    """
+    return CommandScorer(
+        command, timeout_s, max_bytes, environment or {}, sandbox, files or {}, messages
+    )
+
+
+# ------------------------------------------------------------------ the other way
+
+
+def score_stdin(scorer: TrajectoryScorer) -> None:
+    """Be a program that `command_scorer` can run: answer what is asked on stdin, on stdout.
+
+    What the scorer prints goes to stderr.
+
+    Args:
+        scorer: What scores; a rubric by `from_rubric`.
+
+    Raises:
+        ValueError: What came on stdin is no question.
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        answer = asyncio.run(answered(scorer, sys.stdin.buffer.read()))
+    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,32 @@
+"""What was written down as JSON, with its fields as attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Fields", "with_fields"]
+
+
+class Fields(dict[str, Any]):
+    """An object of JSON: ``seen["board"]`` is ``seen.board`` too.
+
+    So a scorer that was written for the models of an environment takes what was recorded of it. A
+    field that is named as a method of `dict` hides that method, as it does in a model; an attribute
+    that is no field is an error, as there.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and dict.__contains__(self, name):
+            return dict.__getitem__(self, name)
+        return super().__getattribute__(name)
+
+    def __getattr__(self, name: str) -> Any:
+        known = ", ".join(dict.keys(self)) or "none"
+        raise AttributeError(f"there is no field {name!r}; there are: {known}")
+
+
+def with_fields(value: Any) -> Any:
+    """Give every object within a value of JSON its fields as attributes."""
+    if isinstance(value, dict):
+        return Fields({name: with_fields(inner) for name, inner in dict.items(value)})
+    return [with_fields(inner) for inner in value] if isinstance(value, list) else value

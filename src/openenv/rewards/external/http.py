@@ -1,0 +1,214 @@
+"""Scorers that are asked over HTTP; what is asked and answered stands in `wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from openenv._packages import needs
+from openenv._timeouts import within
+from openenv._tls import client_context
+from openenv.errors import Unscored
+from openenv.reward import Score
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer
+from openenv.rewards.external.conversation import Message, as_messages
+from openenv.rewards.external.scorers import Temporary
+from openenv.rewards.external.wire import answered, asked, read_answer
+
+__all__ = ["HTTPScorer", "ScoringApp", "http_scorer", "scoring_app"]
+
+TIMEOUT_S = 60.0
+MAX_ANSWER_BYTES = 2**20
+MAX_QUESTION_BYTES = 64 * 2**20
+
+# Answers that may be another one soon (RFC 9110, RFC 6585).
+TEMPORARY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class HTTPScorer:
+    """A scorer that is asked over HTTP; see `http_scorer`."""
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        headers: Mapping[str, str],
+        ca_file: str | None,
+        max_bytes: int,
+        messages: Callable[[Trajectory[Any, Any]], list[Message]],
+    ) -> None:
+        with needs("http_scorer"):
+            import httpx  # noqa: F401
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"expected an http or https address, got {url!r}")
+        self.url = url
+        self.name = f"{parts.hostname}{parts.path}"
+        self.identity = f"http:{url}"
+        self._timeout_s = timeout_s
+        self._headers = {"content-type": "application/json", **headers}
+        self._context = client_context(ca_file)
+        self._max_bytes = max_bytes
+        self._messages = messages
+
+    async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
+        """Ask for a score.
+
+        Raises:
+            Temporary: Nobody answered, not in time, or not now.
+            Unscored: The answer is none, or says why there is no score.
+        """
+        import asyncio
+
+        question = asked(trajectory, self._messages)
+        try:
+            answer = await within(self._timeout_s, self._answer(question))
+        except asyncio.TimeoutError:
+            raise Temporary(f"{self.name} did not answer within {self._timeout_s:g} s") from None
+        return read_answer(answer, len(trajectory))
+
+    async def _answer(self, question: bytes) -> bytes:
+        import httpx
+
+        try:
+            async with (
+                self._client() as client,
+                client.stream("POST", self.url, content=question, headers=self._headers) as answer,
+            ):
+                body = await self._body(answer)
+        except httpx.TransportError as error:
+            why = f"{self.name} does not answer: {type(error).__name__}"
+            raise Temporary(f"{why}: {error}" if str(error) else why) from error
+        except httpx.HTTPError as error:
+            raise Unscored(f"{self.name} does not speak HTTP: {error}") from error
+        if answer.status_code == 200:
+            return body
+        words = body[:200].decode("utf-8", "replace")
+        why = f"{self.name} answered {answer.status_code}: {words}"
+        if answer.status_code in TEMPORARY_STATUS:
+            raise Temporary(why, _seconds(answer.headers.get("retry-after")))
+        raise Unscored(why)
+
+    def _client(self) -> Any:
+        import httpx
+
+        # One a call: a connection belongs to one event loop, and this object to none.
+        # The time of all of it is limited, and not that of each part.
+        return httpx.AsyncClient(verify=self._context, timeout=None)  # nosec B113
+
+    async def _body(self, answer: Any) -> bytes:
+        body = bytearray()
+        async for chunk in answer.aiter_bytes():
+            body += chunk
+            if len(body) > self._max_bytes:
+                raise Unscored(f"{self.name} answered with more than {self._max_bytes} bytes")
+        return bytes(body)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """What ``Retry-After`` asks for, where it is a number of seconds."""
+    return float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
+
+
+def http_scorer(
+    url: str,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    headers: Mapping[str, str] | None = None,
+    ca_file: str | None = None,
+    max_bytes: int = MAX_ANSWER_BYTES,
+    messages: Callable[[Trajectory[Any, Any]], list[Message]] = as_messages,
+) -> HTTPScorer:
+    """Make a scorer of an address, to which episodes are POSTed.
+
+        scorer = bounded(http_scorer("https://grader.example/score"), cache="scores")
+
+    No redirect is followed. Put `bounded` around it, to have it asked again when it is busy.
+
+    Args:
+        url: The address, ``http`` or ``https``.
+        timeout_s: Seconds for the whole answer.
+        headers: Sent along: a key, say.
+        ca_file: Certificates (PEM) by which the server is told; by default those of
+            OPENENV_CA_FILE, else the system's.
+        max_bytes: The largest answer that is read.
+        messages: How an episode is written as a conversation.
+
+    Raises:
+        MissingPackage: httpx is not installed.
+        ValueError: It is no such address.
+    """
+    return HTTPScorer(url, timeout_s, headers or {}, ca_file, max_bytes, messages)
+
+
+# ------------------------------------------------------------------ the other way
+
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class ScoringApp:
+    """An ASGI application that scores; see `scoring_app`."""
+
+    def __init__(self, scorer: TrajectoryScorer, max_bytes: int) -> None:
+        self._scorer = scorer
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+        elif scope["type"] == "http":
+            status, body, kind = await self._answer(scope, receive)
+            headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await send({"type": "websocket.close"})
+
+    async def _answer(self, scope: Any, receive: Receive) -> tuple[int, bytes, bytes]:
+        if scope["method"] != "POST":
+            return 405, b"expected POST", b"text/plain"
+        body = await self._read(receive)
+        if body is None:
+            return 413, b"the episode has more than %d bytes" % self._max_bytes, b"text/plain"
+        try:
+            return 200, await answered(self._scorer, body), b"application/json"
+        except (ValueError, KeyError, TypeError) as error:
+            return 422, f"this is no question: {error}".encode(), b"text/plain"
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        """The body of a request; None if it is too large."""
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._max_bytes:
+                return None
+        return bytes(body)
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def scoring_app(scorer: TrajectoryScorer, *, max_bytes: int = MAX_QUESTION_BYTES) -> ScoringApp:
+    """Make an ASGI application that scores what is POSTed to it, as `http_scorer` asks.
+
+        uvicorn.run(scoring_app(from_rubric(MyRubric)), port=9000)
+
+    Actions, observations and tasks are `Fields`: what JSON had, with its names as attributes. It
+    asks nobody for a key: put it where only those reach it who may.
+
+    Args:
+        scorer: What scores; a rubric by `from_rubric`.
+        max_bytes: The largest episode that is taken.
+    """
+    return ScoringApp(scorer, max_bytes)

@@ -1,0 +1,131 @@
+"""Scorers by name, as commands take them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from openenv.errors import OpenEnvError
+from openenv.rewards.credit import TokenCredit, last_token, spread_over_tokens
+from openenv.rewards.delayed import TrajectoryScorer
+from openenv.rewards.rubric import Rubric
+
+__all__ = ["ScorerNameError", "imported", "scorer_named", "token_credit_named"]
+
+
+class ScorerNameError(OpenEnvError, ValueError):
+    """A text names no scorer; it says what was expected."""
+
+
+def scorer_named(name: str) -> TrajectoryScorer:
+    """The scorer that a text names.
+
+    Args:
+        name: One of
+
+            - ``module:function``, or ``file.py:function``: a scorer; a rubric, or its class; or
+              another class that can be made without arguments and called;
+            - ``http://...`` or ``https://...``: see `openenv.rewards.external.http_scorer`;
+            - ``command:PROGRAM ARGUMENTS``: see `openenv.rewards.external.command_scorer`;
+            - ``reasoning_gym:DATASET``: see `openenv.rewards.external.from_reasoning_gym`.
+
+    Raises:
+        ScorerNameError: There is none of that name.
+        MissingPackage: A library that it needs is not installed.
+    """
+    from openenv.rewards import external
+
+    scheme, _, rest = name.partition(":")
+    try:
+        if scheme in ("http", "https") and rest.startswith("//"):
+            return external.http_scorer(name)
+        if scheme == "command":
+            return external.command_scorer(shlex.split(rest))
+        if scheme == "reasoning_gym":
+            return external.from_reasoning_gym(rest)
+    except ValueError as error:
+        raise ScorerNameError(f"{name!r}: {error}") from error
+    return _as_scorer(name, imported(name))
+
+
+def _as_scorer(name: str, found: Any) -> TrajectoryScorer:
+    from openenv.rewards.external import from_rubric
+
+    if isinstance(found, Rubric) or (isinstance(found, type) and issubclass(found, Rubric)):
+        return from_rubric(found, name=name)
+    if isinstance(found, type):
+        try:
+            found = found()
+        except TypeError as error:
+            raise ScorerNameError(f"{name!r} cannot be made without arguments: {error}") from error
+    if not callable(found):
+        raise ScorerNameError(
+            f"{name!r} is {type(found).__name__}; expected a function or a rubric"
+        )
+    return cast("TrajectoryScorer", found)
+
+
+def token_credit_named(name: str) -> TokenCredit:
+    """The credit assignment to tokens of a name: ``last``, ``spread`` or ``module:function``.
+
+    Raises:
+        ScorerNameError: There is none of that name.
+    """
+    known: dict[str, TokenCredit] = {"last": last_token, "spread": spread_over_tokens}
+    if name in known:
+        return known[name]
+    if ":" not in name:
+        raise ScorerNameError(
+            f"there is no credit assignment to tokens {name!r}, but {', '.join(known)} and "
+            "module:function"
+        )
+    found = imported(name)
+    if not callable(found):
+        raise ScorerNameError(f"{name!r} is {type(found).__name__}; expected a function")
+    return cast("TokenCredit", found)
+
+
+def imported(name: str) -> Any:
+    """Import what ``module:attribute``, or ``file.py:attribute``, names.
+
+    Raises:
+        ScorerNameError: There is no such module, file or attribute.
+    """
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute:
+        raise ScorerNameError(
+            f"{name!r} names no scorer; expected module:function, or file.py:function"
+        )
+    found: Any = _module_of(place, name)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            close = difflib.get_close_matches(part, dir(found), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ScorerNameError(f"{place} has no {part!r}{hint}")
+        found = getattr(found, part)
+    return found
+
+
+def _module_of(place: str, name: str) -> ModuleType:
+    path = Path(place)
+    if path.suffix != ".py":
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+                raise
+            raise ScorerNameError(f"there is no module {error.name!r}, of {name!r}") from error
+    if not path.is_file():
+        raise ScorerNameError(f"there is no file {path}, of {name!r}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

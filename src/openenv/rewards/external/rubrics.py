@@ -1,0 +1,237 @@
+"""Rubrics of OpenEnv as scorers of episodes, and scorers as rubrics."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+from openenv.errors import Unscored
+from openenv.reward import Score, adds_up
+from openenv.rewards.credit import terminal
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer
+from openenv.rewards.external.limits import Slots
+from openenv.rewards.external.scorers import as_score, name_of, on_thread, scored_as
+from openenv.rewards.rubric import NO_PARTS, Rubric, is_pending
+from openenv.rewards.trajectory import TrajectoryRubric
+
+__all__ = ["RubricScorer", "ScorerRubric", "WholeScorerRubric", "from_rubric", "to_rubric"]
+
+AnyRubric = Rubric | Callable[[Any, Any], Any]
+
+
+class RubricScorer:
+    """A rubric as a scorer of episodes; see `from_rubric`."""
+
+    def __init__(self, rubric: AnyRubric | type[Rubric], name: str) -> None:
+        self.rubric = rubric
+        self.name = name
+        if not isinstance(rubric, type):
+            self.max_concurrency = 1  # it knows one episode at a time
+        self._turns = Slots(1)
+
+    async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
+        """Score an episode.
+
+        Raises:
+            Unscored: The rubric could not score a step.
+            Exception: Whatever it raises.
+        """
+        if isinstance(self.rubric, type):
+            return await _Play(self.rubric(), trajectory).score()
+        await self._turns.acquire()
+        play = _Play(self.rubric, trajectory)
+        try:
+            return await play.score()
+        finally:
+            play.when_over(self._turns.release)
+
+
+class _Play:
+    """An episode that a rubric is shown again."""
+
+    def __init__(self, rubric: Any, trajectory: Trajectory[Any, Any]) -> None:
+        self.rubric = rubric
+        self.trajectory = trajectory
+        self.rewards: list[float | None] = []
+        self.components: dict[str, float] = {}
+        self._work: Any = None
+
+    def when_over(self, then: Callable[[], None]) -> None:
+        """Call `then` once no thread is in the rubric any more."""
+        if self._work is None:
+            then()
+        else:
+            self._work.add_done_callback(lambda _: then())
+
+    async def score(self) -> Score:
+        reset = getattr(self.rubric, "reset", None)
+        if callable(reset):
+            await self._called(reset)
+        while len(self.rewards) < len(self.trajectory):
+            # A rubric may compute for long, or block: it is called on a thread. What it awaits
+            # belongs to this loop.
+            pending = await self._called(self._step_until_pending)
+            if pending is not None:
+                self._note(await self._step(pending))
+        if isinstance(self.rubric, TrajectoryRubric):
+            return await self._of_the_end()
+        given = [reward for reward in self.rewards if reward is not None]
+        if not given:
+            return Score()
+        value = math.fsum(given)
+        parts = self.components if adds_up(value, self.components) else {}
+        return scored_as(value, parts, [reward or 0.0 for reward in self.rewards])
+
+    async def _of_the_end(self) -> Score:
+        """The score of a rubric that scores the episode as a whole."""
+        is_done = self.trajectory and getattr(self.trajectory[-1][1], "done", False)
+        if not is_done:
+            value = await self._called(self.rubric.score_trajectory, self.rubric.trajectory)
+            return as_score(value, len(self.trajectory))
+        if self.rewards[-1] is None:
+            return Score()
+        shares = await self._called(self.rubric.compute_step_rewards)
+        return scored_as(self.rewards[-1], self.rubric.components(), shares)
+
+    async def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self._work = on_thread(function, *arguments)
+        outcome = await asyncio.wrap_future(self._work)
+        return await outcome if is_pending(outcome) else outcome
+
+    def _step_until_pending(self) -> _Pending | None:
+        """Show it one step after the other, up to one that has to be awaited."""
+        while len(self.rewards) < len(self.trajectory):
+            action, observation = self.trajectory[len(self.rewards)]
+            try:
+                outcome = self.rubric(action, observation)
+            except Unscored as error:
+                raise self._at_step(error) from error
+            if is_pending(outcome):
+                return _Pending(outcome)
+            self._note(outcome)
+        return None
+
+    async def _step(self, pending: _Pending) -> Any:
+        try:
+            return await pending.outcome
+        except Unscored as error:
+            raise self._at_step(error) from error
+
+    def _at_step(self, error: Unscored) -> Unscored:
+        return Unscored(f"step {len(self.rewards) + 1}: {error}")
+
+    def _note(self, reward: Any) -> None:
+        if reward is not None and not math.isfinite(reward):
+            raise Unscored(f"step {len(self.rewards) + 1}: the rubric gave {reward}")
+        self.rewards.append(None if reward is None else float(reward))
+        components: Any = getattr(self.rubric, "components", dict)
+        for name, part in components().items():
+            self.components[name] = self.components.get(name, 0.0) + part
+
+
+class _Pending:
+    """What a step has to await."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+
+
+def from_rubric(rubric: AnyRubric | type[Rubric], *, name: str | None = None) -> RubricScorer:
+    """Make a scorer of episodes of a rubric, which is shown the episode again, step by step.
+
+    Each step gets what the rubric gives for it, and the episode is worth the sum. One that scores
+    the episode as a whole (`TrajectoryRubric`) gives its score at the end, and the steps what it
+    says; where the episode was cut off, and no observation is done, its `score_trajectory` is
+    asked.
+
+    Args:
+        rubric: A rubric, which then scores one episode at a time; a class, of which there is a new
+            one for each episode; or a function of an action and an observation.
+        name: What to call it; by default the name of its class.
+    """
+    own = rubric if isinstance(rubric, type) else type(rubric)
+    return RubricScorer(
+        rubric, name or (own.__name__ if issubclass(own, Rubric) else name_of(rubric))
+    )
+
+
+class ScorerRubric(Rubric):
+    """A scorer that scores each step as an episode of its own; see `to_rubric`."""
+
+    def __init__(self, scorer: TrajectoryScorer, name: str) -> None:
+        super().__init__()
+        self._scorer = scorer
+        self._name = name
+
+    def forward(self, action: Any, observation: Any) -> Any:
+        outcome = self._scorer(Trajectory([(action, observation)], rewards=[None]))
+        return self._later(outcome) if is_pending(outcome) else self._value(outcome)
+
+    async def _later(self, outcome: Any) -> float | None:
+        return self._value(await outcome)
+
+    def _value(self, outcome: Any) -> float | None:
+        score = _known(as_score(outcome, 1))
+        self._parts = score.components or NO_PARTS
+        return score.value
+
+    @property
+    def _label(self) -> str:
+        return self._name
+
+
+class WholeScorerRubric(TrajectoryRubric):
+    """A scorer that scores the episode at its end; see `to_rubric`."""
+
+    def __init__(self, scorer: TrajectoryScorer, name: str) -> None:
+        super().__init__(keep=getattr(scorer, "keep", None))
+        self._scorer = scorer
+        self._name = name
+        self._score = Score()
+
+    def score_trajectory(self, trajectory: list[tuple[Any, Any]]) -> Any:
+        outcome = self._scorer(Trajectory(trajectory, rewards=[None] * len(trajectory)))
+        return self._later(outcome) if is_pending(outcome) else self._value(outcome)
+
+    async def _later(self, outcome: Any) -> float | None:
+        return self._value(await outcome)
+
+    def _value(self, outcome: Any) -> float | None:
+        self._score = _known(as_score(outcome, len(self._trajectory)))
+        self._parts = self._score.components or NO_PARTS
+        return self._score.value
+
+    def compute_step_rewards(self) -> list[float]:
+        """What the scorer said that each step gets; the last one all of it, if it did not say."""
+        if self._score.step_rewards is not None:
+            return list(self._score.step_rewards)
+        return terminal(self._score.value or 0.0, len(self._trajectory))
+
+    @property
+    def _label(self) -> str:
+        return self._name
+
+
+def _known(score: Score) -> Score:
+    if score.unscored:
+        raise Unscored(score.unscored)
+    return score
+
+
+def to_rubric(
+    scorer: TrajectoryScorer, *, whole: bool = False, name: str | None = None
+) -> ScorerRubric | WholeScorerRubric:
+    """Make a rubric of a scorer, to stand among others: in a `WeightedSum`, say.
+
+        rubric = WeightedSum([Correct(), to_rubric(http_scorer(URL))], [0.8, 0.2])
+
+    Args:
+        scorer: What scores. If it has to be awaited, so has the rubric.
+        whole: Score the episode at its end, and 0 before that; by default each step is scored as
+            an episode of its own.
+        name: What its component is called; by default the scorer's name.
+    """
+    name = name or name_of(scorer).rpartition(".")[2]
+    return WholeScorerRubric(scorer, name) if whole else ScorerRubric(scorer, name)

@@ -1,0 +1,340 @@
+"""Rewards and judges of verifiers (0.4), and scorers as rewards of it.
+
+In verifiers (https://github.com/PrimeIntellect-ai/verifiers) a task has reward functions,
+``@vf.reward async def correct(self, trace)``, and may have judges plugged in; they score a trace,
+which holds the conversation. A function on its own takes what it names: ``task`` (the task's data)
+and ``trace``; and, as in versions before 0.4, ``prompt``, ``completion``, ``answer``, ``info`` and
+``state``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from openenv._packages import needs
+from openenv.errors import Unscored
+from openenv.reward import Score
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer
+from openenv.rewards.external.conversation import (
+    Message,
+    as_messages,
+    from_messages,
+    split,
+    task_of,
+    text_of,
+)
+from openenv.rewards.external.fields import Fields
+from openenv.rewards.external.scorers import name_of, scored_as, scored_now
+
+__all__ = ["VerifiersScorer", "from_verifiers", "to_verifiers"]
+
+AGENT = "openenv"
+# What a task's data are made of, beside what a taskset adds; the rest is of its infrastructure.
+DATA = {"id", "name", "description", "prompt", "system_prompt"}
+
+
+def _library(needed_by: str) -> Any:
+    with needs(needed_by):
+        import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
+    return vf
+
+
+class VerifiersScorer:
+    """A task, a judge or reward functions of verifiers; see `from_verifiers`."""
+
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        data: Callable[[Trajectory[Any, Any]], Mapping[str, Any]],
+        messages: Callable[[Trajectory[Any, Any]], list[Message]],
+    ) -> None:
+        vf = _library("from_verifiers")
+        if not sources:
+            raise ValueError("expected a task, a judge or a reward function, got nothing")
+        for source in sources:
+            _check(vf, source)
+        self.sources = list(sources)
+        self.name = "+".join(_name(vf, source) for source in sources)
+        self._data = data
+        self._messages = messages
+
+    async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
+        """Score an episode.
+
+        Raises:
+            Unscored: The task has not what the rewards want.
+            Exception: Whatever a reward or a judge raises.
+        """
+        vf = _library("from_verifiers")
+        known, messages = self._data(trajectory), self._messages(trajectory)
+        components: dict[str, float] = {}
+        for source in self.sources:
+            task = _task(vf, source, known)
+            trace = _trace(vf, task, messages)
+            for name, reward in (await _rewards(vf, source, task, trace, messages, known)).items():
+                if name in components:
+                    raise Unscored(f"two rewards are called {name}")
+                components[name] = reward
+        if not components:
+            return Score()
+        return scored_as(math.fsum(components.values()), components)
+
+
+def from_verifiers(
+    *sources: Any,
+    data: Callable[[Trajectory[Any, Any]], Mapping[str, Any]] = task_of,
+    messages: Callable[[Trajectory[Any, Any]], list[Message]] = as_messages,
+) -> VerifiersScorer:
+    """Make a scorer of what scores in verifiers.
+
+        scorer = from_verifiers(MyTask)                 # all of its rewards, and its judges
+        scorer = from_verifiers(vf.ReferenceJudge(config))
+        scorer = from_verifiers(exact, length_penalty)  # functions
+
+    The rewards are added up by their weights, as verifiers does, and are the components. There is
+    no runtime when an episode is scored afterwards: what needs one is refused.
+
+    Args:
+        *sources: A `vf.Task`, or its class, which is then made of the task's data for each episode;
+            a `vf.Judge`; functions, with the weight that ``@vf.reward(weight=...)`` gave them.
+        data: The fields of the task's data, of an episode; by default `task_of`.
+        messages: How an episode is written as a conversation.
+
+    Raises:
+        MissingPackage: verifiers is not installed.
+        TypeError: Something is none of these.
+        ValueError: It needs a runtime; or nothing was given.
+    """
+    return VerifiersScorer(sources, data, messages)
+
+
+# ------------------------------------------------------------------ what scores
+
+
+def _check(vf: Any, source: Any) -> None:
+    """Refuse what cannot score a conversation alone."""
+    if isinstance(source, vf.Task) or (isinstance(source, type) and issubclass(source, vf.Task)):
+        functions = _rewards_of(source)
+    elif isinstance(source, vf.Judge):
+        functions = [source.score]
+    elif callable(source) and not isinstance(source, type):
+        functions = [source]
+    else:
+        raise TypeError(f"expected a vf.Task, a vf.Judge or a reward function, got {source!r:.100}")
+    for function in functions:
+        wanted = inspect.signature(function).parameters.get("runtime")
+        if wanted is not None and wanted.default is wanted.empty:
+            name = getattr(function, "__name__", function)
+            raise ValueError(f"{name} needs a runtime, and there is none after an episode")
+
+
+def _rewards_of(task: Any) -> list[Any]:
+    """The decorated rewards of a task, or of its class."""
+    cls = task if isinstance(task, type) else type(task)
+    found = (getattr(cls, name, None) for name in dir(cls))
+    return [one for one in found if callable(one) and getattr(one, "reward", False) is True]
+
+
+def _name(vf: Any, source: Any) -> str:
+    if isinstance(source, vf.Judge):
+        return str(source.reward_name)
+    if isinstance(source, type):
+        return source.__name__
+    return type(source).__name__ if isinstance(source, vf.Task) else source.__name__
+
+
+def _task(vf: Any, source: Any, known: Mapping[str, Any]) -> Any:
+    """The task that an episode is scored as."""
+    if isinstance(source, vf.Task):
+        return source
+    cls: Any = source if isinstance(source, type) else vf.Task
+    model = cls.data_type() if isinstance(source, type) else vf.WireTaskData
+    infrastructure = vf.TaskData.model_fields.keys() - DATA
+    fields = {name: value for name, value in known.items() if name not in infrastructure}
+    fields["prompt"] = _prompt(vf, known.get("prompt"))
+    try:
+        return cls(model.model_validate(fields))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise Unscored(f"the task has not what {model.__name__} wants: {what}") from error
+
+
+def _prompt(vf: Any, prompt: Any) -> Any:
+    if not isinstance(prompt, list):
+        return prompt if isinstance(prompt, str) else None
+    return [_typed(vf, message) for message in prompt]
+
+
+async def _rewards(
+    vf: Any,
+    source: Any,
+    task: Any,
+    trace: Any,
+    messages: list[Message],
+    known: Mapping[str, Any],
+) -> dict[str, float]:
+    """What a source gives: each reward, times its weight, by name."""
+    if isinstance(source, vf.Task | type):
+        await task.score(trace)
+        missing = [name for name, reward in trace.rewards.items() if reward is None]
+        if missing:
+            raise Unscored(f"there is no reward of {', '.join(missing)}")
+        return {name: reward.value for name, reward in trace.rewards.items()}
+    if isinstance(source, vf.Judge):
+        name, weight = source.reward_name, source.config.weight
+        given = await source.score(task=task.data, trace=trace)
+    else:
+        name, weight = source.__name__, getattr(source, "_vf_weight", 1.0)
+        given = await _called(source, task, trace, messages, known)
+    parts = given if isinstance(given, Mapping) else {name: given}
+    return {part: _number(part, value) * weight for part, value in parts.items()}
+
+
+async def _called(
+    function: Callable[..., Any],
+    task: Any,
+    trace: Any,
+    messages: list[Message],
+    known: Mapping[str, Any],
+) -> Any:
+    """Call a reward function with what it names."""
+    prompt, completion = split(messages)
+    available = {"prompt": prompt, "completion": completion, "state": {}, "info": {}, **known}
+    available |= {"task": task.data, "trace": trace, "prompt": prompt}
+    parameters = inspect.signature(function).parameters.values()
+    named = [one for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+    missing = [one.name for one in named if one.default is one.empty and one.name not in available]
+    if missing:
+        raise Unscored(f"{function.__name__} takes {', '.join(missing)}, which the task has not")
+    takes_all = any(one.kind == one.VAR_KEYWORD for one in parameters)
+    names = available if takes_all else [one.name for one in named if one.name in available]
+    outcome = function(**{name: available[name] for name in names})
+    return await outcome if hasattr(outcome, "__await__") else outcome
+
+
+def _number(name: str, given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError, OverflowError):
+        raise Unscored(f"{name} gave {given!r:.100}, which is no number") from None
+
+
+# ------------------------------------------------------------------ an episode as a trace
+
+
+def _trace(vf: Any, task: Any, messages: list[Message]) -> Any:
+    """The trace of an episode, as verifiers would have made it."""
+    prompt, completion = split(messages)
+    nodes = [
+        vf.MessageNode(
+            parent=at - 1 if at else None,
+            message=_typed(vf, message),
+            sampled=at >= len(prompt) and message.get("role") == "assistant",
+        )
+        for at, message in enumerate([*prompt, *completion])
+    ]
+    agent = vf.AgentInfo(config=vf.AgentConfig(), name=AGENT)
+    return vf.Trace(
+        task=vf.TraceTask(type=type(task).__name__, data=task.data),
+        agent=agent,
+        nodes=nodes,
+        is_completed=True,
+        ok=True,
+    )
+
+
+def _typed(vf: Any, message: Message) -> Any:
+    """A message of chat completions as verifiers has it."""
+    role, content = message.get("role"), message.get("content") or ""
+    if role == "assistant":
+        return vf.AssistantMessage(content=text_of(message), tool_calls=_calls(vf, message))
+    if role == "tool":
+        call = str(message.get("tool_call_id") or "")
+        return vf.ToolMessage(tool_call_id=call, content=content, name=message.get("name"))
+    return (vf.SystemMessage if role == "system" else vf.UserMessage)(content=content)
+
+
+def _calls(vf: Any, message: Message) -> list[Any] | None:
+    made = []
+    for call in message.get("tool_calls") or []:
+        function = call.get("function") or {}
+        arguments = function.get("arguments")
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        name = str(function.get("name", ""))
+        made.append(vf.ToolCall(id=str(call.get("id", "")), name=name, arguments=text))
+    return made or None
+
+
+# ------------------------------------------------------------------ the other way
+
+
+def to_verifiers(
+    scorer: TrajectoryScorer,
+    *,
+    name: str | None = None,
+    weight: float = 1.0,
+    episode: Callable[..., Trajectory[Any, Any]] = from_messages,
+) -> Callable[..., Any]:
+    """Make a reward of verifiers of a scorer.
+
+        class MyTask(vf.Task[MyData]):
+            solved = to_verifiers(scorer)
+
+    It may stand in a task, as here, or be named in the configuration of one: ``fn =
+    "my_module:solved"``. The task of an episode has the ``id`` and the ``prompt`` of the task's
+    data, and all of them as criteria. Where it cannot be scored the reward fails, and verifiers
+    records an error and no reward.
+
+    Args:
+        scorer: What scores; a rubric by `from_rubric`.
+        name: What the reward is called; by default the scorer's name.
+        weight: Its weight.
+        episode: Makes the episode of a prompt, a completion and the keyword ``task``.
+
+    Raises:
+        MissingPackage: verifiers is not installed.
+    """
+    vf = _library("to_verifiers")
+
+    async def reward(self: Any = None, task: Any = None, trace: Any = None) -> float:
+        found = await scored_now(scorer, _episode(episode, task, trace))
+        if found.value is None:
+            raise Unscored(f"{reward.__name__} had nothing to say")
+        return found.value
+
+    reward.__name__ = reward.__qualname__ = name or name_of(scorer).rpartition(".")[2]
+    marked: Callable[..., Any] = vf.reward(weight=weight)(reward)
+    return marked
+
+
+def _episode(
+    episode: Callable[..., Trajectory[Any, Any]], data: Any, trace: Any
+) -> Trajectory[Any, Any]:
+    spoken = [at for at, node in enumerate(trace.nodes) if node.sampled]
+    first = spoken[0] if spoken else len(trace.nodes)
+    messages = [_plain(message) for message in trace.messages]
+    known = Fields(data.model_dump(mode="json"))
+    task = Fields(id=known.get("id"), prompt=known.get("prompt"), criteria=known, metadata=Fields())
+    return episode(messages[:first], messages[first:], task=task)
+
+
+def _plain(message: Any) -> Message:
+    """A message of verifiers in the form of chat completions."""
+    plain: Message = message.model_dump(mode="json", exclude_none=True)
+    if plain.get("tool_calls"):
+        plain["tool_calls"] = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": call["arguments"]},
+            }
+            for call in plain["tool_calls"]
+        ]
+    return plain

@@ -1,0 +1,327 @@
+"""A language model that scores."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import json
+import logging
+import math
+import re
+import string
+from collections import OrderedDict
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, Protocol
+
+from openenv.errors import Unscored
+from openenv.llm._per_loop import PerLoop
+from openenv.llm.client import LLMError
+from openenv.rewards.rubric import Rubric
+
+__all__ = ["Found", "Judge", "LLMJudge", "find_score"]
+
+logger = logging.getLogger(__name__)
+
+QUOTED = 200  # characters of a reply that an error shows
+PASSING = (408, 409, 429)  # with these, and from 500 on, the same request may succeed later
+
+
+class Judge(Protocol):
+    """What judges: the part of an `LLMClient` that answers questions."""
+
+    async def complete(self, prompt: str) -> str:
+        """Answer a question."""
+        ...
+
+
+class LLMJudge(Rubric):
+    """Asks a language model for the score of a step.
+
+        LLMJudge("Rate this answer from 0 to 1: {action.text}\\nReply with the number.", client)
+
+    It keeps nothing of an episode, so that environments may share one.
+
+    Args:
+        prompt_template: The question. ``{action}`` and ``{observation}`` stand for what is scored,
+            and may go on as in `str.format`: ``{observation.text}``, ``{action!r}``. Other braces
+            stand for themselves, unless all of the template is as `str.format` takes it: then
+            ``{{`` and ``}}`` are a brace each.
+        client: What is asked: an `LLMClient`, or anything with its `complete`.
+        score_pattern: A regular expression, of which the first match is the score, in its first
+            group if it has one. By default `find_score` finds it.
+        default_score: The score where a reply tells none. By default there is none then, and
+            `Unscored` is raised; the public package's default is 0.
+        normalize: Whether a score is brought to the range from 0 to 1: what is told as ``7/10`` or
+            ``70%`` becomes 0.7, and what lies outside is moved to the nearer end.
+        timeout_s: Seconds for one reply; None for no limit.
+        retries: How often it is asked again where it fails, or does not reply in time. That a
+            reply tells no score is no failure of this kind.
+        backoff_s: Seconds before it is asked again; twice as many each further time.
+        max_concurrency: How many questions may be open at a time, in one event loop; None for any
+            number.
+        cache_size: How many scores are kept, by the text of the question, for when it is to be
+            asked again; by default none is.
+
+    Raises:
+        ValueError: The template has a field that seems to be misspelt, `max_concurrency` is less
+            than 1, or `retries` less than 0.
+        re.error: The pattern is no regular expression.
+    """
+
+    def __init__(
+        self,
+        prompt_template: str,
+        client: Judge,
+        *,
+        score_pattern: str | None = None,
+        default_score: float | None = None,
+        normalize: bool = True,
+        timeout_s: float | None = 120.0,
+        retries: int = 2,
+        backoff_s: float = 0.5,
+        max_concurrency: int | None = None,
+        cache_size: int = 0,
+    ) -> None:
+        super().__init__()
+        if max_concurrency is not None and max_concurrency < 1:
+            raise ValueError(f"max_concurrency={max_concurrency}; expected at least 1, or None")
+        if retries < 0:
+            raise ValueError(f"retries={retries}; expected at least 0")
+        self.prompt_template = _template(prompt_template)
+        self.client = client
+        self.score_pattern = _pattern(score_pattern)
+        self.default_score = default_score
+        self.normalize = normalize
+        self.timeout_s = timeout_s
+        self.retries = retries
+        self.backoff_s = backoff_s
+        self.max_concurrency = max_concurrency
+        self.cache_size = cache_size
+        self._cache: OrderedDict[str, float] = OrderedDict()
+        self._turns = PerLoop(self._limit)
+
+    def _limit(self) -> AbstractAsyncContextManager[Any]:
+        limit = self.max_concurrency
+        return contextlib.nullcontext() if limit is None else asyncio.Semaphore(limit)
+
+    async def forward(self, action: Any, observation: Any) -> float:
+        """Ask for the score of a step.
+
+        Raises:
+            Unscored: The judge failed, or its reply tells no score.
+        """
+        prompt = render(self.prompt_template, action=action, observation=observation)
+        if prompt in self._cache:
+            self._cache.move_to_end(prompt)
+            return self._cache[prompt]
+        score = self._score(await self._reply(prompt))
+        if self.cache_size:
+            self._cache[prompt] = score
+            while len(self._cache) > self.cache_size:
+                self._cache.popitem(last=False)
+        return score
+
+    async def _reply(self, prompt: str) -> str:
+        asked = 0
+        while True:
+            asked += 1
+            try:
+                async with self._turns.get():
+                    return await asyncio.wait_for(self.client.complete(prompt), self.timeout_s)
+            except Exception as error:
+                if asked > self.retries or not _may_pass(error):
+                    raise self._failed(error, asked) from error
+            await asyncio.sleep(self.backoff_s * 2 ** (asked - 1))
+
+    def _failed(self, error: Exception, asked: int) -> Unscored:
+        logger.error("the judge failed", exc_info=error)
+        often = "" if asked == 1 else f" {asked} times, at last"
+        return Unscored(f"the judge failed{often}: {self._words(error)}")
+
+    def _words(self, error: Exception) -> str:
+        if isinstance(error, asyncio.TimeoutError):
+            return f"no reply within {self.timeout_s:g} s"
+        status = getattr(error, "status", None)
+        return type(error).__name__ + ("" if status is None else f" (status {status})")
+
+    def _score(self, reply: Any) -> float:
+        found = self._found(reply) if isinstance(reply, str) else None
+        if found is None:
+            if self.default_score is None:
+                raise Unscored(f"the judge's reply tells no score: {_quoted(reply)}")
+            found = Found(self.default_score)
+        if not self.normalize:
+            return found.value
+        return min(max(found.value / found.out_of, 0.0), 1.0)
+
+    def _found(self, reply: str) -> Found | None:
+        if self.score_pattern is None:
+            return find_score(reply)
+        match = re.search(self.score_pattern, reply)
+        if match is None:
+            return None
+        with contextlib.suppress(ValueError, TypeError):  # no number; a group without a match
+            return Found(float(match[1] if match.re.groups else match[0]))
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "prompt_template": self.prompt_template,
+            "score_pattern": self.score_pattern,
+            "default_score": self.default_score,
+            "normalize": self.normalize,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.prompt_template = _template(state.get("prompt_template", self.prompt_template))
+        self.score_pattern = _pattern(state.get("score_pattern", self.score_pattern))
+        self.default_score = state.get("default_score", self.default_score)
+        self.normalize = state.get("normalize", self.normalize)
+        self._cache.clear()
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether asking again may help."""
+    status = error.status if isinstance(error, LLMError) else None
+    return status is None or status in PASSING or status >= 500
+
+
+def _quoted(reply: Any) -> str:
+    text = repr(reply)
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}... ({len(text)} characters)"
+
+
+def _pattern(pattern: str | None) -> str | None:
+    return None if pattern is None else re.compile(pattern).pattern
+
+
+# ------------------------------------------------------------------ the question
+
+FIELDS = ("action", "observation")
+FIELD = re.compile(r"\{(?:action|observation)(?:[.\[][^{}]*)?(?:![rsa])?\}")
+NAMED = re.compile(r"\{([A-Za-z_]\w*)[}.\[!:]")
+
+
+def _template(template: str) -> str:
+    """The template, if none of its fields is misspelt."""
+    for name in NAMED.findall(template):
+        close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.8)
+        if name not in FIELDS and close:
+            raise ValueError(f"the template has {{{name}}}; did you mean {{{close[0]}}}?")
+    return template
+
+
+def render(template: str, **values: Any) -> str:
+    """Put values into a template; what they hold is not looked at."""
+    if _is_format(template):
+        return template.format(**values)
+    return FIELD.sub(lambda field: field[0].format(**values), template)
+
+
+def _is_format(template: str) -> bool:
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    except ValueError:
+        return False
+    return all(re.split(r"[.\[]", name, maxsplit=1)[0] in FIELDS for name in names)
+
+
+# ------------------------------------------------------------------ the score in a reply
+
+NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+SCORE = (
+    rf"(?<![\w.,/])(?P<value>{NUMBER})"
+    rf"(?:\s*(?:/|out\s+of)\s*(?P<out_of>{NUMBER})|\s*(?P<percent>%))?"
+    r"(?!\w|[.,/]\d)"
+)
+RANGE = r"(?!\s*(?:-|–|to|and|or)\s*[-+.\d])"  # noqa: RUF001  # a dash between two numbers
+LABEL = r"(?:score|rating|grade)\b[\"']?\s*(?:\([^()\n]*\))?\s*(?:is|:|=|->)\s*[\"'(\[]*\s*"
+FINAL = r"\b(?:final|overall|total)\s+"
+
+ANY_SCORE = re.compile(SCORE)
+LABELLED = re.compile(rf"\b{LABEL}{SCORE}{RANGE}", re.IGNORECASE)
+FINALLY = re.compile(rf"{FINAL}{LABEL}{SCORE}{RANGE}", re.IGNORECASE)
+LAST_LINE = re.compile(rf"\W*(?:the\s+)?(?:{FINAL})?{LABEL}{SCORE}\W*", re.IGNORECASE)
+ALONE = re.compile(rf"[\"'(\[\s]*{SCORE}[\"')\].!\s]*")
+AT_FIRST = re.compile(rf"{SCORE}(?=\s*[,;:]|\s+[-–—])")  # noqa: RUF001  # dashes
+
+
+class Found(NamedTuple):
+    """The score that a reply tells.
+
+    Attributes:
+        value: The number.
+        out_of: Of how many, where the reply says so, and 1 elsewhere: 10 for ``7/10``, and 100
+            for ``70%``.
+    """
+
+    value: float
+    out_of: float = 1.0
+
+
+def find_score(reply: str) -> Found | None:
+    """The score that a judge's reply tells, if it tells one and no other.
+
+    That is, the first of these that there is:
+
+    - of JSON, the number, or what stands under ``score``;
+    - what follows ``Score:``, ``Rating =`` or ``the grade is``: on a last line of its own, or
+      after ``final``, ``overall`` or ``total``, or anywhere, if it is the same wherever it stands;
+    - a first or last line that is a number, or a decimal number, fraction or percentage at the
+      beginning, before a comma or a dash; if both, they must be the same;
+    - a number, if the reply has no other.
+
+    Numbers may have a sign, and be told as ``7/10``, ``7 out of 10`` or ``70%``.
+
+    Returns:
+        The score; None where there is none, or more than one that it could be.
+    """
+    plain = re.sub(r"\*\*|__|`(?:``(?:json)?)?", "", reply.replace("\u2212", "-"))
+    with contextlib.suppress(ValueError, RecursionError):
+        return _in_json(json.loads(plain))
+    lines = [" ".join(line.split()) for line in plain.splitlines() if line.strip()] or [""]
+    text = "\n".join(lines)
+    last = LAST_LINE.fullmatch(lines[-1])
+    if last:
+        return _found(last)
+    for label in (FINALLY, LABELLED):
+        labelled = list(label.finditer(text))
+        if labelled:
+            return _only(labelled)
+    edges = [ALONE.fullmatch(lines[0]), ALONE.fullmatch(lines[-1]), _at_first(text)]
+    standing = [edge for edge in edges if edge]
+    return _only(standing or ANY_SCORE.finditer(text))
+
+
+def _in_json(data: Any) -> Found | None:
+    told = data.get("score") if isinstance(data, dict) else data
+    if isinstance(told, str):
+        alone = ALONE.fullmatch(told)
+        return _found(alone) if alone else None
+    if isinstance(told, bool) or not isinstance(told, int | float):
+        return None
+    with contextlib.suppress(OverflowError):
+        return Found(float(told)) if math.isfinite(told) else None
+    return None
+
+
+def _at_first(text: str) -> re.Match[str] | None:
+    """What a reply begins with, unless it may be the number of a point, or count something."""
+    first = AT_FIRST.match(text)
+    return None if first is None or re.fullmatch(r"\d+", first[0].strip()) else first
+
+
+def _only(matches: Iterable[re.Match[str]]) -> Found | None:
+    """The score, if all say the same."""
+    told = {_found(match) for match in matches}
+    return told.pop() if len(told) == 1 else None
+
+
+def _found(match: re.Match[str]) -> Found | None:
+    value = float(match["value"])
+    out_of = 100.0 if match["percent"] else float(match["out_of"] or 1.0)
+    return Found(value, out_of) if math.isfinite(value) and 0 < out_of < math.inf else None

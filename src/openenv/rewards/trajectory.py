@@ -1,0 +1,169 @@
+"""Rubrics that score an episode as a whole, when it is over."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from openenv.errors import Unscored
+from openenv.rewards.credit import discounted
+from openenv.rewards.rubric import Rubric, Steps, carry_out, is_pending, waited
+
+__all__ = ["ExponentialDiscountingTrajectoryRubric", "TrajectoryRubric"]
+
+Trajectory = list[tuple[Any, Any]]
+
+MAX_STEPS = 100_000
+"""Steps of an episode that are kept by default: more than a game of Atari has."""
+
+
+class TrajectoryRubric(Rubric):
+    """Keeps the steps of an episode, and scores them when an observation is done.
+
+    Args:
+        intermediate_reward: The score of each step before the last.
+        max_steps: How many steps are kept at the most; None for any number. The score of a longer
+            episode cannot be had: it is not made of a part of the episode.
+        keep: Gives what is kept of an observation: as little as `score_trajectory` needs, where
+            observations are large. By default all of it.
+    """
+
+    def __init__(
+        self,
+        intermediate_reward: float = 0.0,
+        *,
+        max_steps: int | None = MAX_STEPS,
+        keep: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.intermediate_reward = intermediate_reward
+        self.max_steps = max_steps
+        self.keep = keep
+        self._forget()
+
+    def _forget(self) -> None:
+        self._trajectory: Trajectory = []
+        self._length = 0
+        self._final: float | None = None
+
+    def forward(self, action: Any, observation: Any) -> Any:
+        """Keep a step, and score the episode if that was its last.
+
+        Raises:
+            Unscored: The episode has had more than `max_steps`.
+        """
+        return carry_out(self._scoring(action, observation))
+
+    def _scoring(self, action: Any, observation: Any) -> Steps[Any]:
+        self._add(action, observation)
+        if not getattr(observation, "done", False):
+            return self.intermediate_reward
+        self._final = yield from waited(self.score_trajectory(self._trajectory))
+        return self._final
+
+    def _add(self, action: Any, observation: Any) -> None:
+        self._length += 1
+        self._final = None
+        if self.max_steps is not None and self._length > self.max_steps:
+            self._trajectory = []
+            raise Unscored(
+                f"the episode has had {self._length} steps, and {type(self).__name__} keeps "
+                f"max_steps={self.max_steps}"
+            )
+        kept = observation if self.keep is None else self.keep(observation)
+        self._trajectory.append((action, kept))
+
+    @abstractmethod
+    def score_trajectory(self, trajectory: Trajectory) -> Any:
+        """Score an episode; it may be ``async def``.
+
+        Args:
+            trajectory: The steps, the first one first: each the action, and what is kept of the
+                observation. It is the rubric's own list.
+
+        Raises:
+            Unscored: It cannot be scored.
+        """
+
+    @abstractmethod
+    def compute_step_rewards(self) -> list[float]:
+        """What each step gets of the score, the first one first.
+
+        `openenv.rewards.credit` has functions for it.
+        """
+
+    def reset(self) -> Any:
+        """Forget the episode."""
+        self._forget()
+        return super().reset()
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The steps so far; a copy."""
+        return list(self._trajectory)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "intermediate_reward": self.intermediate_reward}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.intermediate_reward = state.get("intermediate_reward", self.intermediate_reward)
+
+
+class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
+    """Gives step t of T ``gamma**(T - 1 - t)`` times the score: the earlier, the less.
+
+    Args:
+        gamma: The discount, from 0 to 1.
+        intermediate_reward: The score of each step before the last.
+        max_steps: See `TrajectoryRubric`.
+        keep: See `TrajectoryRubric`.
+
+    Raises:
+        ValueError: `gamma` is not from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        gamma: float = 0.99,
+        intermediate_reward: float = 0.0,
+        *,
+        max_steps: int | None = MAX_STEPS,
+        keep: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(intermediate_reward, max_steps=max_steps, keep=keep)
+        discounted(gamma)
+        self.gamma = gamma
+
+    def compute_step_rewards(self) -> list[float]:
+        """What each step gets of the score; of what there is so far, where the episode goes on.
+
+        Raises:
+            Unscored: There is no score.
+        """
+        if len(self._trajectory) < self._length:
+            raise Unscored(f"not all of the {self._length} steps of the episode were kept")
+        if not self._trajectory:
+            return []
+        outcome: Any = self._final
+        if outcome is None:
+            outcome = self.score_trajectory(self._trajectory)
+        if is_pending(outcome):
+            outcome.close()
+            raise Unscored("the episode goes on, and its score has to be awaited")
+        return list(discounted(self.gamma)(outcome, len(self._trajectory)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "gamma": self.gamma}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over settings that `state_dict` gave.
+
+        Raises:
+            ValueError: `gamma` is not from 0 to 1.
+        """
+        gamma = state.get("gamma", self.gamma)
+        discounted(gamma)
+        super().load_state_dict(state)
+        self.gamma = gamma
