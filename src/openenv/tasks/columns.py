@@ -1,0 +1,273 @@
+"""Making a task of a row.
+
+A column that has the name of a field of `Task` is that field. Of any other nobody knows whether
+it holds the answer, so it becomes one of the `criteria`, which no agent is given, unless it is
+mapped. The names that RFC 006 ("HF RL Environment Datasets", a draft of OpenEnv's) gives to
+columns are known too:
+
+- ``task_id`` is the id.
+- ``openenv_reset`` holds arguments of `reset`.
+- ``task`` holds further columns, where it is an object.
+
+Nothing in a row is imported or run: a class's path in it is text.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from openenv.tasks.errors import TasksetError, did_you_mean
+from openenv.tasks.rows import Rows, digest_of_parts
+from openenv.tasks.task import Task
+
+__all__ = ["Columns", "RowReader", "digest_of_function"]
+
+Source = str | Sequence[str] | Mapping[str, str]
+Columns = Mapping[str, Source] | Callable[[Any], Any]
+"""Which columns the fields of a task come from; or a function that makes a task of a row, or the
+fields of one.
+
+Of a field that is an object (`reset`, `files`, `state`, `criteria`, `metadata`), it may be one
+column, a list of columns, or a dict of the names in the object and their columns.
+"""
+
+FIELDS = frozenset(Task.model_fields)
+OBJECTS = frozenset({"reset", "files", "state", "criteria", "metadata"})
+RFC_006 = {"task_id": "id", "openenv_reset": "reset"}
+NESTED = "task"
+
+
+class RowReader:
+    """Makes tasks of the rows of one split.
+
+    Args:
+        rows: The rows.
+        split: Their split; None where nobody knows.
+        columns: See `Columns`.
+
+    Raises:
+        TasksetError: `columns` names a field or a column that there is none of.
+    """
+
+    def __init__(self, rows: Rows, split: str | None, columns: Columns | None = None) -> None:
+        self._rows = rows
+        self._split = split
+        self._function = columns if callable(columns) else None
+        self._mapped: Mapping[str, Source] = columns if isinstance(columns, Mapping) else {}
+        # Nothing but the names of its columns decides what a row is.
+        self._is_plain = columns is None and rows.columns is None
+        self._taken = frozenset(c for source in self._mapped.values() for c in _columns_of(source))
+        self._check_names()
+
+    def _check_names(self) -> None:
+        for field in self._mapped:
+            if field not in FIELDS:
+                why = f"columns={field!r}: a task has no such field{did_you_mean(field, FIELDS)}"
+                raise TasksetError(self._rows.name, None, why)
+            if field not in OBJECTS and not isinstance(self._mapped[field], str):
+                why = f"columns={field!r}: expected the name of one column"
+                raise TasksetError(self._rows.name, None, why)
+        if self._rows.columns is not None:
+            for column in self._taken:
+                self._check_column(column, self._rows.columns, None)
+
+    def _check_column(self, column: str, known: Sequence[str], place: str | None) -> None:
+        if column not in known:
+            hint = did_you_mean(column, known)
+            why = f"there is no column {column!r}{hint}; there are {', '.join(known)}"
+            raise TasksetError(self._rows.name, place, why)
+
+    @property
+    def id_column(self) -> str | None:
+        """The column that all ids are in; None where there is none that tells it by its name."""
+        known = self._rows.columns
+        if known is None or self._function is not None or NESTED in known:
+            return None
+        if "id" in self._mapped:
+            return str(self._mapped["id"])
+        return next((name for name in ("id", "task_id") if name in set(known) - self._taken), None)
+
+    def counted(self, index: int) -> str | None:
+        """The id of a row, where rows are numbered; None where they say it themselves."""
+        known = self._rows.columns
+        says = known is None or self._function is not None or NESTED in known
+        return None if says or self.id_column is not None else self._number(index)
+
+    def digest(self) -> str:
+        """A digest of what this makes of rows."""
+        made_by: Any = dict(self._mapped)
+        if self._function is not None:
+            made_by = digest_of_function(self._function)
+        return digest_of_parts(made_by, self._split)
+
+    def read(self, index: int) -> Task:
+        """Make the task of one row.
+
+        Raises:
+            TasksetError: The row is none.
+        """
+        return self.made(self._rows[index], index)
+
+    def made(self, row: Any, index: int) -> Task:
+        """Make a task of a row that has been read, and of where it stands."""
+        if self._is_plain:
+            if isinstance(row, Task):
+                return self._stamped(row, index)
+            if type(row) is dict and row.keys() <= FIELDS:  # as a rule; it takes half the time
+                try:
+                    return Task.model_validate(self._complete(dict(row), index))
+                except ValidationError:
+                    pass  # not without what is done below, at any rate
+        try:
+            fields = self._fields(row)
+            if isinstance(fields, Task):
+                return self._stamped(fields, index)
+            return Task.model_validate(self._complete(fields, index))
+        except ValidationError as error:
+            raise TasksetError(self._rows.name, self._rows.place(index), _words(error)) from None
+        except _NoTask as error:
+            raise TasksetError(self._rows.name, self._rows.place(index), str(error)) from None
+
+    def _complete(self, fields: dict[str, Any], index: int) -> dict[str, Any]:
+        if fields.get("split") is None:
+            fields["split"] = self._split
+        if fields.get("index") is None:
+            fields["index"] = index
+        task_id = fields.get("id")
+        if task_id is None:
+            fields["id"] = self._number(index)
+        elif type(task_id) is int:  # as data sets have them
+            fields["id"] = str(task_id)
+        return fields
+
+    def _number(self, index: int) -> str:
+        return str(index) if self._split is None else f"{self._split}/{index}"
+
+    def _stamped(self, task: Task, index: int) -> Task:
+        known = {"split": self._split, "index": index}
+        unsaid = {n: v for n, v in known.items() if getattr(task, n) is None and v is not None}
+        return task.model_copy(update=unsaid) if unsaid else task
+
+    def _fields(self, row: Any) -> dict[str, Any] | Task:
+        if self._function is not None:
+            made = self._function(row)
+            if isinstance(made, Task):
+                return made
+            if not isinstance(made, Mapping):
+                name = getattr(self._function, "__qualname__", type(self._function).__name__)
+                raise _NoTask(f"{name} made a {type(made).__name__} of it; expected a task")
+            return dict(made)
+        if isinstance(row, Task):
+            row = row.model_dump(exclude_defaults=True)
+        if not isinstance(row, Mapping):
+            raise _NoTask(f"is a {type(row).__name__}; expected an object")
+        fields = {
+            field: self._mapped_value(field, source, row) for field, source in self._mapped.items()
+        }
+        left = {name: value for name, value in row.items() if name not in self._taken}
+        is_table = self._rows.columns is not None
+        return _tidied(_with_the_rest(fields, left), is_table=is_table)
+
+    def _mapped_value(self, field: str, source: Source, row: Mapping[str, Any]) -> Any:
+        for column in _columns_of(source):
+            if column not in row:
+                hint = did_you_mean(column, row)
+                raise _NoTask(f"has no column {column!r}{hint}; it has {', '.join(row)}")
+        if isinstance(source, Mapping):
+            return {name: row[column] for name, column in source.items()}
+        if not isinstance(source, str):
+            return {column: row[column] for column in source}
+        value = _object_in(row[source]) if field in OBJECTS else row[source]
+        is_other = field in OBJECTS and not isinstance(value, Mapping)
+        return {source: value} if is_other and value is not None else value
+
+
+class _NoTask(Exception):
+    """A row is none; the text says why."""
+
+
+def _columns_of(source: Source) -> Sequence[str]:
+    if isinstance(source, str):
+        return [source]
+    return list(source.values()) if isinstance(source, Mapping) else source
+
+
+def _with_the_rest(fields: dict[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the columns that nobody has mapped."""
+    left = _unnested(left)
+    # Where a table is not made for tasks, what it calls metadata may be anything.
+    is_ours = set(left) <= FIELDS | set(RFC_006)
+    private: dict[str, Any] = {}
+    for name, value in left.items():
+        field = name if name in FIELDS else RFC_006.get(name)
+        if field is None or field in fields or (field == "metadata" and not is_ours):
+            private[name] = value
+        else:
+            fields[field] = value
+    if private:
+        known = _object_in(fields.get("criteria")) or {}
+        if not isinstance(known, Mapping):
+            raise _NoTask(f"criteria: expected an object, got {type(known).__name__}")
+        if twice := sorted(set(known) & set(private)):
+            raise _NoTask(f"criteria: {twice[0]!r} is in them, and a column beside them")
+        fields["criteria"] = {**known, **private}
+    return fields
+
+
+def _unnested(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The columns of a row, with those in its column ``task``."""
+    inner = _object_in(row.get(NESTED))
+    if not isinstance(inner, Mapping):
+        return row
+    outer = {name: value for name, value in row.items() if name != NESTED}
+    if twice := sorted(set(inner) & set(outer)):
+        raise _NoTask(f"{twice[0]!r} is a column, and is in the column {NESTED!r}")
+    return {**inner, **outer}
+
+
+def _object_in(value: Any) -> Any:
+    """The object that a text holds as JSON, since tables hold objects so; else the value itself."""
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        try:
+            found = from_json(value)
+        except ValueError:
+            return value
+        return found if isinstance(found, dict) else value
+    return value
+
+
+def _tidied(fields: dict[str, Any], *, is_table: bool) -> dict[str, Any]:
+    """Read objects that are texts, and leave out what a row does not have."""
+    for name in OBJECTS & fields.keys():
+        value = _object_in(fields[name])
+        if value is None and name != "state":
+            value = {}
+        if is_table and name in ("reset", "files") and isinstance(value, Mapping):
+            # A table has every name in every row.
+            value = {key: one for key, one in value.items() if one is not None}
+        fields[name] = value
+    return fields
+
+
+def _words(error: ValidationError) -> str:
+    """What is wrong, without the values, which may be what no agent is to see."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    listed = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
+    return "; ".join(listed)
+
+
+def digest_of_function(function: Callable[..., Any]) -> str:
+    """A digest of a function's name and, where it is to be had, its source."""
+    named = (
+        getattr(function, "__module__", None),
+        getattr(function, "__qualname__", type(function).__qualname__),
+    )
+    try:
+        return digest_of_parts(*named, inspect.getsource(function))
+    except (OSError, TypeError):
+        return digest_of_parts(*named)

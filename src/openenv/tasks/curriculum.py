@@ -1,0 +1,362 @@
+"""A curriculum: tasks that are neither always solved nor never, more often than others."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from array import array
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from openenv.tasks.errors import TasksetError
+from openenv.tasks.permutation import Permutation
+from openenv.tasks.rows import digest_of_parts
+from openenv.tasks.samplers import Sampler
+from openenv.tasks.task import Task
+
+__all__ = ["CurriculumSampler", "signal_probability"]
+
+# Weights are whole numbers, so that their sums do not depend on the order of adding: a sampler
+# that goes on from a state draws what the other one would have.
+UNIT = 2**40
+PRIOR = 1.0  # of successes, and of failures: the Beta distribution that is uniform
+
+
+def signal_probability(success: float, group_size: int) -> float:
+    """The probability that a group's rewards are not all the same, where each rollout succeeds with
+    probability `success`: ``1 - p^G - (1 - p)^G`` (RFC 013).
+    """
+    return float(1 - success**group_size - (1 - success) ** group_size)
+
+
+class CurriculumSampler(Sampler):
+    """Gives tasks as they promise signal, by what they cost.
+
+    The advantage of GRPO is 0 throughout a group whose rollouts all succeed, or all fail. DAPO (Yu
+    et al. 2025, arXiv:2503.14476, section 3.2) throws such groups away and samples further ones;
+    this sampler gives tasks that lead to them less often. For each `key` of tasks it keeps a Beta
+    posterior of the rate of success, and what a rollout costs, both decayed so that they follow a
+    policy that learns; a key is drawn in proportion to
+
+        (1 - p^G - (1 - p)^G + epsilon) / cost
+
+    and within a key every task once before any again. A key of which nothing is known has p = 0.5
+    and the mean cost of the others, so that each is tried early. After RFC 013 ("Task Sampling and
+    In-Training Evaluation"), section "CurriculumSampler".
+
+    Args:
+        tasks: The tasks, or whatever `load_tasks` takes.
+        group_size: Rollouts of a group: G.
+        key: What is taken together: ``difficulty``, ``group`` or ``id``, or a function that gives
+            it for a task. By default the first of these that every task has.
+        cost: ``episodes``, where every rollout costs the same. Otherwise the unit of the costs
+            that `update` is then always given, such as ``tokens``; or a function of a task and of
+            what `update` is given in place of a cost.
+        success_threshold: A reward from which on a rollout has succeeded.
+        decay: What remains of older evidence with each group of a key, from 0 to 1.
+        epsilon: Keeps keys within reach that promise no signal; above 0.
+        seed: Decides what is drawn.
+
+    Raises:
+        ValueError: An argument is out of its range.
+        TasksetError: There are no tasks, or one lacks the `key`.
+    """
+
+    def __init__(
+        self,
+        tasks: Any,
+        group_size: int,
+        key: str | Callable[[Task], Hashable] | None = None,
+        cost: str | Callable[[Task, Any], float] = "episodes",
+        *,
+        success_threshold: float = 1.0,
+        decay: float = 0.9,
+        epsilon: float = 0.05,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(tasks)
+        if group_size < 2:
+            raise ValueError(f"group_size={group_size}; expected 2 or more rollouts of a task")
+        if not 0 <= decay <= 1:
+            raise ValueError(f"decay={decay}; expected a number from 0 to 1")
+        if not (math.isfinite(epsilon) and epsilon > 0):
+            raise ValueError(f"epsilon={epsilon}; expected a number above 0")
+        self._group_size = group_size
+        self._cost = cost
+        self._success_threshold = success_threshold
+        self._decay = decay
+        self._epsilon = epsilon
+        self._seed = seed
+        self._keys = _Keys(self.tasks, key)
+        self._go_to({"drawn": 0, "keys": {}})
+
+    # ------------------------------------------------------------------ drawing
+
+    def _draw(self) -> Task | None:
+        unknown = self._weight(0.5, self._mean_cost())
+        known, total = self._known.total, self._known.total + unknown * self._unknown.total
+        point = _whole_chance(self._seed, self._drawn, total)
+        if point < known:
+            key = self._known.at(point)
+        else:
+            key = self._unknown.at((point - known) // unknown)
+        self._drawn += 1
+        return self.tasks[self._next_of(key)]
+
+    def _next_of(self, key: int) -> int:
+        """The task of a key whose turn it is."""
+        taken = self._taken.get(key, 0)
+        self._taken[key] = taken + 1
+        count = self._keys.count(key)
+        times, place = divmod(taken, count)
+        order = Permutation(count, f"{self._seed}:{key}:{times}")
+        return self._keys.task(key, order[place])
+
+    def _weight(self, success: float, cost: float) -> int:
+        promise = signal_probability(success, self._group_size) + self._epsilon
+        return max(1, round(promise / cost * UNIT))
+
+    def _mean_cost(self) -> float:
+        """The mean of what rollouts of a key cost, over the keys of which that is known."""
+        return self._cost_sum / len(self._costs_known) / UNIT if self._costs_known else 1.0
+
+    # ------------------------------------------------------------------ learning
+
+    def _costs(self, task: Task, costs: Sequence[Any] | None) -> list[float] | None:
+        if callable(self._cost):
+            if costs is None:
+                raise ValueError("costs: expected what the function `cost` takes, of each rollout")
+            costs = [self._cost(task, one) for one in costs]
+        elif self._cost != "episodes" and costs is None:
+            raise ValueError(f"costs: expected a number of {self._cost} for each rollout")
+        return super()._costs(task, costs)
+
+    def _learn(self, task: Task, rewards: Sequence[float], costs: Sequence[float] | None) -> None:
+        key = self._keys.key_of(task)
+        if costs and self._cost != "episodes":
+            self._learn_cost(key, math.fsum(costs) / len(costs))
+        if rewards:
+            won = sum(reward >= self._success_threshold for reward in rewards)
+            wins, losses = self._record.get(key, (0.0, 0.0))
+            self._record[key] = (
+                self._decay * wins + won,
+                self._decay * losses + len(rewards) - won,
+            )
+        self._weigh(key)
+
+    def _learn_cost(self, key: int, cost: float) -> None:
+        if cost == 0:  # nothing was generated, say; that says nothing of what a rollout costs
+            return
+        before = self._costs_known.get(key)
+        after = cost if before is None else self._decay * before + (1 - self._decay) * cost
+        self._costs_known[key] = after
+        self._cost_sum += round(after * UNIT) - (0 if before is None else round(before * UNIT))
+
+    def _weigh(self, key: int) -> None:
+        """Put down how often a key is to be drawn; one of which nothing is known stays so."""
+        if key not in self._record:
+            return
+        # Without a cost of its own it was only ever given rollouts that cost nothing.
+        cost = self._costs_known.get(key) or self._mean_cost()
+        self._known.set(key, self._weight(self.success_rate(key), cost))
+        self._unknown.set(key, 0)
+
+    def success_rate(self, key: int) -> float:
+        """The mean of the posterior of a key, by its number."""
+        wins, losses = self._record.get(key, (0.0, 0.0))
+        return (wins + PRIOR) / (wins + losses + 2 * PRIOR)
+
+    def rates(self) -> dict[Any, float]:
+        """The estimated rate of success of every key of which something is known."""
+        with self._turn:
+            return {self._keys.name(key): self.success_rate(key) for key in sorted(self._record)}
+
+    # ------------------------------------------------------------------ its state
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "group_size": self._group_size,
+            "key": self._keys.kind,
+            "keys": self._keys.digest,
+            "cost": "function" if callable(self._cost) else self._cost,
+            "success_threshold": self._success_threshold,
+            "decay": self._decay,
+            "epsilon": self._epsilon,
+            "seed": self._seed,
+        }
+
+    def _position(self) -> dict[str, Any]:
+        seen = sorted({*self._taken, *self._record, *self._costs_known})
+        return {
+            "drawn": self._drawn,
+            "keys": {
+                str(key): [
+                    self._taken.get(key, 0),
+                    *(self._record.get(key) or (None, None)),
+                    self._costs_known.get(key),
+                    self._known.get(key) or None,
+                ]
+                for key in seen
+            },
+        }
+
+    def _go_to(self, position: Mapping[str, Any]) -> None:
+        self._drawn: int = position["drawn"]
+        self._taken: dict[int, int] = {}
+        self._record: dict[int, tuple[float, float]] = {}
+        self._costs_known: dict[int, float] = {}
+        self._cost_sum = 0
+        self._known = _Sums(len(self._keys))
+        self._unknown = _Sums(len(self._keys), each=1)
+        for name, (taken, wins, losses, cost, weight) in position["keys"].items():
+            key = int(name)
+            self._taken[key] = taken
+            if cost is not None:
+                self._costs_known[key] = cost
+                self._cost_sum += round(cost * UNIT)
+            if wins is not None:
+                self._record[key] = (wins, losses)
+                self._known.set(key, weight)
+                self._unknown.set(key, 0)
+
+
+def _whole_chance(seed: int, count: int, below: int) -> int:
+    """A whole number from 0 to below `below`."""
+    digest = hashlib.blake2b(f"{seed}:{count}".encode(), digest_size=32).digest()
+    return int.from_bytes(digest, "little") * below >> 256
+
+
+# ------------------------------------------------------------------ keys
+
+
+class _Keys:
+    """Which tasks have which key; keys are numbered as they first come.
+
+    Attributes:
+        kind: What the key is.
+        digest: A digest of the key of every task.
+    """
+
+    def __init__(self, tasks: Any, key: str | Callable[[Task], Hashable] | None) -> None:
+        self._tasks = tasks
+        self._function: Callable[[Task], Hashable] | None = None
+        self._numbers: dict[Hashable, int] = {}
+        self._begins, self._order = array("Q"), array("Q")
+        self.digest: str | None = None
+        found = None
+        if key is None:  # the first that every task has
+            key, found = _usual_key(tasks)
+        self.kind = "function" if callable(key) else key
+        if self.kind == "id":
+            return
+        self._function = key if callable(key) else _attribute(tasks, self.kind)
+        names = map(self._function, tasks) if found is None else found
+        self._sort([self._number(name) for name in names])
+
+    def _number(self, name: Hashable) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def _sort(self, numbers: list[int]) -> None:
+        self._order = array("Q", sorted(range(len(numbers)), key=numbers.__getitem__))
+        counts = [0] * (len(self._numbers) + 1)
+        for number in numbers:
+            counts[number + 1] += 1
+        for number in range(len(self._numbers)):
+            counts[number + 1] += counts[number]
+        self._begins = array("Q", counts)
+        self.digest = digest_of_parts([str(name) for name in self._numbers], numbers)
+
+    def __len__(self) -> int:
+        return len(self._tasks) if self._function is None else len(self._numbers)
+
+    def count(self, key: int) -> int:
+        """How many tasks have a key."""
+        return 1 if self._function is None else self._begins[key + 1] - self._begins[key]
+
+    def task(self, key: int, place: int) -> int:
+        """Where one of the tasks of a key stands in the taskset."""
+        return key if self._function is None else self._order[self._begins[key] + place]
+
+    def key_of(self, task: Task) -> int:
+        """The key of a task.
+
+        Raises:
+            TasksetError: The taskset has no task of this key.
+        """
+        if self._function is None:
+            return int(self._tasks.find(task.id))
+        name = self._function(task)
+        if name not in self._numbers:
+            why = f"no task has the key {name!r:.200} of task {task.id!r}"
+            raise TasksetError(self._tasks.name, None, why)
+        return self._numbers[name]
+
+    def name(self, key: int) -> Any:
+        """The key of this number."""
+        return self._tasks[key].id if self._function is None else list(self._numbers)[key]
+
+
+def _usual_key(tasks: Any) -> tuple[str, list[Hashable]]:
+    """The first of the usual keys that every task has, and that of each; an id is its own."""
+    kinds: dict[str, list[Hashable]] = {"difficulty": [], "group": []}
+    for task in tasks:
+        for kind in list(kinds):
+            value = getattr(task, kind)
+            kinds[kind].append(value)
+            if value is None:
+                del kinds[kind]
+        if not kinds:
+            return "id", []
+    return next(iter(kinds.items()))
+
+
+def _attribute(tasks: Any, kind: str) -> Callable[[Task], Hashable]:
+    if kind not in ("difficulty", "group"):
+        raise ValueError(f"key={kind!r}; expected difficulty, group, id, or a function of a task")
+
+    def read(task: Task) -> Hashable:
+        value: Hashable = getattr(task, kind)
+        if value is None:
+            raise TasksetError(tasks.name, None, f"task {task.id!r} has no {kind}")
+        return value
+
+    return read
+
+
+class _Sums:
+    """Whole numbers whose sums are at hand (a binary indexed tree; Fenwick 1994).
+
+    Args:
+        count: How many there are.
+        each: What each is at first.
+    """
+
+    def __init__(self, count: int, each: int = 0) -> None:
+        self._values: dict[int, int] = {}
+        self._each = each
+        self._tree = [(place & -place) * each for place in range(count + 1)]
+        self.total = count * each
+
+    def get(self, place: int) -> int:
+        """One of them."""
+        return self._values.get(place, self._each)
+
+    def set(self, place: int, value: int) -> None:
+        """Change one of them."""
+        difference = value - self.get(place)
+        self._values[place] = value
+        self.total += difference
+        place += 1
+        while place < len(self._tree):
+            self._tree[place] += difference
+            place += place & -place
+
+    def at(self, point: int) -> int:
+        """The place at which the sum of all before it and itself first is above `point`."""
+        place, step = 0, 1 << (len(self._tree) - 1).bit_length()
+        while step:
+            after = place + step
+            if after < len(self._tree) and self._tree[after] <= point:
+                place, point = after, point - self._tree[after]
+            step >>= 1
+        return place

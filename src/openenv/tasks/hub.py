@@ -1,0 +1,165 @@
+"""Tasksets of data sets of the Hugging Face hub, each at one commit.
+
+A reference is ``hf://datasets/ORG/NAME``, and after it may come the id of an environment that the
+data set's ``environment.yaml`` declares, and ``@REVISION``. Of that file (RFC 006, "HF RL
+Environment Datasets") the configuration and the splits are read; what runs the environment is not
+for a data set to say, so nothing else in it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from openenv._packages import needs
+from openenv.tasks.errors import TasksetError, did_you_mean
+from openenv.tasks.load import Opened
+from openenv.tasks.rows import TABLES, TableRows, digest_of_parts
+
+__all__ = ["Declared", "declared_environment", "open_hub"]
+
+logger = logging.getLogger(__name__)
+
+REFERENCE = re.compile(
+    r"hf://datasets/(?P<repo>[\w.-]+/[\w.-]+)"
+    r"(?:/(?P<environment>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?"
+)
+COMMIT = re.compile(r"[0-9a-f]{40}")
+MANIFEST = "environment.yaml"
+
+
+class Declared(NamedTuple):
+    """What a data set says of one of its environments.
+
+    Attributes:
+        config: The configuration that its tasks are in; None is the default one.
+        splits: The splits that it has; empty where all are.
+    """
+
+    config: str | None
+    splits: tuple[str, ...]
+
+
+def open_hub(reference: str, split: str | None, revision: str | None, config: str | None) -> Opened:
+    """Open a data set of the hub; see `openenv.tasks.load_tasks`."""
+    parts = REFERENCE.fullmatch(reference)
+    if parts is None:
+        why = "expected hf://datasets/ORG/NAME, and maybe /ENVIRONMENT and @REVISION after it"
+        raise TasksetError(reference, None, why)
+    if revision is not None and parts["revision"] is not None:
+        raise TasksetError(reference, None, f"names a revision, and so does revision={revision!r}")
+    if config is not None and parts["environment"] is not None:
+        raise TasksetError(reference, None, "the environment says its configuration; omit config=")
+    data_set = _DataSet(reference.partition("@")[0], parts["repo"])
+    commit = data_set.pin(revision or parts["revision"])
+    declared = Declared(config, ())
+    if parts["environment"] is not None:
+        declared = declared_environment(data_set.manifest(), parts["environment"])
+    splits = declared.splits or data_set.splits(declared.config)
+    return Opened(
+        data_set.name, tuple(splits), lambda split: data_set.rows(declared.config, split), commit
+    )
+
+
+class _DataSet:
+    """A data set at one commit.
+
+    Args:
+        name: What to call it.
+        repo: Its repository, as ``ORG/NAME``.
+    """
+
+    def __init__(self, name: str, repo: str) -> None:
+        with needs("a data set of the hub", TABLES):
+            import datasets
+            import huggingface_hub
+        self.name = name
+        self._repo = repo
+        self._commit = ""
+        self._datasets: Any = datasets
+        self._hub: Any = huggingface_hub
+
+    def pin(self, revision: str | None) -> str:
+        """Find the commit that a revision is now, and take no other from now on."""
+        if revision is not None and COMMIT.fullmatch(revision):
+            self._commit = revision
+            return revision
+        found = self._asked(lambda: self._hub.HfApi().dataset_info(self._repo, revision=revision))
+        self._commit = str(found.sha)
+        if revision is None:
+            logger.warning(
+                "%s: no revision was given; it is pinned to %s. To have the same tasks next time, "
+                "write revision=%r",
+                self.name,
+                self._commit,
+                self._commit,
+            )
+        return self._commit
+
+    def manifest(self) -> Path:
+        """Where its ``environment.yaml`` now is on this machine."""
+        download = self._hub.hf_hub_download
+        at = {"repo_type": "dataset", "revision": self._commit}
+        return Path(self._asked(lambda: download(self._repo, MANIFEST, **at)))
+
+    def splits(self, config: str | None) -> Sequence[str]:
+        """The splits of a configuration."""
+        names = self._datasets.get_dataset_split_names
+        found: Sequence[str] = self._asked(lambda: names(self._repo, config, revision=self._commit))
+        return found
+
+    def rows(self, config: str | None, split: str) -> TableRows:
+        """The rows of a split."""
+        load = self._datasets.load_dataset
+        table = self._asked(lambda: load(self._repo, config, split=split, revision=self._commit))
+        digest = digest_of_parts(self._repo, self._commit, table.info.config_name, split)
+        return TableRows(self.name, table, digest)
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """What the hub, or the library that reads it, answers.
+
+        Raises:
+            TasksetError: It is an error.
+        """
+        errors = (
+            OSError,
+            ValueError,
+            self._hub.errors.HfHubHTTPError,
+            self._datasets.exceptions.DatasetsError,
+        )
+        try:
+            return ask()
+        except errors as error:
+            raise TasksetError(self.name, None, f"cannot be loaded: {error}") from error
+
+
+def declared_environment(path: Path, environment: str) -> Declared:
+    """What an ``environment.yaml`` says of one environment.
+
+    Raises:
+        TasksetError: The file is none, or declares no such environment.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TasksetError(MANIFEST, None, f"is no YAML: {error}") from error
+    listed = content.get("environments") if isinstance(content, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise TasksetError(MANIFEST, None, "environments: expected a list of objects")
+    by_id = {str(one.get("id")): one for one in listed}
+    found = by_id.get(environment)
+    if found is None:
+        hint = did_you_mean(environment, by_id)
+        why = f"declares no environment {environment!r}, but {', '.join(by_id)}{hint}"
+        raise TasksetError(MANIFEST, None, why)
+    config, splits = found.get("config_name"), found.get("splits") or []
+    if not (config is None or isinstance(config, str)):
+        raise TasksetError(MANIFEST, environment, "config_name: expected a text")
+    if not (isinstance(splits, list) and all(isinstance(one, str) for one in splits)):
+        raise TasksetError(MANIFEST, environment, "splits: expected a list of names")
+    return Declared(config, tuple(splits))

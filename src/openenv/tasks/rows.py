@@ -1,0 +1,446 @@
+"""Where the rows of a taskset are: a list, a file of JSON lines, a table, an environment.
+
+Rows are read when they are asked for. What is held for each row of a file of JSON lines is where
+its line begins.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import hashlib
+import os
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic_core import from_json, to_json
+
+from openenv._packages import needs
+from openenv.errors import NotSupported
+from openenv.tasks.errors import TasksetError
+
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow
+
+__all__ = [
+    "TABLES",
+    "IdIndex",
+    "JSONLRows",
+    "ListRows",
+    "ParquetRows",
+    "ProviderRows",
+    "Rows",
+    "TableRows",
+    "digest_of_bytes",
+    "digest_of_files",
+    "digest_of_parts",
+    "id_hash",
+]
+
+TABLES = "pip install 'openenv[datasets]'"
+DIGEST_BYTES = 16
+BLOCK_BYTES = 2**20
+PAGE_TASKS = 256
+PAGES_KEPT = 16
+BATCH_ROWS = 1000
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Rows(Protocol):
+    """Rows that can be read in any order, from any thread.
+
+    Attributes:
+        name: Where they are, for messages.
+        columns: The names of the columns, where all rows have the same; None where a row has
+            whatever it has.
+    """
+
+    name: str
+    columns: Sequence[str] | None
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any:
+        """One row.
+
+        Raises:
+            TasksetError: It cannot be read.
+        """
+        ...
+
+    def scan(self) -> Iterator[Any]:
+        """Every row, from the first one on."""
+        ...
+
+    def place(self, index: int) -> str:
+        """Where a row is, as one finds it there."""
+        ...
+
+    def digest(self) -> str:
+        """A digest of all the rows."""
+        ...
+
+
+def digest_of_parts(*parts: Any) -> str:
+    """A digest of values that JSON can carry."""
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        text = to_json(part, serialize_unknown=True, inf_nan_mode="constants")
+        found.update(b"%d:" % len(text))
+        found.update(text)
+    return found.hexdigest()
+
+
+def digest_of_bytes(data: bytes) -> str:
+    """A digest of bytes."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def digest_of_files(path: Path) -> str:
+    """A digest of a file, or of every file in a directory but the hidden ones."""
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+    for file in files:
+        within = file.relative_to(path) if file != path else Path()
+        if any(part.startswith(".") for part in within.parts):
+            continue
+        found.update(f"{within.as_posix()}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as opened:
+            while block := opened.read(BLOCK_BYTES):
+                found.update(block)
+    return found.hexdigest()
+
+
+class ListRows:
+    """Rows in memory: dicts, or tasks."""
+
+    columns: Sequence[str] | None = None
+
+    def __init__(self, name: str, rows: Sequence[Any]) -> None:
+        self.name = name
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._rows[index]
+
+    def scan(self) -> Iterator[Any]:
+        return iter(self._rows)
+
+    def place(self, index: int) -> str:
+        return f"row {index}"
+
+    def digest(self) -> str:
+        return digest_of_parts(*self._rows)
+
+
+# ------------------------------------------------------------------ JSON lines
+
+
+class JSONLRows:
+    """A file of JSON lines; empty lines are left out.
+
+    Attributes:
+        may_say_splits: There is a line that may have a member ``split``.
+
+    Raises:
+        TasksetError: The file cannot be read.
+    """
+
+    columns: Sequence[str] | None = None
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self.may_say_splits = False
+        self._path = path
+        self._begins = array("Q")
+        try:
+            self._digest = self._index()
+            self._written = self._stamp(path.stat())
+        except OSError as error:
+            raise TasksetError(self.name, None, f"cannot be read: {error.strerror}") from error
+
+    def _index(self) -> str:
+        found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        position = 0
+        with self._path.open("rb") as opened:
+            for line in opened:
+                found.update(line)
+                begin, position = position, position + len(line)
+                if begin == 0 and line.startswith(BYTE_ORDER_MARK):
+                    begin = len(BYTE_ORDER_MARK)
+                    line = line[begin:]
+                if line and not line.isspace():
+                    self._begins.append(begin)
+                    self.may_say_splits = self.may_say_splits or b'"split"' in line
+        return found.hexdigest()
+
+    @staticmethod
+    def _stamp(status: os.stat_result) -> tuple[int, int]:
+        return status.st_size, status.st_mtime_ns
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __getitem__(self, index: int) -> Any:
+        begin = self._begins[index]
+        return self._parsed(self._read(begin, self._begin_after(index)), index)
+
+    def scan(self) -> Iterator[Any]:
+        first = 0
+        while first < len(self):
+            begin = self._begins[first]
+            after = bisect.bisect_right(self._begins, begin + BLOCK_BYTES)
+            block = self._read(begin, self._begin_after(after - 1))
+            for index in range(first, after):
+                line = block[self._begins[index] - begin : self._begin_after(index) - begin]
+                yield self._parsed(line, index)
+            first = after
+
+    def _begin_after(self, index: int) -> int:
+        """Where the row after one begins, or the file ends."""
+        is_last = index == len(self._begins) - 1
+        return self._written[0] if is_last else self._begins[index + 1]
+
+    def _read(self, begin: int, end: int) -> bytes:
+        # Opened each time: threads, and processes that were forked, would share where it is read.
+        try:
+            with self._path.open("rb", buffering=0) as opened:
+                if self._stamp(os.fstat(opened.fileno())) != self._written:
+                    raise TasksetError(self.name, None, "was changed after it was loaded")
+                opened.seek(begin)
+                return opened.read(end - begin)
+        except OSError as error:
+            raise TasksetError(self.name, None, f"cannot be read: {error.strerror}") from error
+
+    def _parsed(self, line: bytes, index: int) -> Any:
+        try:
+            return from_json(line)
+        except ValueError as error:
+            raise TasksetError(self.name, self.place(index), f"is no JSON: {error}") from None
+
+    def place(self, index: int) -> str:
+        with self._path.open("rb") as opened:
+            before, left = 0, self._begins[index]
+            while left and (block := opened.read(min(left, BLOCK_BYTES))):
+                before += block.count(b"\n")
+                left -= len(block)
+        return f"line {before + 1}"
+
+    def digest(self) -> str:
+        return self._digest
+
+
+# ------------------------------------------------------------------ tables
+
+
+class ParquetRows:
+    """A Parquet file, held in memory as an Arrow table.
+
+    Raises:
+        TasksetError: The file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path
+        self._table = self._read()
+        self.columns: Sequence[str] | None = self._table.column_names
+
+    def _read(self) -> pyarrow.Table:
+        with needs("a taskset in a Parquet file", TABLES):
+            import pyarrow
+            import pyarrow.parquet
+        try:
+            return pyarrow.parquet.read_table(self._path)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise TasksetError(self.name, None, f"cannot be read: {error}") from error
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._table.slice(index, 1).to_pylist()[0]
+
+    def scan(self) -> Iterator[Any]:
+        for batch in self._table.to_batches(max_chunksize=BATCH_ROWS):
+            yield from batch.to_pylist()
+
+    def column(self, name: str) -> Iterable[Any]:
+        """The values of one column."""
+        values: Iterable[Any] = self._table.column(name).to_pylist()
+        return values
+
+    def place(self, index: int) -> str:
+        return f"row {index}"
+
+    def digest(self) -> str:
+        return digest_of_files(self._path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_table": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._table = self._read()
+
+
+class TableRows:
+    """A `datasets.Dataset`; images and sounds in it stay the bytes that they are.
+
+    Args:
+        name: Where it is from.
+        table: It.
+        digest: A digest of all of it; by default its rows are read for one.
+    """
+
+    def __init__(self, name: str, table: datasets.Dataset, digest: str | None = None) -> None:
+        self.name = name
+        self._table = _undecoded(table)
+        self._digest = digest
+        self.columns: Sequence[str] | None = table.column_names
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._table[index]
+
+    def scan(self) -> Iterator[Any]:
+        for begin in range(0, len(self), BATCH_ROWS):
+            batch = self._table[begin : begin + BATCH_ROWS]
+            names = list(batch)
+            for values in zip(*batch.values(), strict=True):
+                yield dict(zip(names, values, strict=True))
+
+    def column(self, name: str) -> Iterable[Any]:
+        """The values of one column."""
+        return self._table.select_columns([name])[:][name]  # type: ignore[no-any-return]
+
+    def place(self, index: int) -> str:
+        return f"row {index}"
+
+    def digest(self) -> str:
+        if self._digest is None:
+            self._digest = digest_of_parts(*self.scan())
+        return self._digest
+
+
+def _undecoded(table: datasets.Dataset) -> datasets.Dataset:
+    """The same, but that no column is decoded: to an image, say, which JSON cannot carry."""
+    for name, feature in (table.features or {}).items():
+        if getattr(feature, "decode", False):
+            table = table.cast_column(name, type(feature)(decode=False))
+    return table.with_format(None)
+
+
+# ------------------------------------------------------------------ an environment
+
+
+class ProviderRows:
+    """A split of whatever has the methods of a `TaskProvider`, as a client's `tasks` do."""
+
+    columns: Sequence[str] | None = None
+
+    def __init__(self, name: str, provider: Any, split: str) -> None:
+        self.name = name
+        self._provider = provider
+        self._split = split
+        self._count = int(provider.num_tasks(split))
+        self._turn = threading.Lock()
+        self._pages: collections.OrderedDict[int, list[Any]] = collections.OrderedDict()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        number, offset = divmod(index, PAGE_TASKS)
+        with self._turn:
+            page = self._pages.get(number)
+            if page is None:
+                page = self._pages[number] = self._read(number)
+                while len(self._pages) > PAGES_KEPT:
+                    self._pages.popitem(last=False)
+            self._pages.move_to_end(number)
+        return page[offset]
+
+    def _read(self, number: int) -> list[Any]:
+        start = number * PAGE_TASKS
+        stop = min(start + PAGE_TASKS, self._count)
+        page = self._range(start, stop)
+        if page is None:
+            page = [self._provider.get_task(self._split, index) for index in range(start, stop)]
+        if len(page) != stop - start:
+            why = f"asked for tasks {start} to {stop - 1}, it gave {len(page)}"
+            raise TasksetError(self.name, None, why)
+        return page
+
+    def _range(self, start: int, stop: int) -> list[Any] | None:
+        """The tasks from `start` to before `stop`; None where only single ones are to be had."""
+        read = getattr(self._provider, "get_task_range", None)
+        try:
+            return None if read is None else list(read(self._split, start, stop))
+        except NotSupported:
+            return None
+
+    def scan(self) -> Iterator[Any]:
+        return (self[index] for index in range(self._count))
+
+    def place(self, index: int) -> str:
+        return f"task {index} of {self._split}"
+
+    def digest(self) -> str:
+        return digest_of_parts(*map(_plain, self.scan()))
+
+
+def _plain(task: Any) -> Any:
+    return task if isinstance(task, Mapping) else from_json(to_json(task, serialize_unknown=True))
+
+
+class IdIndex:
+    """Finds rows by their ids, in 16 bytes a row.
+
+    Args:
+        hashes: The `id_hash` of the id of every row.
+        read: Gives the id of one row.
+    """
+
+    def __init__(self, hashes: array[int], read: Callable[[int], str]) -> None:
+        self._order = array("Q", sorted(range(len(hashes)), key=hashes.__getitem__))
+        self._hashes = array("Q", map(hashes.__getitem__, self._order))
+        self._read = read
+
+    def find(self, task_id: str) -> int | None:
+        """The first row of this id; None if there is none."""
+        wanted = id_hash(task_id)
+        at = bisect.bisect_left(self._hashes, wanted)
+        while at < len(self._hashes) and self._hashes[at] == wanted:
+            if self._read(self._order[at]) == task_id:
+                return self._order[at]
+            at += 1
+        return None
+
+    def duplicates(self) -> tuple[int, int] | None:
+        """Two rows that have the same id; None if all are different."""
+        begin = 0
+        for at in range(1, len(self._hashes) + 1):
+            if at < len(self._hashes) and self._hashes[at] == self._hashes[begin]:
+                continue
+            if at - begin > 1:
+                seen: dict[str, int] = {}
+                for row in sorted(self._order[begin:at]):
+                    if (first := seen.setdefault(self._read(row), row)) != row:
+                        return first, row
+            begin = at
+        return None
+
+
+def id_hash(task_id: str) -> int:
+    """64 bits of an id's digest."""
+    return int.from_bytes(hashlib.blake2b(task_id.encode(), digest_size=8).digest(), "little")
