@@ -1,0 +1,146 @@
+"""What may go wrong in a rollout, and which of it is worth another attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from openenv.errors import (
+    CapacityError,
+    ExecutionFailed,
+    FactoryFailed,
+    OpenEnvError,
+    ProviderError,
+    RateLimited,
+    ResponseTimeout,
+    SessionBusy,
+    SessionFailed,
+    SessionLost,
+    ValidationFailed,
+    words,
+)
+from openenv.rollouts.records import Failure, Rollout
+
+if TYPE_CHECKING:
+    from openenv.rollouts.runs import RolloutRun
+
+__all__ = ["AttemptFailed", "RolloutsFailed", "TaskNotTaken", "is_passing", "pressure", "refusal"]
+
+Place = Literal["open", "reset", "policy", "step", "score", "close"]
+
+# What may be otherwise next time, though nobody changes anything.
+PASSING = (
+    CapacityError,
+    ConnectionError,
+    FactoryFailed,
+    ProviderError,
+    RateLimited,
+    ResponseTimeout,
+    SessionBusy,
+    SessionFailed,
+    SessionLost,
+    TimeoutError,
+    asyncio.TimeoutError,
+)
+PASSING_STATUSES = frozenset({408, 409, 425, 429})
+MAX_MESSAGE = 2000
+
+
+class TaskNotTaken(OpenEnvError, ValueError):
+    """The environment ignores what a task consists of, so that it would be another task."""
+
+
+class AttemptFailed(Exception):
+    """An attempt at a rollout came to nothing.
+
+    Attributes:
+        cause: Why.
+        at: Where.
+        rollout: What there was of it.
+    """
+
+    def __init__(self, cause: BaseException, at: Place, rollout: Rollout) -> None:
+        self.cause = cause
+        self.at: Place = at
+        self.rollout = rollout
+        super().__init__(str(cause))
+
+    def record(self, *, is_retried: bool) -> Failure:
+        """It, as it is kept."""
+        return Failure(
+            type=type(self.cause).__name__,
+            message=words(self.cause)[:MAX_MESSAGE],
+            at=self.at,
+            step=len(self.rollout.steps) if self.at in ("policy", "step") else None,
+            is_retried=is_retried,
+        )
+
+
+class RolloutsFailed(OpenEnvError, RuntimeError):
+    """More rollouts have failed than may. What was written stays; a resume tries again.
+
+    Attributes:
+        failed: How many.
+        ended: Of how many that have ended.
+        causes: How often each cause was the last one, commonest first.
+        run: What there is of the run.
+    """
+
+    def __init__(self, failed: int, ended: int, causes: Mapping[str, int], run: RolloutRun) -> None:
+        self.failed = failed
+        self.ended = ended
+        self.causes = dict(Counter(causes).most_common())
+        self.run = run
+        commonest = "; ".join(f"{n} x {cause}" for cause, n in list(self.causes.items())[:3])
+        super().__init__(f"{failed} of {ended} rollouts have failed: {commonest}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failed, self.ended, self.causes, self.run)
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status that a client of a model tells of, ours or whoever's."""
+    for name in ("status", "status_code"):
+        status = getattr(error, name, None)
+        if isinstance(status, int):
+            return status
+    return None
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another attempt may come out otherwise: something was lost, full, late or down."""
+    if isinstance(error, PASSING):
+        return True
+    status = _status(error)
+    if status is None:
+        return isinstance(error.__cause__, PASSING)
+    return status in PASSING_STATUSES or status >= 500
+
+
+def pressure(error: BaseException) -> str | None:
+    """Whether an error says that less should be asked for, and in which words."""
+    if isinstance(error, CapacityError | RateLimited):
+        return type(error).__name__
+    if isinstance(error, TimeoutError | asyncio.TimeoutError):
+        return type(error).__name__
+    status = _status(error)
+    return f"status {status}" if status in (429, 503, 529) else None
+
+
+def refusal(error: BaseException) -> str | None:
+    """What an environment says of an action that it does not take; None for any other error.
+
+    An exception that nobody meant to raise, an incident, is none.
+    """
+    if isinstance(error, ValidationFailed):
+        return "\n".join([error.message, *(_line(one) for one in error.errors)])
+    if isinstance(error, ExecutionFailed) and error.incident is None and error.type is None:
+        return error.message
+    return None
+
+
+def _line(error: Any) -> str:
+    where = ".".join(str(part) for part in error.get("loc", ())) or "(value)"
+    return f"{where}: {error.get('msg')}"

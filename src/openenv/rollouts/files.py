@@ -1,0 +1,550 @@
+"""Files of rollouts: one line of JSON each, or one row of a Parquet table.
+
+The writer is made for runs that are killed and disks that are full: a line is in the file whole, or
+it is the last one, cut off, which readers pass over and the next writer removes. What `write` has
+returned from survives the end of the process; what `sync` has returned from, that of the machine.
+
+A Parquet file has a row a rollout and these columns, of which those of type JSON hold text:
+
+    id, task_id, group, episode_id, unscored, outcome, limit, reward_kind   string
+    sample, seed, num_steps                                                 int64
+    is_kept                                                                 bool
+    reward, started_at, ended_at, seconds                                   float64
+    model_calls, prompt_tokens, completion_tokens                           int64
+    step_rewards                                                            list of float64
+    token_rewards                                                           list of those
+    task, first, metadata, steps, messages, components, refused, failures,
+    usage, extra                                                            JSON
+
+`extra` is what a later version has added. The header is in the metadata of the schema, under
+``openenv-rollouts``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json, to_json
+from typing_extensions import Self
+
+from openenv._packages import needs
+from openenv.errors import OpenEnvError
+from openenv.rollouts.records import FORMAT, FORMAT_VERSION, Failure, Header, Rollout
+
+__all__ = [
+    "RolloutFileError",
+    "RolloutWriter",
+    "read_header",
+    "read_rollouts",
+    "write_parquet",
+]
+
+logger = logging.getLogger(__name__)
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+Path_ = str | os.PathLike[str]
+
+PARQUET = ".parquet"
+SYNC_EVERY_S = 5.0
+ROWS_AT_ONCE = 1000
+TAIL_BYTES = 2**16
+# What every header begins with, as `Header` writes it.
+BEGINNING = b'{"format":"%s"' % FORMAT.encode()
+
+
+class RolloutFileError(OpenEnvError, ValueError):
+    """A file of rollouts cannot be read, written or gone on with.
+
+    Attributes:
+        path: The file.
+        line: Where, from 1; the row, in a Parquet file; None where it is the file as a whole.
+        why: What is wrong.
+    """
+
+    def __init__(self, path: str, line: int | None, why: str) -> None:
+        self.path = path
+        self.line = line
+        self.why = why
+        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
+
+
+# ------------------------------------------------------------------ reading
+
+
+def read_header(path: Path_) -> Header:
+    """Read what a file of rollouts, JSON lines or Parquet, says of itself.
+
+    Raises:
+        OSError: The file cannot be read.
+        RolloutFileError: It holds no rollouts.
+    """
+    path = Path(path)
+    if path.suffix == PARQUET:
+        return _parquet_header(path)
+    with path.open("rb") as file:
+        return _header(path, file.readline())
+
+
+def read_rollouts(path: Path_) -> Iterator[Rollout]:
+    """Read the rollouts of a file, JSON lines or Parquet, one at a time.
+
+    A last line that is cut off, since its writer was killed, is passed over; the log says so.
+
+    Raises:
+        OSError: The file cannot be read.
+        RolloutFileError: It holds no rollouts, or is damaged.
+    """
+    path = Path(path)
+    if path.suffix == PARQUET:
+        yield from _parquet_rollouts(path)
+        return
+    with path.open("rb") as file:
+        _header(path, file.readline())
+        for number, line in enumerate(file, 2):
+            if line.endswith(b"\n"):
+                yield _record(Rollout, path, number, line)
+            else:
+                logger.warning(
+                    "%s, line %d is cut off: its writer was killed, or is at it; it is passed over",
+                    path,
+                    number,
+                )
+
+
+def _header(path: Path, line: bytes) -> Header:
+    try:
+        found = from_json(line)
+    except ValueError:
+        found = None
+    if not (line.endswith(b"\n") and isinstance(found, dict) and found.get("format") == FORMAT):
+        raise RolloutFileError(str(path), None, "this is no file of rollouts: it has no header")
+    return _checked_header(path, found)
+
+
+def _checked_header(path: Path, found: Mapping[str, Any]) -> Header:
+    version = found.get("version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise RolloutFileError(
+            str(path), 1, f"its version is {version!r}; this openenv reads up to {FORMAT_VERSION}"
+        )
+    try:
+        return Header.model_validate(found)
+    except ValidationError as error:
+        raise RolloutFileError(str(path), 1, _damage(error)) from error
+
+
+def _record(model: type[RecordT], path: Path, number: int, line: bytes | str) -> RecordT:
+    try:
+        return model.model_validate_json(line)
+    except ValidationError as error:
+        raise RolloutFileError(str(path), number, _damage(error)) from error
+
+
+def _damage(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"it is damaged: {where}: {first['msg']}" if where else f"it is damaged: {first['msg']}"
+
+
+# ------------------------------------------------------------------ writing
+
+
+class RolloutWriter:
+    """Writes rollouts to a file of JSON lines, as they end; closed by ``with``.
+
+    There is one writer a file at a time, which the system sees to.
+
+    Args:
+        path: The file; its directory is made where there is none.
+        header: Its first line.
+        resume: Go on with a file that is there; what is torn or has failed is removed from it.
+            Without it, a file that is there already is an error.
+        sync_every_s: How often, in seconds, `write` has all of it put on the disk itself, which may
+            take a while; None leaves that to `sync` and `close`.
+
+    Attributes:
+        header: The first line of the file.
+        is_resumed: The file was there before.
+        done: The ids of the rollouts that the file holds. Whoever looks each id up once only may
+            take it out.
+        failed: What befell those that have failed, by id: they are not in the file any more, and
+            are to be done again.
+
+    Raises:
+        FileExistsError: There is a file, and `resume` was not asked for.
+        OSError: It cannot be written to.
+        RolloutFileError: Somebody else writes to it; or it is no file of rollouts, is damaged
+            before its last line, or was written under other settings.
+    """
+
+    def __init__(
+        self,
+        path: Path_,
+        header: Header,
+        *,
+        resume: bool = False,
+        sync_every_s: float | None = SYNC_EVERY_S,
+        on_found: Callable[[Rollout], object] | None = None,
+    ) -> None:
+        self._on_found = on_found
+        self.path = Path(path)
+        self.is_resumed = False
+        self.done: set[str] = set()
+        self.failed: dict[str, list[Failure]] = {}
+        self._sync_every_s = sync_every_s
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _locked(self.path, exclusive=not resume)
+        try:
+            self.header = self._begin(header)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._is_open = True
+        self._synced = time.monotonic()
+
+    def _begin(self, header: Header) -> Header:
+        if _has_header(self.path):
+            found = read_header(self.path)
+            _check_same_run(self.path, found, header)
+            _cut_torn_line(self.path, self._file)
+            for rollout in read_rollouts(self.path):
+                self._note(rollout)
+            if self.failed:
+                self._file = _without_failed(self.path, self._file)
+            self._size = os.fstat(self._file).st_size
+            self.is_resumed = True
+            return found
+        os.ftruncate(self._file, 0)
+        self._size = 0
+        self._append(header.model_dump_json(exclude_none=True))
+        self._fsync_directory()
+        return header
+
+    def _note(self, rollout: Rollout) -> None:
+        if rollout.id in self.done or rollout.id in self.failed:
+            raise RolloutFileError(str(self.path), None, f"{rollout.id!r} is in it twice")
+        if rollout.outcome == "failed":
+            self.failed[rollout.id] = rollout.failures
+        else:
+            self.done.add(rollout.id)
+        if self._on_found is not None:
+            self._on_found(rollout)
+
+    def write(self, rollout: Rollout) -> None:
+        """Append a rollout.
+
+        Raises:
+            OSError: The disk is full, say. Nothing of the rollout is in the file then, and what was
+                written before is.
+            ValueError: The writer is closed.
+        """
+        if not self._is_open:
+            raise ValueError(f"the writer of {self.path} is closed")
+        self._append(rollout.model_dump_json())
+        if self._sync_every_s is not None and self.seconds_unsynced >= self._sync_every_s:
+            self.sync()
+
+    @property
+    def seconds_unsynced(self) -> float:
+        """Seconds since the file was last put on the disk."""
+        return time.monotonic() - self._synced
+
+    def sync(self) -> None:
+        """Have what was written put on the disk; from any thread."""
+        self._synced = time.monotonic()
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        """Put everything on the disk, and let others write. Safe to repeat."""
+        if self._is_open:
+            self._is_open = False
+            try:
+                os.fsync(self._file)
+            finally:
+                os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append(self, line: str) -> None:
+        data = f"{line}\n".encode()
+        written = 0
+        try:
+            while written < len(data):  # the last byte of a line is what makes it one
+                written += os.write(self._file, data[written:] if written else data)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            if isinstance(error, OSError):
+                why = f"{error.strerror}; what was written before is there, and can be gone on with"
+                raise OSError(error.errno, why, str(self.path)) from error
+            raise
+        self._size += len(data)
+
+    def _fsync_directory(self) -> None:
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(self._file)
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _locked(path: Path, *, exclusive: bool) -> int:
+    """Open a file for appending, for this writer alone."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_EXCL if exclusive else 0)
+    try:
+        file = os.open(path, flags, 0o644)
+    except FileExistsError as error:
+        why = "it is there already; go on with it by resume, or name another one"
+        raise FileExistsError(error.errno, why, str(path)) from None
+    try:
+        _lock(path, file)
+        if not os.path.samestat(os.fstat(file), os.stat(path)):  # another writer replaced it
+            raise RolloutFileError(str(path), None, "somebody else has just written it anew")
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _lock(path: Path, file: int) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise RolloutFileError(str(path), None, "somebody else is writing to it") from error
+
+
+def _has_header(path: Path) -> bool:
+    """Whether there is one; not if the file is empty, or ends in the middle of its first line.
+
+    Raises:
+        RolloutFileError: It is a file of something else.
+    """
+    with path.open("rb") as file:
+        line = file.readline()
+    begins_as_one = line[: len(BEGINNING)] == BEGINNING[: len(line)]
+    if line and not begins_as_one:
+        raise RolloutFileError(str(path), None, "this is no file of rollouts: it has no header")
+    return line.endswith(b"\n")
+
+
+def _cut_torn_line(path: Path, file: int) -> None:
+    """Remove a last line that is not whole; there is a whole one before it."""
+    size = begin = os.fstat(file).st_size
+    whole = 0
+    while not whole:
+        begin, end = max(0, begin - TAIL_BYTES), begin
+        whole = os.pread(file, end - begin, begin).rfind(b"\n") + 1
+    if begin + whole < size:
+        torn = size - begin - whole
+        logger.warning("%s: a last line that was cut off is removed, %d bytes", path, torn)
+        os.ftruncate(file, begin + whole)
+
+
+def _check_same_run(path: Path, found: Header, header: Header) -> None:
+    """Refuse to go on with what was begun under other settings.
+
+    Where an environment is served may change: addresses are not compared.
+    """
+    if "://" not in found.environment and "://" not in header.environment:
+        _check_same(path, "environment", found.environment, header.environment)
+    _check_same(path, "policy", found.policy, header.policy)
+    there, here = found.settings, from_json(to_json(header.settings))
+    for name in sorted(there.keys() | here.keys()):
+        _check_same(path, f"settings.{name}", there.get(name), here.get(name))
+
+
+def _check_same(path: Path, name: str, there: Any, here: Any) -> None:
+    if there != here:
+        raise RolloutFileError(
+            str(path),
+            1,
+            f"it was begun with {name} {_shown(there)}, and is to be gone on with by "
+            f"{_shown(here)}; use the same, or write to another file",
+        )
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _without_failed(path: Path, file: int) -> int:
+    """Write the file anew without the rollouts that failed; gives it instead of the old one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+    new = os.open(partial, flags, os.fstat(file).st_mode & 0o777)
+    try:
+        _lock(path, new)
+        with path.open("rb") as old, open(os.dup(new), "ab") as kept:
+            for number, line in enumerate(old, 1):
+                if number == 1 or from_json(line).get("outcome") != "failed":
+                    kept.write(line)
+        os.fsync(new)
+        os.replace(partial, path)
+    except BaseException:
+        os.close(new)
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+    os.close(file)
+    return new
+
+
+# ------------------------------------------------------------------ Parquet
+
+_TEXT = ("id", "task_id", "group", "episode_id", "unscored", "outcome", "limit", "reward_kind")
+_WHOLE = ("sample", "seed")
+_REAL = ("reward", "started_at", "ended_at")
+_FLAGS = ("is_kept",)
+_LISTS = ("step_rewards", "token_rewards")
+_PLAIN = (*_TEXT, *_WHOLE, *_REAL, *_FLAGS, *_LISTS)
+_JSON = (
+    *("task", "first", "metadata", "steps", "messages", "components", "refused", "failures"),
+    "usage",
+)
+_EXTRA = "extra"
+# Read from the others, for whoever looks at the table; they are not read back.
+_USAGE = ("model_calls", "prompt_tokens", "completion_tokens", "seconds")
+_STEPS = "num_steps"
+
+
+def write_parquet(source: Path_ | tuple[Header, Iterable[Rollout]], path: Path_) -> int:
+    """Write rollouts as a Parquet table, whose columns are described above.
+
+    The file is there as a whole or not at all. ``pip install 'openenv[datasets]'`` has what this
+    needs.
+
+    Args:
+        source: A file of JSON lines; or a header and rollouts.
+        path: The file to write; one that is there is replaced.
+
+    Returns:
+        How many rollouts there are.
+
+    Raises:
+        MissingPackage: pyarrow is not installed.
+        OSError: It cannot be written.
+        RolloutFileError: The source is no file of rollouts, or is damaged; or a number in it is
+            beyond what a column can hold.
+    """
+    parquet = _pyarrow().parquet
+    if isinstance(source, tuple):
+        header, rollouts = source
+    else:
+        header, rollouts = read_header(source), read_rollouts(source)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    schema, count = _schema(header), 0
+    try:
+        with parquet.ParquetWriter(partial, schema, compression="zstd") as table:
+            for batch in _batches(rollouts, ROWS_AT_ONCE):
+                table.write_table(_table(path, batch, count, schema))
+                count += len(batch)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+    return count
+
+
+def _pyarrow() -> Any:
+    with needs("a Parquet file", "pip install 'openenv[datasets]'"):
+        import pyarrow
+        import pyarrow.parquet
+    return pyarrow
+
+
+def _schema(header: Header) -> Any:
+    pyarrow = _pyarrow()
+    kinds: dict[str, Any] = dict.fromkeys(_TEXT, pyarrow.string())
+    kinds |= dict.fromkeys((*_WHOLE, _STEPS), pyarrow.int64())
+    kinds |= dict.fromkeys(_REAL, pyarrow.float64()) | dict.fromkeys(_FLAGS, pyarrow.bool_())
+    kinds |= dict.fromkeys(_USAGE[:-1], pyarrow.int64()) | {_USAGE[-1]: pyarrow.float64()}
+    shares = pyarrow.list_(pyarrow.float64())
+    kinds |= {"step_rewards": shares, "token_rewards": pyarrow.list_(shares)}
+    kinds |= dict.fromkeys((*_JSON, _EXTRA), pyarrow.string())
+    return pyarrow.schema(list(kinds.items()), metadata={FORMAT: header.model_dump_json()})
+
+
+def _batches(rollouts: Iterable[Rollout], size: int) -> Iterator[list[Rollout]]:
+    batch: list[Rollout] = []
+    for rollout in rollouts:
+        batch.append(rollout)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _table(path: Path, batch: list[Rollout], before: int, schema: Any) -> Any:
+    pyarrow = _pyarrow()
+    try:
+        return pyarrow.Table.from_pylist([_row(one) for one in batch], schema)
+    except (pyarrow.ArrowException, OverflowError) as error:
+        where = f"among rows {before + 1} to {before + len(batch)}: "
+        raise RolloutFileError(str(path), None, f"{where}{error}") from error
+
+
+def _row(rollout: Rollout) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(rollout, name) for name in _PLAIN}
+    row |= {name: getattr(rollout.usage, name) for name in _USAGE}
+    row[_STEPS] = len(rollout.steps)
+    row |= {name: to_json(getattr(rollout, name)).decode() for name in _JSON}
+    row[_EXTRA] = to_json(rollout.model_extra or {}).decode()
+    return row
+
+
+def _parquet_header(path: Path) -> Header:
+    pyarrow = _pyarrow()
+    try:
+        metadata = pyarrow.parquet.read_schema(path).metadata or {}
+    except pyarrow.ArrowInvalid as error:
+        raise RolloutFileError(str(path), None, f"this is no Parquet file: {error}") from error
+    text = metadata.get(FORMAT.encode())
+    if text is None:
+        raise RolloutFileError(str(path), None, "this is no table of rollouts: it has no header")
+    return _checked_header(path, from_json(text))
+
+
+def _parquet_rollouts(path: Path) -> Iterator[Rollout]:
+    _parquet_header(path)
+    columns = [*_PLAIN, *_JSON, _EXTRA]
+    with _pyarrow().parquet.ParquetFile(path) as table:
+        number = 0
+        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
+            for row in batch.to_pylist():
+                number += 1
+                yield _of_row(path, number, row)
+
+
+def _of_row(path: Path, number: int, row: dict[str, Any]) -> Rollout:
+    try:
+        fields = {name: from_json(row.pop(name)) for name in (*_JSON, _EXTRA)}
+        return Rollout.model_validate({**fields.pop(_EXTRA), **fields, **row})
+    except ValidationError as error:
+        raise RolloutFileError(str(path), number, _damage(error)) from error
+    except ValueError as error:
+        raise RolloutFileError(str(path), number, f"it is damaged: {error}") from error

@@ -1,0 +1,318 @@
+"""How one acts in an environment: the schema of its actions, and its tools.
+
+A server tells of both at ``/schema``. A call of a tool is brought to the action that it is: of an
+environment that has tools, a `CallToolAction`; of one that has actions only, that action.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from openenv._keys import key_for
+from openenv._tls import client_context
+from openenv.client import codec
+from openenv.client.client import EnvClient
+from openenv.client.transports.websocket import key_headers
+from openenv.errors import ConnectError, NotSupported
+from openenv.mcp.types import CallToolAction, McpMethod
+from openenv.protocol.http import IN_PROCESS_EXTENSION
+from openenv.protocol.messages import MCPReply, Request
+from openenv.reward import RewardSpec
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.sessions.tools import Doors, action_tools, doors_of
+from openenv.settings import api_key
+
+__all__ = [
+    "ActionTool",
+    "Interface",
+    "declared_by_server",
+    "told_by_application",
+    "told_by_environment",
+    "told_by_server",
+]
+
+SCHEMA_TIMEOUT_S = 30.0
+CALL = CallToolAction.model_fields["type"].default
+OTHER_FIELDS = frozenset({"metadata"})
+
+
+@dataclass(frozen=True)
+class ActionTool:
+    """A tool by which an agent acts.
+
+    Attributes:
+        name: What it is called.
+        description: What it does.
+        input_schema: The schema of its arguments.
+        fixed: Fields of the action that have one value only.
+        is_call: The action is a call of this tool; otherwise its arguments are the action's fields.
+    """
+
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    is_call: bool = False
+
+    def action(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The action of a call, as its fields."""
+        if self.is_call:
+            return {"type": CALL, "tool_name": self.name, "arguments": dict(arguments)}
+        return {**arguments, **self.fixed}
+
+    def as_tool(self) -> dict[str, Any]:
+        """It, as MCP lists it."""
+        schema = {"type": "object", "properties": {}, **self.input_schema}
+        return {"name": self.name, "description": self.description, "inputSchema": schema}
+
+    @property
+    def text_field(self) -> str | None:
+        """The one field that has to be given, where that is a text; None otherwise."""
+        properties = self.input_schema.get("properties", {})
+        required = self.input_schema.get("required") or list(properties)
+        if len(required) != 1 or self.is_call:
+            return None
+        name = str(required[0])
+        return name if properties.get(name, {}).get("type") == "string" else None
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How one acts in an environment.
+
+    Attributes:
+        action: The JSON schema of its actions; None where nobody tells.
+        tools: Its tools, at least one.
+        visible: The fields of its observations that an agent may see; None where nobody says.
+    """
+
+    action: dict[str, Any] | None
+    tools: tuple[ActionTool, ...]
+    visible: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, action: dict[str, Any] | None, tools: list[dict[str, Any]] | None) -> Interface:
+        """Put together what a server tells.
+
+        Args:
+            action: The schema of its actions.
+            tools: Its tools, as MCP lists them; None where it does not tell.
+
+        Raises:
+            NotSupported: It tells of neither.
+        """
+        variants = _variants(action) if action else []
+        takes_calls = not variants or any(_is_call(one) for one in variants)
+        if tools and takes_calls:
+            return cls(action, tuple(_of_tool(one, is_call=True) for one in tools))
+        if not variants or takes_calls:
+            raise NotSupported("the environment does not tell how one acts in it", feature="tools")
+        if tools is None or len(tools) != len(variants):
+            tools = [{"name": _name(one, i)} for i, one in enumerate(variants)]
+        made = (_of_variant(tool, one) for tool, one in zip(tools, variants, strict=True))
+        return cls(action, tuple(made), _visible(tools))
+
+    def tool(self, name: str) -> ActionTool | None:
+        """The tool of this name; None if there is none."""
+        return next((one for one in self.tools if one.name == name), None)
+
+
+def _visible(tools: list[dict[str, Any]]) -> frozenset[str] | None:
+    """What the tools that are actions show of an observation: all of them the same."""
+    shown = tools[0].get("outputSchema")
+    if not isinstance(shown, Mapping) or "properties" not in shown:
+        return None
+    return frozenset(shown["properties"])
+
+
+def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The models that an action may be of, each with the definitions that it refers to."""
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    found = schema.get("oneOf") or schema.get("anyOf") or [schema]
+    return [{**resolved(one, schema), **shared} for one in found]
+
+
+def resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """A schema, or the one that it refers to."""
+    seen = 0
+    while "$ref" in schema and seen < 100:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        others = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**root.get("$defs", {}).get(name, {}), **others}
+        seen += 1
+    return schema
+
+
+def _is_call(variant: dict[str, Any]) -> bool:
+    return {"tool_name", "arguments"} <= set(variant.get("properties", ()))
+
+
+def _fixed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, one in properties.items():
+        if "const" in one:
+            found[name] = one["const"]
+        elif len(one.get("enum", ())) == 1:
+            found[name] = one["enum"][0]
+    return found
+
+
+def _of_tool(tool: Mapping[str, Any], *, is_call: bool) -> ActionTool:
+    schema = tool.get("inputSchema") or tool.get("input_schema") or {}
+    return ActionTool(tool["name"], tool.get("description") or "", schema, is_call=is_call)
+
+
+def _of_variant(tool: Mapping[str, Any], variant: dict[str, Any]) -> ActionTool:
+    properties = variant.get("properties", {})
+    fixed = _fixed(properties)
+    kept = {k: v for k, v in properties.items() if k not in fixed and k not in OTHER_FIELDS}
+    required = [name for name in variant.get("required", ()) if name in kept]
+    schema = tool.get("inputSchema") or {
+        "type": "object",
+        "properties": kept,
+        **({"required": required} if required else {}),
+        **({"$defs": variant["$defs"]} if "$defs" in variant else {}),
+    }
+    description = tool.get("description") or variant.get("description") or ""
+    return ActionTool(tool["name"], description, schema, fixed)
+
+
+def _name(variant: dict[str, Any], number: int) -> str:
+    title = str(variant.get("title", "")).removesuffix("Action")
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", title).lower()
+    return re.sub(r"\W", "_", words) or (f"act_{number}" if number else "act")
+
+
+# ------------------------------------------------------------------ who tells
+
+
+async def told_by_server(client: EnvClient[Any, Any, Any]) -> Interface:
+    """What the server of a client tells at ``/schema``.
+
+    Raises:
+        ConnectError: It tells nothing.
+    """
+    assert client.base_url is not None
+    told = await asyncio.to_thread(_get, client.base_url, client)
+    return Interface.of(told.get("action"), told.get("tools"))
+
+
+async def declared_by_server(client: EnvClient[Any, Any, Any]) -> RewardSpec | None:
+    """What the server of a client declares of its rewards; None where it does not.
+
+    Raises:
+        ConnectError: It tells nothing.
+    """
+    assert client.base_url is not None
+    told = (await asyncio.to_thread(_get, client.base_url, client)).get("reward")
+    return RewardSpec.from_data(told) if isinstance(told, dict) else None
+
+
+def _get(base_url: str, client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
+    address = re.sub("^ws", "http", base_url.removesuffix("/ws"))
+    url = f"{address if '://' in address else f'http://{address}'}/schema"
+    options = client._websocket
+    headers = {**options.headers, **key_headers(options.api_key or key_for(url), options.headers)}
+    request = urllib.request.Request(url, headers=headers)
+    tls = urllib.request.HTTPSHandler(context=client_context(options.ca_file))
+    try:
+        opener = urllib.request.build_opener(_NoRedirects, tls)
+        with opener.open(request, timeout=SCHEMA_TIMEOUT_S) as response:
+            found = json.loads(response.read())
+        if not isinstance(found, dict):
+            raise ValueError(f"it answered {found!r:.100}")
+        return found
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise ConnectError(f"{url} answered with status {error.code}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        raise ConnectError(f"no server tells how one acts in it at {url}: {error}") from error
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows none: the key is for the server that was named."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+async def told_by_application(app: Any) -> Interface:
+    """What an ASGI application in this process tells at ``/schema``.
+
+    Raises:
+        ConnectError: It tells nothing.
+    """
+    status, body = 0, b""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Mapping[str, Any]) -> None:
+        nonlocal status, body
+        status = message.get("status", status)
+        body += message.get("body", b"")
+
+    headers = {"host": "asgi", **key_headers(api_key(), {})}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/schema",
+        "raw_path": b"/schema",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+        "client": ("127.0.0.1", 0),
+        "server": ("asgi", 80),
+        "state": {},
+        "extensions": {IN_PROCESS_EXTENSION: {}},
+    }
+    await app(scope, receive, send)
+    if status != 200:
+        raise ConnectError(f"the application answered /schema with status {status}")
+    told = json.loads(body)
+    return Interface.of(told.get("action"), told.get("tools"))
+
+
+async def told_by_environment(source: Any, client: EnvClient[Any, Any, Any]) -> Interface:
+    """What an environment class, or the models of its client, tell; a client that is connected is
+    asked for its tools.
+
+    Raises:
+        NotSupported: They tell nothing.
+    """
+    action_cls, observation_cls, _ = codec.models(type(client))
+    if source is not None:
+        spec = EnvironmentSpec.of(source, action_cls, observation_cls)
+    elif action_cls is None:
+        why = f"a bare {type(client).__name__} does not tell how one acts in its environment"
+        raise NotSupported(f"{why}; pass its address, or the environment itself", feature="tools")
+    else:
+        return Interface.of(TypeAdapter(action_cls).json_schema(), await _listed(client))
+    if doors_of(spec) is Doors.ACTIONS:
+        tools = [dict(one.description) for one in action_tools(spec).values()]
+        return Interface.of(spec.action_schema(), tools)
+    return Interface.of(spec.action_schema(), await _listed(client))
+
+
+async def _listed(client: EnvClient[Any, Any, Any]) -> list[dict[str, Any]] | None:
+    """The tools that a session has; None where it has none."""
+    data = {"jsonrpc": "2.0", "id": 1, "method": McpMethod.TOOLS_LIST.value, "params": {}}
+    reply = await client._request(Request("mcp", data))
+    response = reply.response if isinstance(reply, MCPReply) else None
+    if not isinstance(response, dict) or "error" in response:
+        return None
+    tools: list[dict[str, Any]] = response["result"]["tools"]
+    return tools

@@ -1,0 +1,322 @@
+"""What is to be played: each task so many times, in groups, one after the other.
+
+Tasks are taken from their source as places become free, so there may be any number of them. Of a
+taskset nothing is remembered; of an iterator or a sampler the ids, to tell a task that comes again:
+its rollouts are told apart by an epoch, as in ``train/3.1#0``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, field
+from typing import Any
+
+from openenv.rollouts.calls import Caller
+from openenv.rollouts.records import Failure
+from openenv.tasks.task import Task
+
+__all__ = ["Group", "Job", "Jobs", "Plan", "SeedFeed", "TaskFeed", "derived_seed"]
+
+SEED_BITS = 31  # what every generator of random numbers takes
+
+
+def derived_seed(*of: Any) -> int:
+    """A seed that follows from others, and from names, and tells nothing of them."""
+    digest = hashlib.blake2b(json.dumps(of).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> (64 - SEED_BITS)
+
+
+@dataclass
+class Job:
+    """One rollout that is to be had.
+
+    Attributes:
+        id: Of the rollout.
+        group: What it is a sample of.
+        sample: Which one, from 0.
+        policy_seed: Of what the policy chooses by chance.
+        failures: Of the attempts so far.
+        attempts: How many there were, in this run.
+    """
+
+    id: str
+    group: Group
+    sample: int
+    policy_seed: int
+    failures: list[Failure] = field(default_factory=list)
+    attempts: int = 0
+
+    @property
+    def task(self) -> Task | None:
+        """What is to be done; None without a task."""
+        return self.group.task
+
+    @property
+    def seed(self) -> int | None:
+        """With which the environment is reset."""
+        return self.group.seed
+
+
+@dataclass(eq=False)
+class Group:
+    """Samples of one task and seed.
+
+    Attributes:
+        key: What it is called: the task's id, and the epoch from the second one on.
+        task: The task.
+        seed: The seed.
+        epoch: How often the task was there before.
+    """
+
+    key: str
+    task: Task | None
+    seed: int | None
+    epoch: int = 0
+
+
+class TaskFeed:
+    """Gives tasks to be played, one at a time; over an iterable, in its order.
+
+    One may learn from what came of them, as `openenv.rollouts.samplers.SamplerFeed` does.
+
+    Attributes:
+        total: How many there are; None where nobody knows.
+        settings: What a resume must match, to have the same ones.
+        has_unique_ids: No task comes twice, so that none has to be remembered.
+    """
+
+    def __init__(self, tasks: Iterable[Any]) -> None:
+        is_counted = isinstance(tasks, Sized) and getattr(tasks, "is_finite", True)
+        self.total: int | None = len(tasks) if is_counted else None  # type: ignore[arg-type]
+        self.settings: Mapping[str, Any] = {}
+        self.has_unique_ids = False
+        self._tasks: Iterator[Any] = iter(tasks)
+        self._taken = 0
+
+    def open(self, *, is_resumed: bool) -> None:
+        """Begin, once the file of the rollouts is this run's alone; a run that is gone on with has
+        told what it found there.
+
+        Raises:
+            RolloutFileError: What is needed to go on is not there, or is damaged.
+        """
+
+    def take(self) -> Task | None:
+        """The next task; None where there are no more."""
+        for given in self._tasks:
+            self._taken += 1
+            return as_task(given, self._taken)
+        return None
+
+    def began(self, group: Group) -> None:
+        """Note which group a task that was taken has become."""
+
+    def found_group(self, key: str, rewards: list[float | None], costs: list[float] | None) -> None:
+        """Note what an earlier run has written of a group that is complete."""
+
+    def ended(self, group: Group, rewards: list[float | None], costs: list[float] | None) -> None:
+        """Learn what came of a group."""
+
+    def settle(self) -> None:
+        """Note that no more tasks will be taken."""
+
+    def close(self) -> None:
+        """Put away what it has written."""
+
+
+class SeedFeed(TaskFeed):
+    """No tasks, but so many seeds; each is a group of its own."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(())
+        self.total = count
+
+
+def as_task(given: Any, number: int) -> Task:
+    """A task, or a mapping of its fields.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    if isinstance(given, Task):
+        return given
+    if isinstance(given, Mapping):
+        return Task.model_validate(dict(given))
+    raise TypeError(f"task {number} is {given!r:.100}; expected a Task, or a mapping of its fields")
+
+
+class Plan:
+    """Makes rollouts that are to be had of tasks.
+
+    Args:
+        feed: Where the tasks come from.
+        samples: Rollouts of each.
+        seed: What all seeds follow from.
+        most: Groups that there are at most; None for all.
+    """
+
+    def __init__(
+        self, feed: TaskFeed, samples: int, seed: int, most: int | None, done: set[str]
+    ) -> None:
+        self._feed = feed
+        self._samples = samples
+        self._seed = seed
+        self._most = most
+        self._done = done
+        self._times: Counter[str] = Counter()
+        self._groups = 0
+        self._ready: deque[Job] = deque()
+
+    @property
+    def total(self) -> int | None:
+        """How many rollouts there are, done ones included; None where nobody knows."""
+        groups = self._feed.total
+        if self._most is not None:
+            groups = self._most if groups is None else min(groups, self._most)
+        return None if groups is None else groups * self._samples
+
+    def take(self) -> Job | None:
+        """The next rollout; None where there are no more."""
+        while not self._ready:
+            group = self._group()
+            if group is None:
+                return None
+            self._feed.began(group)
+            for sample in range(self._samples):
+                name = f"{group.key}#{sample}"
+                if name in self._done:
+                    self._done.discard(name)  # it does not come again: memory is for what may
+                else:
+                    chance = derived_seed(self._seed, "policy", name)
+                    self._ready.append(Job(name, group, sample, chance))
+        return self._ready.popleft()
+
+    def _group(self) -> Group | None:
+        if self._most is not None and self._groups >= self._most:
+            self._feed.settle()
+            return None
+        number = self._groups
+        if isinstance(self._feed, SeedFeed):
+            if number >= (self._feed.total or 0):
+                return None
+            self._groups += 1
+            seed = self._seed + number
+            return Group(str(seed), None, seed)
+        task = self._feed.take()
+        if task is None:
+            return None
+        self._groups += 1
+        epoch = self._times[task.id]
+        if not self._feed.has_unique_ids:
+            self._times[task.id] += 1
+        key = task.id if not epoch else f"{task.id}.{epoch}"
+        own = task.reset.get("seed")
+        return Group(
+            key, task, own if isinstance(own, int) else derived_seed(self._seed, key), epoch
+        )
+
+
+class Jobs:
+    """Rollouts on their way through a run: taken, put back where an attempt failed, ended.
+
+    Args:
+        plan: Where they come from.
+        failures: Of earlier runs, by the id of the rollout.
+
+    Attributes:
+        over: Set once there is nothing to be had any more, now or later.
+    """
+
+    def __init__(self, plan: Plan, failures: Mapping[str, list[Failure]]) -> None:
+        self._plan = plan
+        self._failures = dict(failures)
+        self._ready: deque[Job] = deque()
+        self._again: deque[Job] = deque()
+        self._is_exhausted = self._is_stopped = False
+        self._caller = Caller(1)
+        self._turn = asyncio.Lock()
+        self._changed = asyncio.Condition()
+        self.running = 0
+        self.over = asyncio.Event()
+
+    async def wanted(self, others: Callable[[], int]) -> bool:
+        """Wait until more rollouts are ready than `others` are about to take; False where that
+        will never be.
+        """
+        while not self.over.is_set():
+            if len(self._ready) + len(self._again) > others():
+                return True
+            if not await self._more():
+                await self._wait(others)
+        return False
+
+    async def take(self) -> Job | None:
+        """Take one that is ready; None where there is none now."""
+        if self.over.is_set():
+            return None
+        if not self._again and not self._ready:
+            await self._more()
+        queue = self._again or self._ready
+        if not queue:
+            return None
+        self.running += 1
+        return queue.popleft()
+
+    async def _more(self) -> bool:
+        """Have another one ready, from the plan; False where it has no more."""
+        async with self._turn:
+            if self._is_exhausted:
+                return False
+            job = await self._caller(self._plan.take)
+            if job is None:
+                self._is_exhausted = True
+                await self._changed_now()
+                return False
+            job.failures = self._failures.pop(job.id, [])
+            self._ready.append(job)
+            return True
+
+    async def learn(self, what: Callable[..., object], *arguments: Any) -> None:
+        """Have the source of the tasks told something, while nothing is taken from it."""
+        async with self._turn:
+            await self._caller(what, *arguments)
+
+    async def put_back(self, job: Job) -> None:
+        """Have one tried again; where the run was stopped, a resume does."""
+        self.running -= 1
+        if not self._is_stopped:
+            self._again.append(job)
+        await self._changed_now()
+
+    async def end(self) -> None:
+        """One is over, well or badly."""
+        self.running -= 1
+        if not self.running and self._is_exhausted:
+            await self._changed_now()
+
+    async def stop(self) -> None:
+        """Have nothing begin any more."""
+        self._is_exhausted = self._is_stopped = True
+        self._ready.clear()
+        self._again.clear()
+        await self._changed_now()
+
+    async def _wait(self, others: Callable[[], int]) -> None:
+        async with self._changed:
+            is_ready = len(self._ready) + len(self._again) > others()
+            if not (self.over.is_set() or is_ready):
+                await self._changed.wait()
+
+    async def _changed_now(self) -> None:
+        if self._is_exhausted and not (self._ready or self._again or self.running):
+            self.over.set()
+        async with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End its thread."""
+        self._caller.close()

@@ -1,0 +1,173 @@
+"""What a policy is: whatever says what to do next, given what was seen.
+
+The plainest one is a function, plain or ``async def``:
+
+    def policy(observation):
+        return {"message": "hello"}
+
+It may name what else it wants to know, fields of `Turn`: ``def policy(observation, task, step)``;
+or ask for all of it: ``def policy(turn)``.
+
+A class with a method `act` is made anew for each episode, so that it may remember:
+
+    class Patient:
+        def reset(self, task): ...         # may be left out; fields of `Opening` by their names
+        def act(self, observation): ...
+
+An object with `act`, but without `reset`, is shared by all episodes that are played at once. What a
+policy returns is the action, or a `Decision`, which tells how it came about.
+
+`Policy` and `Player` are the contract that all of these are brought to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from openenv.errors import OpenEnvError
+
+if TYPE_CHECKING:
+    from openenv.rollouts.interfaces import Interface
+
+__all__ = [
+    "Decision",
+    "InvalidReply",
+    "Opening",
+    "Player",
+    "Policy",
+    "PolicyError",
+    "PolicyStopped",
+    "Turn",
+]
+
+
+class PolicyError(OpenEnvError, ValueError):
+    """There is no such policy, or it cannot be used so; the text says what was expected."""
+
+
+class PolicyStopped(OpenEnvError):
+    """The policy has nothing more to do: the episode ends here, as `stopped`.
+
+    Attributes:
+        ends_run: It will not play any other one either: no more begin.
+    """
+
+    def __init__(self, why: str = "the policy has stopped", *, ends_run: bool = False) -> None:
+        self.ends_run = ends_run
+        super().__init__(why)
+
+
+@dataclass
+class Opening:
+    """What a policy knows of an episode that begins.
+
+    Attributes:
+        task: The task, as agents see it; None without one.
+        seed: Of the policy's own choices: another one in each rollout, and the same one in the same
+            rollout of the same run.
+        rollout_id: Which rollout it is.
+        interface: How one acts in the environment; None unless the policy asks for it.
+    """
+
+    task: dict[str, Any] | None = None
+    seed: int = 0
+    rollout_id: str = ""
+    interface: Interface | None = None
+
+
+@dataclass
+class Turn:
+    """What a policy is asked with.
+
+    Attributes:
+        observation: What was seen last: of the client's model, or a dictionary.
+        step: The number of steps taken so far.
+        task: The task, as agents see it; None without one.
+        result: The whole last `StepResult`.
+        history: (action, observation) of each step so far.
+        refusal: Why the last action was not taken; None where it was.
+        seconds_left: Of the limit, if there is one.
+        tokens_left: Of the limit, if there is one.
+    """
+
+    observation: Any
+    step: int = 0
+    task: dict[str, Any] | None = None
+    result: Any = None
+    history: list[tuple[Any, Any]] = field(default_factory=list)
+    refusal: str | None = None
+    seconds_left: float | None = None
+    tokens_left: int | None = None
+
+
+@dataclass
+class Decision:
+    """An action, and how it came about.
+
+    Attributes:
+        action: A model of the environment's, or a mapping of its fields.
+        record: What is kept of it, as JSON has it: the text, say; `prompt_token_ids`,
+            `completion_token_ids` and `logprobs`, of which a trainer makes its batch.
+        model_calls: How often a model was asked.
+        prompt_tokens: That were read for it.
+        completion_tokens: That were written for it.
+    """
+
+    action: Any
+    record: Mapping[str, Any] = field(default_factory=dict)
+    model_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class InvalidReply(OpenEnvError, ValueError):
+    """What the policy came up with is no action. It is asked again, with this text as `refusal`.
+
+    Attributes:
+        decision: What it has cost; its action is what there was instead of one.
+    """
+
+    def __init__(self, why: str, decision: Decision | None = None) -> None:
+        self.decision = decision or Decision(None)
+        super().__init__(why)
+
+
+class Player(Protocol):
+    """A policy in one episode. It may have `messages`: the conversation, in OpenAI's form."""
+
+    def act(self, turn: Turn) -> Decision | Awaitable[Decision]:
+        """Say what to do.
+
+        Raises:
+            InvalidReply: It came to no action, and may be asked again.
+            PolicyStopped: It has nothing more to do.
+            Exception: The attempt has failed. One of a passing cause is made anew: see
+                `openenv.rollouts.failures`.
+        """
+        ...
+
+
+class Policy(Protocol):
+    """Plays episodes, many at once.
+
+    Attributes:
+        name: What the records call it.
+        needs_interface: It asks how one acts in the environment.
+        wants_refusals: An action that the environment refuses is no failure: it is asked again.
+
+    One that can play only so many episodes at once says so by `max_concurrency`.
+    """
+
+    name: str
+    needs_interface: bool
+    wants_refusals: bool
+
+    def begin(self, opening: Opening) -> Player | Awaitable[Player]:
+        """Begin an episode."""
+        ...
+
+    def aclose(self) -> Awaitable[None]:
+        """Release whatever it holds. Safe to repeat."""
+        ...

@@ -1,0 +1,174 @@
+"""Policies that are functions, classes or objects of users."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from pydantic import BaseModel
+
+from openenv.rollouts.calls import Caller
+from openenv.rollouts.policies.base import Decision, Opening, Player, Policy, PolicyError, Turn
+
+__all__ = ["FunctionPolicy", "PerEpisode", "as_policy"]
+
+TURN = frozenset(one.name for one in fields(Turn)) | {"turn"}
+
+
+def as_policy(given: Any, *, concurrency: int = 1) -> Policy:
+    """Bring whatever was given as a policy to the contract.
+
+    Args:
+        given: A policy, or the name of one; a function; a class with `act`, or an object of one.
+        concurrency: How many episodes it is to play at once.
+
+    Raises:
+        PolicyError: It is none of these; or it is an object that remembers an episode, and is to
+            play several at once.
+    """
+    if isinstance(given, str):
+        from openenv.rollouts.policies.named import policy_named
+
+        given = policy_named(given)
+    if hasattr(given, "begin") and not isinstance(given, type):
+        return given  # type: ignore[no-any-return]
+    if isinstance(given, type):
+        if not hasattr(given, "act"):
+            raise PolicyError(f"{given.__name__} is no class of policies: it has no method `act`")
+        return PerEpisode(given)
+    if hasattr(given, "act"):
+        name = type(given).__qualname__
+        if hasattr(given, "reset"):
+            if concurrency > 1:
+                raise PolicyError(
+                    f"one {name} cannot play {concurrency} episodes at once, as it has a `reset`; "
+                    "pass the class, or PerEpisode(a function that makes one), or concurrency=1"
+                )
+            return PerEpisode(lambda: given, name=name)
+        return FunctionPolicy(given.act, name=name)
+    if callable(given):
+        return FunctionPolicy(given)
+    raise PolicyError(
+        f"{given!r:.100} is no policy; expected a function of an observation, a class with `act`, "
+        "or the name of one, such as 'random' or 'openai:MODEL'"
+    )
+
+
+class FunctionPolicy:
+    """A function that is asked for each action; the same one in all episodes.
+
+    Args:
+        function: Takes the observation, and by their names other fields of `Turn`.
+        name: What the records call it; by default what it is called.
+        wants_refusals: Ask it again, with `refusal`, where the environment refuses its action. By
+            default where it takes an argument of that name.
+    """
+
+    needs_interface = False
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        wants_refusals: bool | None = None,
+    ) -> None:
+        self.name = name or _name(function)
+        self._caller = Caller()
+        self._player = _Player(function, self._caller)
+        says_so = self._player.takes("refusal")
+        self.wants_refusals = says_so if wants_refusals is None else wants_refusals
+
+    def begin(self, opening: Opening) -> Player:
+        """Begin an episode; nothing is remembered of it."""
+        return self._player
+
+    async def aclose(self) -> None:
+        """End its threads."""
+        self._caller.close()
+
+
+class PerEpisode:
+    """Objects that each play one episode.
+
+    Args:
+        make: Makes one: a class, say, whose `act` is asked as a function is. Its `reset`, if it has
+            one, is called with what it takes of the fields of `Opening`.
+        name: What the records call it; by default what `make` is called.
+    """
+
+    needs_interface = False
+
+    def __init__(self, make: Callable[[], Any], *, name: str | None = None) -> None:
+        self.name = name or _name(make)
+        act = getattr(make, "act", None)
+        self.wants_refusals = act is not None and _Player(act, Caller()).takes("refusal")
+        self._make = make
+        self._maker, self._caller = Caller(), Caller()
+
+    async def begin(self, opening: Opening) -> Player:
+        """Make one for an episode."""
+        made = await self._maker(self._make)
+        if not hasattr(made, "act"):
+            raise PolicyError(f"{self.name} made {made!r:.100}, which has no method `act`")
+        if hasattr(made, "reset"):
+            known = {**vars(opening), "opening": opening}
+            wanted = {name: known[name] for name in _named(made.reset) if name in known}
+            await self._maker(made.reset, **wanted)
+        return _Player(made.act, self._caller, made)
+
+    async def aclose(self) -> None:
+        """End its threads."""
+        self._maker.close()
+        self._caller.close()
+
+
+class _Player:
+    """A function that is asked for actions: with the observation, or with the whole turn."""
+
+    def __init__(self, function: Callable[..., Any], caller: Caller, made: Any = None) -> None:
+        self._function = function
+        self._caller = caller
+        self._made = made
+        first, *others = _named(function) or [""]
+        self._takes_turn = first == "turn"
+        self._wanted = [name for name in others if name in TURN]
+
+    def takes(self, name: str) -> bool:
+        """Whether it wants to know something."""
+        return self._takes_turn or name in self._wanted
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return list(getattr(self._made, "messages", ()))
+
+    async def act(self, turn: Turn) -> Decision:
+        shown = turn if self._takes_turn else turn.observation
+        wanted = {name: turn if name == "turn" else getattr(turn, name) for name in self._wanted}
+        found = await self._caller(self._function, shown, **wanted)
+        if isinstance(found, Decision):
+            return found
+        if isinstance(found, BaseModel | Mapping):
+            return Decision(found)
+        raise TypeError(
+            f"a policy gave {found!r:.100}; expected an action of the environment's, a mapping of "
+            "its fields, or a Decision"
+        )
+
+
+def _named(function: Callable[..., Any]) -> list[str]:
+    """The arguments that may be passed by name, and the first one."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # one that is not written in Python
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for i, p in enumerate(parameters) if i == 0 or p.kind in kinds]
+
+
+def _name(made: Any) -> str:
+    named = getattr(made, "__qualname__", type(made).__qualname__)
+    module = getattr(made, "__module__", None)
+    return f"{module}:{named}" if module else str(named)

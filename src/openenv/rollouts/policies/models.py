@@ -1,0 +1,97 @@
+"""A policy that asks a language model over its API; see `openenv.llm`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openenv.llm.client import InvalidToolCall, LLMClient, LLMResponse
+from openenv.rollouts.policies.base import Decision, InvalidReply, Opening, Player, Turn
+from openenv.rollouts.policies.conversations import ActBy, Call, Conversation, Reply, checked_act_by
+
+__all__ = ["LLMPolicy"]
+
+
+class LLMPolicy:
+    """Has a language model act, by the tools of the environment.
+
+    Args:
+        client: Of the model.
+        name: What the records call it; by default the model's name.
+        system_prompt: What every conversation begins with.
+        act_by: How the model acts; see `openenv.rollouts.policies.conversations`.
+        **options: That go with each request, such as ``temperature`` and ``max_tokens``.
+
+    Raises:
+        PolicyError: There is no such way to act.
+    """
+
+    needs_interface = True
+    wants_refusals = True
+
+    def __init__(
+        self,
+        client: LLMClient,
+        *,
+        name: str | None = None,
+        system_prompt: str | None = None,
+        act_by: str = "auto",
+        **options: Any,
+    ) -> None:
+        self.client = client
+        self.name = name or str(getattr(client, "model", type(client).__name__))
+        self.system_prompt = system_prompt
+        self.act_by: ActBy = checked_act_by(act_by)
+        self.options = options
+
+    def begin(self, opening: Opening) -> Player:
+        """Begin an episode."""
+        return _Asked(opening, self)
+
+    async def aclose(self) -> None:
+        """Close the client's connections on this event loop."""
+        await self.client.aclose()
+
+
+class _Asked(Conversation):
+    def __init__(self, opening: Opening, policy: LLMPolicy) -> None:
+        by_tools = policy.act_by in ("auto", "tools")
+        super().__init__(
+            opening,
+            system_prompt=policy.system_prompt,
+            act_by=policy.act_by,
+            describes_tools=not by_tools,
+        )
+        self._policy = policy
+        self._tools = [tool.as_tool() for tool in self._interface.tools] if by_tools else []
+
+    async def _ask(self, turn: Turn) -> Reply:
+        options = dict(self._policy.options)
+        if turn.tokens_left is not None:
+            most = options.get("max_tokens") or getattr(self._policy.client, "max_tokens", None)
+            options["max_tokens"] = min(most or turn.tokens_left, turn.tokens_left)
+        try:
+            response = await self._policy.client.complete_with_tools(
+                self.messages, self._tools, **options
+            )
+        except InvalidToolCall as error:
+            said = f"{error.name}({error.arguments})"
+            self.messages.append({"role": "assistant", "content": said})
+            raise InvalidReply(str(error), Decision(None, {"text": said}, model_calls=1)) from error
+        return _reply(response)
+
+
+def _reply(response: LLMResponse) -> Reply:
+    usage = response.usage
+    record: dict[str, Any] = {}
+    if response.finish_reason is not None:
+        record["finish_reason"] = response.finish_reason
+    if response.tool_calls:
+        record["calls"] = [{"name": one.name, "arguments": one.args} for one in response.tool_calls]
+    return Reply(
+        response.content,
+        [Call(one.id, one.name, one.args) for one in response.tool_calls],
+        response.to_message_dict(),
+        record,
+        0 if usage is None else usage.prompt_tokens,
+        0 if usage is None else usage.completion_tokens,
+    )

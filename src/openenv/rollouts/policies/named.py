@@ -1,0 +1,122 @@
+"""Policies by their names."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from openenv.rollouts.policies.base import Policy, PolicyError
+
+__all__ = ["FORMS", "policy_named"]
+
+FORMS = {
+    "random": "random",
+    "human": "human",
+    "openai": "openai:MODEL",
+    "anthropic": "anthropic:MODEL",
+    "transformers": "transformers:FOLDER",
+    "scripted": "scripted:FILE",
+}
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+
+def policy_named(
+    name: str, *, base_url: str | None = None, api_key: str | None = None, **options: Any
+) -> Any:
+    """Make the policy of a name.
+
+    Args:
+        name: ``random``; ``human``; ``openai:MODEL`` and ``anthropic:MODEL``, of a server that
+            speaks either API; ``transformers:FOLDER``; ``scripted:FILE``; or ``module:name``,
+            which is imported, and may be whatever `openenv.rollouts.policies.base` describes.
+        base_url: Where the server of a model is; by default whoever made the API.
+        api_key: Its key; by default that of OPENAI_API_KEY or ANTHROPIC_API_KEY.
+        **options: Of `LLMPolicy` or `TransformersPolicy`, such as ``system_prompt``, ``act_by``,
+            ``temperature`` and ``max_tokens``.
+
+    Raises:
+        PolicyError: There is none of that name, or it takes no such options.
+        MissingPackage: What it needs is not installed.
+    """
+    kind, _, rest = name.partition(":")
+    if kind in KEYS and rest:
+        return _of_model(kind, rest, name, base_url, api_key, options)
+    if base_url is not None or api_key is not None:
+        raise PolicyError(f"{name!r} asks no server, so a base_url or a key means nothing to it")
+    if kind == "transformers" and rest:
+        from openenv.rollouts.policies.local import TransformersPolicy
+
+        return TransformersPolicy(rest, name=name, **options)
+    if options:
+        raise PolicyError(f"{name!r} takes no {', '.join(sorted(options))}")
+    if name in _PLAIN:
+        return _PLAIN[name]()
+    if kind == "scripted" and rest:
+        from openenv.rollouts.policies.scripts import ScriptedPolicy
+
+        return ScriptedPolicy.of_file(rest)
+    if kind in FORMS:
+        raise PolicyError(f"{name!r} is not whole; expected {FORMS[kind]}")
+    if rest:
+        return _imported(name)
+    close = difflib.get_close_matches(name, FORMS, n=1)
+    hint = f"; did you mean {FORMS[close[0]]!r}?" if close else ""
+    known = ", ".join([*FORMS.values(), "module:name"])
+    raise PolicyError(f"there is no policy {name!r}, but {known}{hint}")
+
+
+def _random() -> Policy:
+    from openenv.rollouts.policies.chances import RandomPolicy
+
+    return RandomPolicy()
+
+
+def _human() -> Policy:
+    from openenv.rollouts.policies.people import HumanPolicy
+
+    return HumanPolicy()
+
+
+_PLAIN: dict[str, Callable[[], Policy]] = {"random": _random, "human": _human}
+
+
+def _of_model(
+    kind: str,
+    model: str,
+    name: str,
+    base_url: str | None,
+    api_key: str | None,
+    options: dict[str, Any],
+) -> Policy:
+    from openenv.llm.anthropic import AnthropicClient
+    from openenv.llm.hosted import create_llm_client
+    from openenv.llm.openai import OpenAIClient
+    from openenv.rollouts.policies.models import LLMPolicy
+
+    key = api_key or os.environ.get(KEYS[kind])
+    if base_url is not None:
+        made = OpenAIClient if kind == "openai" else AnthropicClient
+        return LLMPolicy(made(base_url, None, model, key), name=name, **options)
+    if not key:
+        raise PolicyError(f"{name!r} needs a key: set {KEYS[kind]}, or say where another server is")
+    return LLMPolicy(create_llm_client(kind, model, key), name=name, **options)
+
+
+def _imported(name: str) -> Any:
+    place, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+            raise
+        raise PolicyError(f"there is no module {error.name!r} for the policy {name!r}") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            close = difflib.get_close_matches(part, dir(found), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise PolicyError(f"{place} has no {attribute!r}{hint}")
+        found = getattr(found, part)
+    return found

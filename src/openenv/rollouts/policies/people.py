@@ -1,0 +1,137 @@
+"""A policy that is a person at a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from openenv.rollouts.interfaces import ActionTool, Interface, resolved
+from openenv.rollouts.policies.base import (
+    Decision,
+    InvalidReply,
+    Opening,
+    Player,
+    PolicyStopped,
+    Turn,
+)
+from openenv.rollouts.policies.views import instructions, view
+
+__all__ = ["HumanPolicy"]
+
+LEAVE = "that is all; the run ends here"
+
+
+class HumanPolicy:
+    """Asks a person for each action, field by field. The end of the input ends the run.
+
+    Args:
+        ask: Shows a question, and gives a line; by default as `input` does, on stderr.
+        tell: Shows text; by default on stderr.
+    """
+
+    name = "human"
+    needs_interface = True
+    wants_refusals = True
+    max_concurrency = 1
+
+    def __init__(
+        self, ask: Callable[[str], str] | None = None, tell: Callable[[str], None] | None = None
+    ) -> None:
+        self._ask = ask or _ask
+        self._tell = tell or _tell
+
+    def begin(self, opening: Opening) -> Player:
+        """Begin an episode."""
+        assert opening.interface is not None
+        self._tell(f"\n--- {opening.rollout_id} ---")
+        if opening.task is not None and (said := instructions(opening.task)):
+            self._tell(said)
+        return _Person(opening.interface, self._ask, self._tell)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def _ask(question: str) -> str:
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+class _Person:
+    def __init__(
+        self, interface: Interface, ask: Callable[[str], str], tell: Callable[[str], None]
+    ) -> None:
+        self._interface = interface
+        self._ask = ask
+        self._tell = tell
+
+    async def act(self, turn: Turn) -> Decision:
+        if turn.refusal is not None:
+            self._tell(f"not taken: {turn.refusal}")
+        else:
+            reward = getattr(turn.result, "reward", None)
+            self._tell(view(turn.observation, self._interface.visible))
+            if reward is not None:
+                self._tell(f"(reward {reward:g})")
+        try:
+            return await asyncio.to_thread(self._asked)
+        except EOFError:
+            raise PolicyStopped(LEAVE, ends_run=True) from None
+
+    def _asked(self) -> Decision:
+        tool = self._chosen()
+        schema = tool.input_schema
+        arguments = {}
+        for name, field in schema.get("properties", {}).items():
+            is_required = name in schema.get("required", ())
+            answer = self._ask(_question(name, resolved(field, schema), is_required))
+            if answer or is_required:
+                arguments[name] = _read(answer, resolved(field, schema))
+        return Decision(tool.action(arguments))
+
+    def _chosen(self) -> ActionTool:
+        tools = self._interface.tools
+        if len(tools) == 1:
+            return tools[0]
+        names = ", ".join(f"{number} {tool.name}" for number, tool in enumerate(tools, 1))
+        answer = self._ask(f"what to do ({names}): ").strip()
+        if answer.isdigit() and 0 < int(answer) <= len(tools):
+            return tools[int(answer) - 1]
+        found = self._interface.tool(answer)
+        if found is None:
+            raise InvalidReply(f"there is no {answer!r}; type a number, or a name")
+        return found
+
+
+def _question(name: str, field: dict[str, Any], is_required: bool) -> str:
+    words = [str(field["description"])] if field.get("description") else []
+    if "enum" in field:
+        words.append("one of " + ", ".join(map(str, field["enum"])))
+    elif isinstance(field.get("type"), str) and field["type"] != "string":
+        words.append(field["type"])
+    if not is_required:
+        words.append("may be left empty")
+    return f"{name} ({'; '.join(words)}): " if words else f"{name}: "
+
+
+def _read(answer: str, field: dict[str, Any]) -> Any:
+    """What was typed, as the field wants it: text as it is, anything else as JSON."""
+    if field.get("type") == "string":
+        return answer
+    if "enum" in field:
+        return next((one for one in field["enum"] if str(one) == answer), answer)
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer  # the environment says what is wrong with it

@@ -1,0 +1,99 @@
+"""A policy that does what was written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+from openenv.rollouts.policies.base import (
+    Decision,
+    Opening,
+    Player,
+    PolicyError,
+    PolicyStopped,
+    Turn,
+)
+
+__all__ = ["ScriptedPolicy"]
+
+
+class ScriptedPolicy:
+    """Takes given actions in their order; at the end of them, the episode is `stopped`.
+
+    Args:
+        actions: Those of every episode; or, by the id of a task, those of its episodes.
+        name: What the records call it.
+    """
+
+    needs_interface = False
+    wants_refusals = False
+
+    def __init__(
+        self, actions: Sequence[Any] | Mapping[str, Sequence[Any]], *, name: str = "scripted"
+    ) -> None:
+        self.name = name
+        by_task = isinstance(actions, Mapping)
+        self._by_task: Mapping[str, Sequence[Any]] = actions if by_task else {}  # type: ignore[assignment]
+        self._actions: Sequence[Any] | None = None if by_task else list(actions)
+
+    @classmethod
+    def of_file(cls, path: str | Path) -> ScriptedPolicy:
+        """Read a file of JSON lines: an action a line; or, for tasks, ``{"task_id", "actions"}``.
+
+        Raises:
+            PolicyError: It cannot be read, or is neither.
+        """
+        try:
+            lines = Path(path).read_bytes().splitlines()
+        except OSError as error:
+            raise PolicyError(f"the script {path} cannot be read: {error.strerror}") from error
+        found = list(_read(Path(path), lines))
+        if not found:
+            raise PolicyError(f"the script {path} holds no action")
+        name = f"scripted:{path}"
+        if not all(one.keys() == {"task_id", "actions"} for one in found):
+            return cls(found, name=name)
+        return cls({one["task_id"]: one["actions"] for one in found}, name=name)
+
+    def begin(self, opening: Opening) -> Player:
+        """Begin an episode.
+
+        Raises:
+            PolicyError: Nothing is written down for its task.
+        """
+        if self._actions is not None:
+            return _Reader(self._actions)
+        task_id = opening.rollout_id.rpartition("#")[0]
+        for key in (task_id, task_id.rpartition(".")[0]):  # that of a further epoch
+            if key in self._by_task:
+                return _Reader(self._by_task[key])
+        raise PolicyError(f"{self.name} has no actions for the task {task_id!r}")
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+class _Reader:
+    def __init__(self, actions: Iterable[Any]) -> None:
+        self._left = iter(actions)
+
+    def act(self, turn: Turn) -> Decision:
+        for action in self._left:
+            return Decision(action)
+        raise PolicyStopped("the script is at its end")
+
+
+def _read(path: Path, lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found = from_json(line)
+        except ValueError as error:
+            raise PolicyError(f"{path}, line {number} is no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise PolicyError(f"{path}, line {number} is no action: expected an object")
+        yield found

@@ -1,0 +1,131 @@
+"""Recordings of servers as rollouts: what is stored of an episode is the same, whoever wrote it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from openenv.recording import Episode, Event, read, read_header
+from openenv.reward import REWARD_INFO, RewardSpec
+from openenv.rollouts.records import Failure, Header, Rollout, StepRecord
+
+__all__ = ["recorded_rollouts"]
+
+
+def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Rollout]]:
+    """Read the episodes of a recording as rollouts.
+
+    What was refused, or raised, is no step; it is listed in ``errors`` of the rollout. An episode
+    of which a part is missing has failed. One that was not done, and was followed by another, came
+    to a limit of whoever drove it.
+
+    Raises:
+        OSError: The file cannot be read.
+        RecordingError: It is no recording, or is damaged.
+    """
+    found = read_header(path)
+    header = Header(
+        environment=found.target or found.environment,
+        policy="recorded",
+        openenv=found.openenv,
+        started_at=found.time,
+    )
+    episodes = enumerate(read(path), 1)
+    return header, (_rollout(found.session_id, number, one) for number, one in episodes)
+
+
+def _rollout(session_id: str, number: int, episode: Episode) -> Rollout:
+    steps = [event for event in episode.events if event.kind == "step"]
+    taken = [event for event in steps if event.error is None]
+    why = _why_failed(episode)
+    rollout = Rollout(
+        id=f"{session_id}/{number}",
+        seed=episode.seed if isinstance(episode.seed, int) else None,
+        steps=[_step(event) for event in taken],
+        unscored=why,
+        outcome=_outcome(episode, why),
+        failures=[Failure(type="IncompleteEpisode", message=why)] if why else [],
+        started_at=episode.events[0].time,
+        ended_at=episode.events[-1].time,
+    )
+    if episode.is_whole:
+        _begin(rollout, episode.events[0])
+    if why is None:
+        _worth(rollout, _spec(episode.events[0]))
+    failed = [event for event in steps if event.error is not None]
+    return rollout.model_copy(update={"errors": [_error(event) for event in failed]})
+
+
+def _begin(rollout: Rollout, event: Event) -> None:
+    """Note what the episode began with."""
+    task = event.arguments.get("task")
+    id = task.get("id") if isinstance(task, dict) else task
+    rollout.first = event.observation
+    rollout.task = task if isinstance(task, dict) else None
+    rollout.task_id = id if isinstance(id, str) else None
+
+
+def _worth(rollout: Rollout, spec: RewardSpec) -> None:
+    """Note what the episode was worth, by what its environment says of its rewards."""
+    infos = [step.reward_info or {} for step in rollout.steps]
+    unscored = [info.get("unscored") for info in infos]
+    rollout.reward_kind = spec.kind
+    rollout.reward = spec.total([step.reward for step in rollout.steps], unscored)
+    rollout.unscored = next((why for why in reversed(unscored) if why), None)
+    if rollout.reward is None:
+        rollout.unscored = rollout.unscored or "the environment gave no reward"
+    elif infos and spec.kind != "per_step":
+        rollout.components = infos[-1].get("components") or {}
+        rollout.step_rewards = infos[-1].get("step_rewards")
+
+
+def _error(event: Event) -> dict[str, Any]:
+    assert event.error is not None
+    error = event.error
+    return {"step": event.step, "action": event.action, "type": error.type, "code": error.code}
+
+
+def _why_failed(episode: Episode) -> str | None:
+    """Why an episode cannot be scored as a whole; None if it can."""
+    if not episode.is_whole:
+        return "the recording does not hold the beginning of the episode"
+    if episode.events[0].kind != "reset":
+        return "the episode begins with a restore: what came before it is not known"
+    if episode.lost:
+        return f"{episode.lost} events of the episode are missing"
+    if episode.is_torn:
+        return "the recording breaks off within the episode"
+    if any(event.unrecorded for event in episode.events):
+        return "something of the episode could not be written down"
+    return None
+
+
+def _outcome(episode: Episode, why: str | None) -> Any:
+    if why:
+        return "failed"
+    if not episode.is_done:
+        return "limit"  # whoever drove it began another
+    return "truncated" if episode.events[-1].truncated else "done"
+
+
+def _spec(begins: Event) -> RewardSpec:
+    """What the rewards of an episode mean, which is told beside its first observation."""
+    info = begins.metadata.get(REWARD_INFO)
+    declared = info.get("spec") if isinstance(info, dict) else None
+    return RewardSpec.from_data(declared) if isinstance(declared, dict) else RewardSpec()
+
+
+def _step(event: Event) -> StepRecord:
+    metadata = dict(event.metadata)
+    return StepRecord(
+        action=event.action,
+        observation=event.observation,
+        reward=None if event.reward is None else float(event.reward),
+        done=event.done,
+        truncated=event.truncated,
+        reward_info=metadata.pop(REWARD_INFO, None),
+        info=event.info,
+        metadata=metadata or None,
+        seconds=event.seconds,
+    )

@@ -1,0 +1,151 @@
+"""What is kept of a rollout: one line of JSON, or one row of a table.
+
+A file of rollouts is JSON lines. Its first line is a header, every other one a `Rollout`:
+
+    {"format": "openenv-rollouts", "version": 1, "environment": ..., "policy": ..., ...}
+    {"id": "train/3#0", "task_id": "train/3", "sample": 0, "steps": [...], "reward": 1.0, ...}
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from openenv.reward import RewardKind
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "Failure", "Header", "Rollout", "StepRecord", "Usage"]
+
+FORMAT, FORMAT_VERSION = "openenv-rollouts", 1
+
+# `stopped`: the policy had nothing more to do, such as a person who left, or a script at its end.
+Outcome = Literal["done", "truncated", "limit", "stopped", "failed"]
+Limit = Literal["steps", "wall_clock", "tokens", "invalid_actions"]
+
+
+class _Record(BaseModel):
+    # A later version may add fields; they are kept, and written again.
+    model_config = ConfigDict(extra="allow", validate_assignment=False)
+
+
+class Header(_Record):
+    """What a file of rollouts says of itself."""
+
+    format: Literal["openenv-rollouts"] = "openenv-rollouts"
+    version: int = FORMAT_VERSION
+    environment: str = Field(description="What was played: a target, or an address.")
+    policy: str = Field(description="Who played.")
+    reward: dict[str, Any] | None = Field(
+        default=None, description="What rewards mean: `RewardSpec.as_data`."
+    )
+    openenv: str = Field(default="", description="The version that wrote it.")
+    started_at: float = Field(default=0.0, description="Seconds since the epoch.")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="Samples a task, limits, seeds: what a resume must match."
+    )
+
+
+class StepRecord(_Record):
+    """One step: what was done, what came of it, and what it was worth."""
+
+    action: Any = None
+    observation: Any = None
+    reward: float | None = None
+    done: bool = False
+    truncated: bool = False
+    reward_info: dict[str, Any] | None = Field(
+        default=None, description="See `openenv.reward`: components, or why it was not scored."
+    )
+    info: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    seconds: float = Field(default=0.0, description="What the environment took.")
+    policy_seconds: float = Field(default=0.0, description="What the policy took.")
+    policy: dict[str, Any] | None = Field(
+        default=None, description="What the policy tells of its choice: text, tokens, logprobs."
+    )
+
+    @property
+    def tokens(self) -> int | None:
+        """How many tokens the policy has written for it; None where it does not tell."""
+        known = self.policy or {}
+        if isinstance(known.get("completion_token_ids"), list):
+            return len(known["completion_token_ids"])
+        count = known.get("completion_tokens")
+        return count if isinstance(count, int) and not isinstance(count, bool) else None
+
+
+class Usage(_Record):
+    """What a rollout took."""
+
+    model_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    environment_seconds: float = 0.0
+    policy_seconds: float = 0.0
+    seconds: float = Field(default=0.0, description="Wall clock, of the attempt that counts.")
+
+
+class Failure(_Record):
+    """Why an attempt failed."""
+
+    type: str
+    message: str
+    at: Literal["open", "reset", "policy", "step", "score", "close"] = "step"
+    step: int | None = None
+    is_retried: bool = False
+
+
+class Rollout(_Record):
+    """One episode by one policy.
+
+    `reward` is what the episode is worth, by what the environment declares of its rewards; None
+    where that is not known, and then `unscored` says why. Rollouts of one task and one seed are a
+    `group`, as GRPO has it.
+    """
+
+    id: str = Field(description="Task, epoch and sample: unique in its file.")
+    task_id: str | None = None
+    group: str = Field(default="", description="The same for samples of one task and seed.")
+    sample: int = 0
+    seed: int | None = None
+    task: dict[str, Any] | None = Field(default=None, description="The task, as agents see it.")
+    episode_id: str | None = None
+    first: Any = Field(default=None, description="What `reset` showed.")
+    metadata: dict[str, Any] | None = Field(
+        default=None, description="What `reset` sent along with it."
+    )
+    steps: list[StepRecord] = Field(default_factory=list)
+    messages: list[dict[str, Any]] = Field(
+        default_factory=list, description="The conversation, where the policy holds one."
+    )
+    reward: float | None = None
+    reward_kind: RewardKind | None = None
+    components: dict[str, float] = Field(default_factory=dict)
+    unscored: str | None = None
+    step_rewards: list[float] | None = Field(
+        default=None, description="The share of each step, by the credit assignment."
+    )
+    token_rewards: list[list[float]] | None = Field(
+        default=None, description="Of each step, the share of each of its tokens."
+    )
+    outcome: Outcome = "done"
+    limit: Limit | None = Field(default=None, description="Which limit ended it.")
+    refused: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Actions that were not taken after the last step, and why; others are in the "
+        "`policy` of the step that came after them.",
+    )
+    failures: list[Failure] = Field(
+        default_factory=list, description="Of every attempt that failed, the last one's too."
+    )
+    usage: Usage = Field(default_factory=Usage)
+    is_kept: bool = Field(
+        default=True, description="False where what happened in it was left out on request."
+    )
+    started_at: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def is_scored(self) -> bool:
+        """It has a reward that is known."""
+        return self.outcome != "failed" and self.reward is not None

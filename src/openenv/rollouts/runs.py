@@ -1,0 +1,630 @@
+"""Rollouts: episodes of many tasks, many samples of each, many at once.
+
+    run = openenv.rollout("echo_env", "random", tasks, n=4, concurrency=64, output="runs/x.jsonl")
+    print(run.summary().mean_reward)
+
+Each of `concurrency` places has one session of the environment, which is reset from one episode to
+the next. A place takes a rollout only once it has a session, so that none waits in the queue of a
+server that is full; and there are fewer places for a while where anything pushes back (see
+`openenv.rollouts.pace`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+from openenv.client import background
+from openenv.client.client import EnvClient
+from openenv.errors import (
+    AuthenticationError,
+    CapacityError,
+    ConnectError,
+    OpenEnvError,
+    PermissionRefused,
+    SessionLost,
+)
+from openenv.protocol.v1 import Queued
+from openenv.reward import RewardSpec
+from openenv.rewards.credit import Credit, TokenCredit, credit_named
+from openenv.rewards.delayed import TrajectoryScorer
+from openenv.rewards.external.names import token_credit_named
+from openenv.rollouts.calls import Caller
+from openenv.rollouts.episodes import Scoring, Terms, failed, play
+from openenv.rollouts.failures import AttemptFailed, RolloutsFailed, is_passing, pressure
+from openenv.rollouts.files import PARQUET, RolloutWriter, read_header, read_rollouts, write_parquet
+from openenv.rollouts.jobs import Job, Jobs, Plan
+from openenv.rollouts.limits import RolloutLimits
+from openenv.rollouts.pace import Pace
+from openenv.rollouts.policies.base import Policy
+from openenv.rollouts.policies.functions import as_policy
+from openenv.rollouts.records import Header, Rollout
+from openenv.rollouts.samplers import feed_of
+from openenv.rollouts.sessions import Sessions, sessions_of
+from openenv.rollouts.summary import Groups, Progress, Summary, Tally
+
+__all__ = ["RolloutRun", "rollout", "rollout_async"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Client = EnvClient[Any, Any, Any]
+
+OPENED_AT_ONCE = 64
+# How long nobody may have a session before it is given up, where there was one before.
+PATIENCE_S = 60.0
+RETRY_S, PRESSED_RETRY_S, LONGEST_RETRY_S = 0.1, 0.5, 30.0
+TICK_S = 0.2
+SYNC_EVERY_S = 5.0
+END_GRACE_S = 10.0
+# Ended rollouts before a share of them that has failed means anything.
+FEWEST_ENDED = 20
+
+
+class RolloutRun:
+    """Rollouts that were had.
+
+    Attributes:
+        header: What they have in common.
+        output: The file of JSON lines that they are in; None where they are in memory.
+    """
+
+    def __init__(self, header: Header, output: Path | None, tally: Tally, pace: Pace) -> None:
+        self.header = header
+        self.output = output
+        self._tally = tally
+        self._pace = pace
+        self._kept: list[Rollout] = []
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """All of them, in the order in which they ended; read from the file, where there is one."""
+        return list(self)
+
+    def __iter__(self) -> Iterator[Rollout]:
+        return iter(self._kept) if self.output is None else read_rollouts(self.output)
+
+    def __len__(self) -> int:
+        return self._tally.ended
+
+    def summary(self) -> Summary:
+        """What they have come to."""
+        return self._tally.summary(list(self._pace.trace))
+
+
+@dataclass
+class Options:
+    """What a run was asked for; see `rollout`."""
+
+    n: int = 1
+    num_tasks: int | None = None
+    concurrency: int = 16
+    output: str | os.PathLike[str] | None = None
+    resume: bool = False
+    seed: int | None = None
+    limits: RolloutLimits = field(default_factory=RolloutLimits)
+    retries: int = 2
+    error_budget: float = 0.1
+    trajectory_scorer: TrajectoryScorer | None = None
+    credit: str | Credit = "terminal"
+    token_credit: str | TokenCredit | None = None
+    keep: Callable[[Rollout], Any] | None = None
+    on_rollout: Callable[[Rollout], Any] | None = None
+    progress: Callable[[Progress], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("n", 1), ("concurrency", 1), ("retries", 0), ("num_tasks", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value!r} of a rollout; it must be at least {least}")
+        is_share = not isinstance(self.error_budget, int)
+        if self.error_budget < 0 or (is_share and self.error_budget > 1):
+            raise ValueError(
+                f"error_budget={self.error_budget!r}; expected a share from 0.0 to 1.0, or a count"
+            )
+
+    @property
+    def lines(self) -> Path | None:
+        """The file of JSON lines."""
+        if self.output is None:
+            return None
+        path = Path(self.output)
+        return path.with_suffix(".jsonl") if path.suffix == PARQUET else path
+
+    def scoring(self) -> Scoring:
+        """How episodes are scored."""
+        token_credit = self.token_credit
+        if isinstance(token_credit, str):
+            token_credit = token_credit_named(token_credit)
+        return Scoring(self.trajectory_scorer, credit_named(self.credit), token_credit)
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """What a resume must match."""
+        return {
+            "n": self.n,
+            "seed": seed,
+            "limits": asdict(self.limits),
+            "trajectory_scorer": _name(self.trajectory_scorer),
+            "credit": _name(self.credit),
+            "token_credit": _name(self.token_credit),
+        }
+
+    def drawn_seed(self) -> int:
+        """The seed that was asked for; else that of the file that is gone on with; else any."""
+        if self.seed is not None:
+            return self.seed
+        path = self.lines
+        if self.resume and path is not None and path.exists() and path.stat().st_size:
+            with contextlib.suppress(ValueError):  # which the writer says better
+                known = read_header(path).settings.get("seed")
+                if isinstance(known, int):
+                    return known
+        return int.from_bytes(os.urandom(4), "big") >> 1
+
+
+def _name(given: Any) -> str | None:
+    if given is None or isinstance(given, str):
+        return given
+    named = getattr(given, "__qualname__", type(given).__qualname__)
+    return f"{getattr(given, '__module__', '?')}:{named}"
+
+
+async def rollout_async(
+    env: Any,
+    policy: Any,
+    tasks: Any = None,
+    *,
+    n: int = 1,
+    num_tasks: int | None = None,
+    concurrency: int = 16,
+    output: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    seed: int | None = None,
+    limits: RolloutLimits = RolloutLimits(),  # noqa: B008  # it is frozen
+    retries: int = 2,
+    error_budget: float = 0.1,
+    trajectory_scorer: TrajectoryScorer | None = None,
+    credit: str | Credit = "terminal",
+    token_credit: str | TokenCredit | None = None,
+    keep: Callable[[Rollout], Any] | None = None,
+    on_rollout: Callable[[Rollout], Any] | None = None,
+    progress: Callable[[Progress], Any] | None = None,
+) -> RolloutRun:
+    """Do what `rollout` does, on the event loop that runs."""
+    given = {name: value for name, value in locals().items() if name not in _MAIN}
+    return await _Run(policy, tasks, Options(**given)).run(env)
+
+
+_MAIN = frozenset({"env", "policy", "tasks"})
+
+
+def rollout(
+    env: Any,
+    policy: Any,
+    tasks: Any = None,
+    *,
+    n: int = 1,
+    num_tasks: int | None = None,
+    concurrency: int = 16,
+    output: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    seed: int | None = None,
+    limits: RolloutLimits = RolloutLimits(),  # noqa: B008  # it is frozen
+    retries: int = 2,
+    error_budget: float = 0.1,
+    trajectory_scorer: TrajectoryScorer | None = None,
+    credit: str | Credit = "terminal",
+    token_credit: str | TokenCredit | None = None,
+    keep: Callable[[Rollout], Any] | None = None,
+    on_rollout: Callable[[Rollout], Any] | None = None,
+    progress: Callable[[Progress], Any] | None = None,
+) -> RolloutRun:
+    """Play episodes, and keep a record of each. It may be called from any thread.
+
+    Args:
+        env: The environment: the address of a server; what `openenv serve` takes, or the name of an
+            installed environment, which then runs in this process, as does an environment class; a
+            client, whose server is used, or a function that makes clients; an `EnvPool`.
+        policy: Who plays: a name, such as ``random`` or ``openai:MODEL`` (see
+            `openenv.rollouts.policies`), or whatever `openenv.rollouts.policies.base` describes.
+        tasks: What is to be done: a taskset, or any iterable of tasks, which gives the same ones in
+            the same order when a run is resumed; or a sampler, which learns from what came of
+            them. Without any, `n` episodes are played, each with a seed of its own.
+        n: Rollouts of each task: a group, of the same seed.
+        num_tasks: Groups at most; None for all that `tasks` gives.
+        concurrency: Episodes at once, at most. There are fewer where something pushes back.
+        output: A file of JSON lines to write them to (see `openenv.rollouts.files`), whole lines
+            even if the program is killed; or a Parquet file, which is made of a file of JSON lines
+            beside it at the end. By default they are kept in memory.
+        resume: Go on with such a file: what is in it is not done again, and what has failed is.
+        seed: What all seeds follow from; by default any, which the header tells.
+        limits: When an episode is ended.
+        retries: How often a rollout is begun anew whose attempt failed for a passing cause: a
+            session that was lost, a timeout, a server or a model with too much to do. Each such
+            failure is in its record.
+        error_budget: The share of rollouts that may fail, as a float, or how many, as an int.
+        trajectory_scorer: Scores each episode as a whole; see `openenv.rewards.delayed`. By default
+            its reward is what the environment says, by what it declares of its rewards.
+        credit: What each step gets of a reward that is told for the whole: ``terminal``,
+            ``uniform``, ``discounted:0.95``, or a function; see `openenv.rewards.credit`.
+        token_credit: What each token gets of the reward of its step: ``last``, ``spread``, or a
+            function.
+        keep: Asked of each rollout; where it says no, what happened in the rollout is left out of
+            its record, which stays.
+        on_rollout: Called with each rollout, once it is written; plain, or ``async def``.
+        progress: Called with how far it has come, now and then, and at the end.
+
+    Returns:
+        The rollouts.
+
+    Raises:
+        RolloutsFailed: More than the error budget have failed. What was written stays.
+        FileExistsError: There is such a file, and `resume` was not asked for.
+        RolloutFileError: It cannot be gone on with.
+        PolicyError: There is no such policy.
+        ConnectError: No server answers.
+        OSError: The disk is full, say. What was written stays.
+    """
+    given = {name: value for name, value in locals().items() if name not in _MAIN}
+    run: RolloutRun = _to_its_end(_Run(policy, tasks, Options(**given)).run(env))
+    return run
+
+
+def _to_its_end(work: Any) -> Any:
+    """Run on the shared loop; where the caller is interrupted, wait until all is put away."""
+    ended = threading.Event()
+
+    async def running() -> Any:
+        try:
+            return await work
+        finally:
+            ended.set()
+
+    try:
+        return background.run(running())
+    except (KeyboardInterrupt, SystemExit):
+        ended.wait(END_GRACE_S)
+        raise
+
+
+class _Run:
+    def __init__(self, policy: Any, tasks: Any, options: Options) -> None:
+        self._policy: Policy = as_policy(policy, concurrency=options.concurrency)
+        most = getattr(self._policy, "max_concurrency", options.concurrency)
+        options.concurrency = min(options.concurrency, most)
+        self._tasks = tasks
+        self._options = options
+        self._scoring = options.scoring()
+        self._pace = Pace(options.concurrency)
+        self._tally = Tally()
+        self._caller = Caller()
+        self._door = asyncio.Semaphore(OPENED_AT_ONCE)
+        self._opening = self._open = 0
+        self._has_opened = self._is_queued = False
+        self._alive_at = time.monotonic()
+        self._terms: Terms | None = None
+        self._learning = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._ended_groups: list[tuple[list[float | None], list[float] | None]] = []
+
+    async def run(self, env: Any) -> RolloutRun:
+        async with contextlib.AsyncExitStack() as stack:
+            self._sessions: Sessions = await sessions_of(env, self._note_queue)
+            stack.push_async_callback(self._sessions.aclose)
+            stack.push_async_callback(self._policy.aclose)
+            stack.push_async_callback(self._all_closed)
+            stack.callback(self._close_callers)
+            self._begin(stack, await self._sessions.reward())
+            try:
+                await self._play()
+            finally:
+                self._tell()
+            self._check_budget(is_over=True)
+        path = self._options.output
+        if path is not None and Path(path).suffix == PARQUET:
+            assert self.result.output is not None
+            await asyncio.to_thread(write_parquet, self.result.output, path)
+        return self.result
+
+    def _begin(self, stack: contextlib.AsyncExitStack, spec: RewardSpec | None) -> None:
+        """Open the file, and find out what is to be done yet."""
+        options = self._options
+        seed, lines = options.drawn_seed(), options.lines
+        self._feed = feed_of(self._tasks, options.n, lines)
+        stack.callback(self._feed.close)
+        header = Header(
+            environment=self._sessions.name,
+            policy=self._policy.name,
+            reward=None if spec is None else spec.as_data(),
+            openenv=_version(),
+            started_at=time.time(),
+            settings={**options.settings(seed), **self._feed.settings},
+        )
+        samples = 1 if self._tasks is None else options.n
+        self._groups = Groups(samples, self._note_found_group)
+        self._writer: RolloutWriter | None = None
+        if lines is not None:
+            self._writer = stack.enter_context(
+                RolloutWriter(
+                    lines,
+                    header,
+                    resume=options.resume,
+                    sync_every_s=None,
+                    on_found=self._note_found,
+                )
+            )
+            header = self._writer.header
+        self._groups.ended = lambda _, *told: self._ended_groups.append(told)
+        self._feed.open(is_resumed=self._writer is not None and self._writer.is_resumed)
+        done = set() if self._writer is None else self._writer.done
+        plan = Plan(self._feed, samples, seed, options.num_tasks, done)
+        self._tally.total = plan.total
+        self._jobs = Jobs(plan, {} if self._writer is None else self._writer.failed)
+        self.result = RolloutRun(header, lines, self._tally, self._pace)
+
+    def _note_found(self, rollout: Rollout) -> None:
+        self._tally.add_found(rollout)
+        if rollout.outcome != "failed":
+            self._groups.add(rollout)
+
+    def _note_found_group(
+        self, key: str, rewards: list[float | None], costs: list[float] | None
+    ) -> None:
+        self._tally.note_group(rewards)
+        self._feed.found_group(key, rewards, costs)
+
+    # ------------------------------------------------------------------ its places
+
+    async def _play(self) -> None:
+        self._tally.begin()
+        places = [asyncio.ensure_future(self._place()) for _ in range(self._options.concurrency)]
+        watching = asyncio.ensure_future(self._watch())
+        everything: list[asyncio.Future[None]] = [*places, watching]
+        try:
+            left: set[asyncio.Future[None]] = set(places)
+            while left:
+                done, _ = await asyncio.wait({*left, watching}, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    one.result()
+                left -= done
+        finally:
+            for one in everything:
+                one.cancel()
+            await asyncio.gather(*everything, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        """Tell how far it has come, and put what was written on the disk."""
+        synced = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._tell()
+            if self._writer is not None and time.monotonic() - synced > SYNC_EVERY_S:
+                await asyncio.to_thread(self._writer.sync)
+                synced = time.monotonic()
+
+    def _tell(self) -> None:
+        if self._options.progress is not None:
+            running = getattr(self, "_jobs", None)
+            self._options.progress(
+                self._tally.progress(running.running if running else 0, self._pace.limit)
+            )
+
+    async def _place(self) -> None:
+        """One place: has a session, and plays one episode after the other in it."""
+        client: Client | None = None
+        waited, is_fresh = 0, True
+        try:
+            while True:
+                if client is None:
+                    if not await self._jobs.wanted(lambda: self._opening):
+                        return
+                    client = await self._opened(waited)
+                    waited = 0 if client is not None else waited + 1
+                    is_fresh = True
+                    continue
+                job = await self._jobs.take()
+                if job is None:
+                    if not await self._jobs.wanted(lambda: 0):
+                        return
+                    continue
+                if not await self._attempt(client, job, is_fresh=is_fresh):
+                    self._close(client)
+                    client = None
+                is_fresh = False
+        finally:
+            if client is not None:
+                self._close(client)
+
+    async def _opened(self, waited: int) -> Client | None:
+        """Open a session; None where that is to be tried again, or nobody needs it any more."""
+        self._opening += 1
+        try:
+            async with self._door:
+                client: Client | None = await self._unless_over(self._sessions.open())
+            if client is None:
+                return None
+            self._has_opened = True
+            self._open += 1
+            self._alive_at = time.monotonic()
+            try:
+                await self._learn(client)
+            except BaseException:
+                self._close(client)
+                raise
+            return client
+        except Exception as error:
+            self._check_worth_waiting(error)
+            logger.info("no session could be opened, it is tried again: %s", error)
+        finally:
+            self._opening -= 1
+        await self._unless_over(asyncio.sleep(_delay(RETRY_S, waited)))
+        return None
+
+    def _check_worth_waiting(self, error: Exception) -> None:
+        """Raise an error of opening a session where waiting would not mend it."""
+        if not is_passing(error) or isinstance(error, AuthenticationError | PermissionRefused):
+            raise error
+        if not self._has_opened and not isinstance(error, CapacityError):
+            raise error
+        if not self._open and time.monotonic() - self._alive_at > PATIENCE_S:
+            raise error
+
+    async def _learn(self, client: Client) -> None:
+        """Find out how one acts in the environment, if the policy wants to know."""
+        async with self._learning:
+            if self._terms is None:
+                needed = self._policy.needs_interface
+                interface = await self._sessions.interface(client) if needed else None
+                self._terms = Terms(self._policy, self._options.limits, self._scoring, interface)
+
+    async def _unless_over(self, work: Any) -> Any:
+        """Await something; None, and it is given up, where there is nothing to be had any more."""
+        doing = asyncio.ensure_future(work)
+        over = asyncio.ensure_future(self._jobs.over.wait())
+        try:
+            await asyncio.wait({doing, over}, return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+            return None
+        finally:
+            over.cancel()
+            if not doing.done():
+                doing.cancel()
+                await asyncio.gather(doing, return_exceptions=True)
+
+    def _close(self, client: Client) -> None:
+        """Close a session, while its place goes on: a step that hangs holds up its end."""
+        self._open -= 1
+        closing = asyncio.ensure_future(self._closed(client))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _all_closed(self) -> None:
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _closed(self, client: Client) -> None:
+        try:
+            await self._sessions.close(client)
+        except (OpenEnvError, OSError) as error:
+            logger.info("a session could not be closed: %s", error)
+
+    def _note_queue(self, queued: Queued) -> None:
+        """Say once that the server is full. Those who have places play on as they are."""
+        if not self._is_queued:
+            self._is_queued = True
+            logger.warning(
+                "the server is full: %d of %d sessions are open, the others wait",
+                self._open,
+                self._options.concurrency,
+            )
+
+    # ------------------------------------------------------------------ its rollouts
+
+    async def _attempt(self, client: Client, job: Job, *, is_fresh: bool) -> bool:
+        """Play an episode; gives whether the session may be used again."""
+        assert self._terms is not None
+        ticket = await self._pace.enter()
+        try:
+            press = partial(self._pace.press, ticket)
+            done, plays_on = await play(client, job, self._terms, press)
+        except AttemptFailed as failure:
+            if (why := pressure(failure.cause)) is not None:
+                self._pace.press(ticket, why)
+            self._pace.leave()
+            await self._failed(job, failure, is_fresh=is_fresh)
+            return failure.at == "policy"
+        except BaseException:
+            self._pace.leave()
+            raise
+        self._pace.ease()
+        self._pace.leave()
+        self._alive_at = time.monotonic()
+        if not plays_on:
+            await self._jobs.stop()
+        await self._ended(job, done)
+        return done.limit != "wall_clock"
+
+    async def _failed(self, job: Job, failure: AttemptFailed, *, is_fresh: bool) -> None:
+        # What was lost between two episodes is the session's failure, not the rollout's.
+        is_lost = isinstance(failure.cause, ConnectError | SessionLost)
+        if not (is_lost and failure.at == "reset" and not is_fresh):
+            job.attempts += 1
+        is_retried = is_passing(failure.cause) and job.attempts <= self._options.retries
+        job.failures.append(failure.record(is_retried=is_retried))
+        if is_retried:
+            base = RETRY_S if pressure(failure.cause) is None else PRESSED_RETRY_S
+            if job.attempts:
+                await asyncio.sleep(_delay(base, job.attempts - 1))
+            await self._jobs.put_back(job)
+            return
+        logger.debug("rollout %s failed", job.id, exc_info=failure.cause)
+        await self._ended(job, failed(job, job.failures, failure.rollout))
+        self._check_budget()
+
+    async def _ended(self, job: Job, done: Rollout) -> None:
+        options = self._options
+        if options.keep is not None and not await self._caller(options.keep, done):
+            nothing: dict[str, Any] = {
+                "first": None,
+                "metadata": None,
+                "steps": [],
+                "messages": [],
+                "refused": [],
+            }
+            done = done.model_copy(update={"is_kept": False, **nothing})
+        self._tally.add(done)
+        if self._writer is not None:
+            self._writer.write(done)
+        else:
+            self.result._kept.append(done)
+        self._groups.add(done)
+        while self._ended_groups:
+            rewards, costs = self._ended_groups.pop()
+            self._tally.note_group(rewards)
+            await self._jobs.learn(self._feed.ended, job.group, rewards, costs)
+        if options.on_rollout is not None:
+            await self._caller(options.on_rollout, done)
+        await self._jobs.end()
+
+    def _check_budget(self, *, is_over: bool = False) -> None:
+        tally, budget = self._tally, self._options.error_budget
+        is_hopeless = False
+        if isinstance(budget, int):
+            allowed = float(budget)
+        elif is_over:
+            allowed = budget * tally.ended
+        else:
+            allowed = budget * (tally.total or max(tally.ended, FEWEST_ENDED))
+            fewest = max(FEWEST_ENDED, 2 * self._options.concurrency)
+            is_hopeless = budget < 1 and tally.failed == tally.ended >= fewest
+        if tally.failed > allowed or is_hopeless:
+            raise RolloutsFailed(tally.failed, tally.ended, tally.causes, self.result)
+
+    def _close_callers(self) -> None:
+        self._caller.close()
+        self._scoring.caller.close()
+        if hasattr(self, "_jobs"):
+            self._jobs.close()
+
+
+def _delay(base_s: float, times: int) -> float:
+    return min(LONGEST_RETRY_S, base_s * 2.0 ** min(times, 10))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("openenv")
+    except metadata.PackageNotFoundError:
+        return "0.0.0"

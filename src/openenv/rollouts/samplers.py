@@ -1,0 +1,206 @@
+"""Where the tasks of a run come from, and how one that learns is gone on with exactly.
+
+A sampler gives what its arguments, and what it was told so far, decide. So everything that it was
+asked and told is written down, in a file beside that of the rollouts, ``x.jsonl.sampler``:
+
+    {"format": "openenv-sampler", "version": 1, "state": {...}}    what it was at first
+    {"drew": "train/3"}                                            written before anything is played
+    {"told": "train/3", "rewards": [1.0, 0.0], "costs": null}      once all of a group is written
+
+A run that was killed is gone on with by doing all of that again. A group whose rollouts are all in
+their file, and of which the sampler was not told before the end came, is told of then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from openenv.rollouts.files import RolloutFileError
+from openenv.rollouts.jobs import Group, SeedFeed, TaskFeed
+from openenv.tasks.load import load_tasks
+from openenv.tasks.samplers import TaskSampler
+from openenv.tasks.task import Task
+from openenv.tasks.taskset import Taskset
+
+__all__ = ["SamplerFeed", "feed_of"]
+
+FORMAT, FORMAT_VERSION = "openenv-sampler", 1
+SUFFIX = ".sampler"
+
+Rewards = list[float | None]
+Costs = list[float] | None
+
+
+def feed_of(tasks: Any, seeds: int, lines: Path | None) -> TaskFeed:
+    """Find out where tasks come from.
+
+    Args:
+        tasks: What a run was given; None for `seeds` episodes without.
+        seeds: How many.
+        lines: The file of the rollouts; None without one.
+
+    Raises:
+        TasksetError: It holds no tasks.
+    """
+    if tasks is None:
+        return SeedFeed(seeds)
+    if hasattr(tasks, "sample") and hasattr(tasks, "update"):
+        return SamplerFeed(tasks, lines)
+    if isinstance(tasks, Iterator):
+        return TaskFeed(tasks)
+    taskset = tasks if isinstance(tasks, Taskset) else load_tasks(tasks)
+    feed = TaskFeed(taskset)
+    feed.has_unique_ids = taskset.is_finite  # which it has seen to
+    if lines is not None:  # of many tasks it takes a while
+        feed.settings = {"tasks": taskset.fingerprint}
+    return feed
+
+
+class SamplerFeed(TaskFeed):
+    """Tasks from a sampler, which is told what came of them.
+
+    Args:
+        sampler: The sampler. To go on, it is given the state that it had at first.
+        lines: The file of the rollouts; None without one.
+    """
+
+    def __init__(self, sampler: TaskSampler, lines: Path | None) -> None:
+        super().__init__(())
+        self._sampler = sampler
+        self._path = None if lines is None else lines.with_name(lines.name + SUFFIX)
+        self._file: int | None = None
+        self._groups: dict[str, Task] = {}  # of which it was not told yet
+        self._told: set[str] = set()
+        self._untold: dict[str, tuple[Rewards, Costs]] = {}
+        self._past: Iterator[dict[str, Any]] = iter(())
+        self._is_past = True
+        if self._path is not None:
+            state = sampler.state_dict()
+            self.settings = {
+                "sampler": {name: state.get(name) for name in ("sampler", "taskset", "settings")}
+            }
+
+    def open(self, *, is_resumed: bool) -> None:
+        if self._path is not None:
+            if is_resumed:
+                self._go_on(self._path)
+            else:
+                self._begin(self._path)
+
+    def take(self) -> Task | None:
+        for event in self._past:
+            if "drew" in event:
+                return self._drawn_again(event["drew"])
+            self._tell(event["told"], event["rewards"], event["costs"])
+        self._catch_up()
+        drawn = self._sampler.sample(1)
+        if not drawn:
+            return None
+        self._write({"drew": drawn[0].id})
+        return drawn[0]
+
+    def settle(self) -> None:
+        for event in self._past:
+            if "drew" in event:  # fewer tasks are wanted than before
+                return
+            self._tell(event["told"], event["rewards"], event["costs"])
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Once all of the past was done again: tell what it was not told then, and since."""
+        self._is_past = False
+        for key in [key for key in self._untold if key in self._groups]:
+            self._learn(key, *self._untold.pop(key))
+
+    def began(self, group: Group) -> None:
+        assert group.task is not None
+        self._groups[group.key] = group.task
+
+    def found_group(self, key: str, rewards: Rewards, costs: Costs) -> None:
+        self._untold[key] = rewards, costs
+
+    def ended(self, group: Group, rewards: Rewards, costs: Costs) -> None:
+        if group.key in self._told:  # before a rollout of it that had failed was had again
+            return
+        if self._is_past:
+            self._untold[group.key] = rewards, costs
+        else:
+            self._learn(group.key, rewards, costs)
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.fsync(self._file)
+            os.close(self._file)
+            self._file = None
+
+    def _learn(self, key: str, rewards: Rewards, costs: Costs) -> None:
+        self._tell(key, rewards, costs)
+        self._write({"told": key, "rewards": rewards, "costs": costs})
+
+    def _tell(self, key: str, rewards: Rewards, costs: Costs) -> None:
+        self._sampler.update(self._groups.pop(key), rewards, costs)
+
+    # ------------------------------------------------------------------ its file
+
+    def _begin(self, path: Path) -> None:
+        state = self._sampler.state_dict()
+        header = {"format": FORMAT, "version": FORMAT_VERSION, "state": state}
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        self._file = os.open(partial, _FLAGS | os.O_TRUNC, 0o644)
+        self._write(header)
+        os.fsync(self._file)
+        os.replace(partial, path)
+
+    def _go_on(self, path: Path) -> None:
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            why = "it is needed to go on: what the sampler was told is in it"
+            raise RolloutFileError(str(path), None, why) from None
+        whole = content[: content.rfind(b"\n") + 1]
+        events = [_event(path, n, line) for n, line in enumerate(whole.splitlines(), 1)]
+        if not events or events[0].get("format") != FORMAT:
+            raise RolloutFileError(str(path), None, "this tells nothing of a sampler")
+        if events[0]["version"] > FORMAT_VERSION:
+            raise RolloutFileError(str(path), 1, "it was written by a later version of openenv")
+        self._sampler.load_state_dict(events[0]["state"])
+        self._told = {event["told"] for event in events if "told" in event}
+        self._untold = {key: v for key, v in self._untold.items() if key not in self._told}
+        self._past = iter(events[1:])
+        self._file = os.open(path, _FLAGS, 0o644)
+        os.ftruncate(self._file, len(whole))
+
+    def _drawn_again(self, task_id: str) -> Task:
+        drawn = self._sampler.sample(1)
+        if not drawn or drawn[0].id != task_id:
+            given = repr(drawn[0].id) if drawn else "none"
+            why = f"the sampler gave task {task_id!r} before, and gives {given} now"
+            raise RolloutFileError(str(self._path), None, why)
+        return drawn[0]
+
+    def _write(self, event: dict[str, Any]) -> None:
+        if self._file is not None:
+            line = to_json(event) + b"\n"
+            size = os.lseek(self._file, 0, os.SEEK_END)
+            if os.write(self._file, line) != len(line):  # the disk is full
+                os.ftruncate(self._file, size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = from_json(line)
+        return found
+    except ValueError as error:
+        raise RolloutFileError(str(path), number, f"it is damaged: {error}") from error

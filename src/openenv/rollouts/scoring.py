@@ -1,0 +1,513 @@
+"""Scoring episodes later and elsewhere: stored rollouts, and recordings of servers, scored anew.
+
+    from openenv.rollouts.scoring import score_file, score_rollouts
+
+    report = score_file("played.jsonl", "scored.jsonl", solved)
+    for rollout in score_rollouts(read_rollouts("played.jsonl"), solved): ...
+
+A scorer is what `openenv.rewards.delayed` says, or one of `openenv.rewards.external`. Of what is
+stored it is shown a `StoredTrajectory`: actions and observations are `Fields`, or of the models
+that are given. What an episode was worth before is kept, in ``scored_before``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent import futures
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from openenv.client import background
+from openenv.errors import OpenEnvError, Unscored
+from openenv.reward import Score
+from openenv.rewards.credit import Credit, TokenCredit, credit_named, terminal
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory
+from openenv.rewards.external.cache import ScoreCache
+from openenv.rewards.external.fields import with_fields
+from openenv.rewards.external.limits import Bounded, bounded
+from openenv.rewards.external.scorers import name_of
+from openenv.rollouts.files import RolloutWriter, read_header, read_rollouts
+from openenv.rollouts.records import FORMAT, Header, Rollout, StepRecord
+from openenv.sessions.recording import FORMAT as RECORDING_FORMAT
+from openenv.tasks.task import Task
+
+__all__ = [
+    "ScoringError",
+    "ScoringOptions",
+    "ScoringReport",
+    "StoredTrajectory",
+    "read_stored",
+    "score_file",
+    "score_rollouts",
+]
+
+MAX_REASON = 500  # characters
+MAX_REASONS = 100
+MAX_HEADER_BYTES = 16 * 2**20
+OTHER_REASONS = "other reasons"
+AHEAD = 2  # batches that are begun, for each that may be scored at a time
+
+
+class ScoringError(OpenEnvError, ValueError):
+    """What is to be scored, or by whom, is not what it should be; the text says what is wrong."""
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """How stored episodes are scored.
+
+    Attributes:
+        credit: What each step gets, where the scorer does not say.
+        token_credit: What each token gets of the reward of its step; None gives tokens nothing.
+        tasks: The task of an id, with what it is scored by, which stored rollouts do not hold.
+        action: The model of actions; None shows `Fields`.
+        observation: The model of observations; None shows `Fields`.
+        timeout_s: Seconds for one attempt; None for no limit. This and the next three are those of
+            `openenv.rewards.external.bounded`, and count for nothing if the scorer is bounded.
+        retries: How often it is asked again after an error that passes.
+        concurrency: Episodes, or batches, at a time.
+        cache: Where scores are kept.
+        batch: How many episodes a scorer of several is given at a time, or a few more: rollouts of
+            one group, where they stand together, are not parted.
+
+    Raises:
+        ValueError: There is no such credit assignment, or `batch` is below 1.
+    """
+
+    credit: str | Credit = terminal
+    token_credit: TokenCredit | None = None
+    tasks: Callable[[str], Task | None] | Mapping[str, Task] | None = None
+    action: type[BaseModel] | None = None
+    observation: type[BaseModel] | None = None
+    timeout_s: float | None = 60.0
+    retries: int = 2
+    concurrency: int = 8
+    cache: ScoreCache | str | os.PathLike[str] | int | None = None
+    batch: int = 64
+
+    def __post_init__(self) -> None:
+        credit_named(self.credit)
+        if self.batch < 1:
+            raise ValueError(f"batch must be at least 1, not {self.batch}")
+
+    def limited(self, scorer: TrajectoryScorer) -> Bounded:
+        """The scorer within these limits."""
+        if isinstance(scorer, Bounded):
+            return scorer
+        return bounded(
+            scorer,
+            timeout_s=self.timeout_s,
+            retries=self.retries,
+            concurrency=self.concurrency,
+            cache=self.cache,
+        )
+
+    def task(self, id: str) -> Task | None:
+        """The task of an id; None where it is not known."""
+        if isinstance(self.tasks, Mapping):
+            return self.tasks.get(id)
+        return None if self.tasks is None else self.tasks(id)
+
+
+class StoredTrajectory(Trajectory[Any, Any]):
+    """An episode that was stored.
+
+    Attributes:
+        rollout: All that was stored of it: what the policy said (``rollout.messages``) and what it
+            tells of each step (``rollout.steps[n].policy``), too.
+    """
+
+    def __init__(self, rollout: Rollout, options: ScoringOptions) -> None:
+        first = _observation(rollout.first, StepRecord(), options, "what reset showed")
+        super().__init__(first=first, task=_task(rollout, options))
+        self.rollout = rollout
+        for number, step in enumerate(rollout.steps, 1):
+            action = _made(step.action, options.action, f"step {number}: its action")
+            where = f"step {number}: its observation"
+            self.add(action, _observation(step.observation, step, options, where), step.reward)
+
+
+def _task(rollout: Rollout, options: ScoringOptions) -> Any:
+    if options.tasks is not None and rollout.task_id is not None:
+        task = options.task(rollout.task_id)
+        if task is None:
+            raise Unscored(f"there is no task {rollout.task_id!r} among the tasks")
+        return task
+    if rollout.task is None:
+        return None
+    try:
+        return Task.model_validate(rollout.task)
+    except ValidationError:  # it is of another making
+        return with_fields(rollout.task)
+
+
+def _observation(seen: Any, step: StepRecord, options: ScoringOptions, what: str) -> Any:
+    """An observation, with what was stored beside it."""
+    if not isinstance(seen, dict):
+        return seen
+    beside = {
+        "done": step.done,
+        "truncated": step.truncated,
+        "reward": step.reward,
+        "metadata": step.metadata or {},
+    }
+    model = options.observation
+    if model is not None:
+        beside = {name: value for name, value in beside.items() if name in model.model_fields}
+    return _made({**beside, **seen}, model, what)
+
+
+def _made(value: Any, model: type[BaseModel] | None, what: str) -> Any:
+    if model is None or value is None:
+        return with_fields(value)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise Unscored(f"{what} is no {model.__name__}: {why}") from error
+
+
+# ------------------------------------------------------------------ scoring
+
+
+def score_rollouts(
+    rollouts: Iterable[Rollout],
+    scorer: TrajectoryScorer,
+    options: ScoringOptions | None = None,
+    *,
+    scored_by: str | None = None,
+) -> Generator[Rollout, None, None]:
+    """Score rollouts anew, several at a time, and give them in their order.
+
+    A few are read ahead, and no more are held. What could not be scored has no reward, and says
+    why. One that failed has no episode that could be scored.
+
+    Args:
+        rollouts: The rollouts; they stay as they are.
+        scorer: What scores an episode.
+        options: How.
+        scored_by: What to call the scorer in the record; by default its name.
+
+    Yields:
+        Each with its new reward, and the old one in ``scored_before``, the latest last.
+    """
+    options = options or ScoringOptions()
+    limited = options.limited(scorer)
+    name = scored_by or limited.name
+    pending: deque[futures.Future[list[Rollout]]] = deque()
+    size = options.batch if limited.is_batch else 1
+    try:
+        for batch in _batches(rollouts, size):
+            pending.append(background.submit(_scored(batch, limited, options, name)))
+            if len(pending) >= AHEAD * options.concurrency:
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
+    finally:
+        for left in pending:
+            left.cancel()
+
+
+def _batches(rollouts: Iterable[Rollout], size: int) -> Iterator[list[Rollout]]:
+    """So many at a time, or up to twice as many where a group would be parted."""
+    batch: list[Rollout] = []
+    for rollout in rollouts:
+        is_full = len(batch) >= size
+        is_same = bool(batch and rollout.group) and batch[-1].group == rollout.group
+        if is_full and (size == 1 or not is_same or len(batch) >= 2 * size):
+            yield batch
+            batch = []
+        batch.append(rollout)
+    if batch:
+        yield batch
+
+
+async def _scored(
+    batch: list[Rollout], limited: Bounded, options: ScoringOptions, name: str
+) -> list[Rollout]:
+    """Score a batch in one call, as far as there are episodes."""
+    shown = [_shown(rollout, options) for rollout in batch]
+    episodes = [one for one in shown if isinstance(one, StoredTrajectory)]
+    given = iter(await limited.score_many(episodes) if episodes else [])
+    scores = [
+        one if isinstance(one, Score) else await _credited(next(given), one, options.credit)
+        for one in shown
+    ]
+    return [
+        _with_score(rollout, score, options, name)
+        for rollout, score in zip(batch, scores, strict=True)
+    ]
+
+
+def _shown(rollout: Rollout, options: ScoringOptions) -> StoredTrajectory | Score:
+    """What the scorer is shown; or why it cannot be scored."""
+    if rollout.outcome == "failed":
+        failure = rollout.failures[-1] if rollout.failures else None
+        why = rollout.unscored if failure is None else f"{failure.type}: {failure.message}"
+        return Score(unscored=f"the rollout failed: {why}"[:MAX_REASON])
+    try:
+        return StoredTrajectory(rollout, options)
+    except Unscored as error:
+        return Score(unscored=str(error)[:MAX_REASON])
+
+
+async def _credited(score: Score, trajectory: Trajectory[Any, Any], credit: str | Credit) -> Score:
+    """The score, with the share of each step."""
+    found = score_trajectory(lambda _: score, trajectory, credit)
+    return found if isinstance(found, Score) else await found
+
+
+def _with_score(rollout: Rollout, score: Score, options: ScoringOptions, name: str) -> Rollout:
+    """A copy with another score; what it had before is kept."""
+    before = {
+        "scored_by": getattr(rollout, "scored_by", None),
+        "reward": rollout.reward,
+        "components": rollout.components,
+        "unscored": rollout.unscored,
+        "step_rewards": rollout.step_rewards,
+    }
+    unscored = score.unscored
+    if score.value is None and unscored is None:
+        unscored = "the scorer had nothing to say"
+    shares = None if score.step_rewards is None else list(score.step_rewards)
+    tokens, why = _token_rewards(rollout, shares, options.token_credit)
+    return rollout.model_copy(
+        update={
+            "reward": None if score.value is None else float(score.value),
+            "components": {part: float(value) for part, value in score.components.items()},
+            "unscored": unscored,
+            "step_rewards": shares,
+            "token_rewards": tokens,
+            "no_token_rewards": why,
+            "scored_by": name,
+            "scored_before": [*(getattr(rollout, "scored_before", None) or ()), before],
+        }
+    )
+
+
+def _token_rewards(
+    rollout: Rollout, shares: list[float] | None, credit: TokenCredit | None
+) -> tuple[list[list[float]] | None, str | None]:
+    """What each token gets; or None, and why, where that cannot be said."""
+    if credit is None or shares is None:
+        return None, None
+    counts = [step.tokens for step in rollout.steps]
+    for number, (count, share) in enumerate(zip(counts, shares, strict=True), 1):
+        if count is None:
+            return None, f"step {number} does not tell of its tokens (policy.completion_tokens)"
+        if not count and share:
+            return None, f"step {number} has a reward, and no tokens to give it to"
+    known = [count or 0 for count in counts]
+    try:
+        given = [[float(one) for one in tokens] for tokens in credit(shares, known)]
+    except Exception as error:
+        return None, f"the credit assignment raised {type(error).__name__}"
+    if [len(tokens) for tokens in given] != known:
+        return None, f"the credit assignment gave {[len(one) for one in given]} for {known} tokens"
+    return given, None
+
+
+# ------------------------------------------------------------------ files
+
+
+@dataclass
+class ScoringReport:
+    """What came of scoring a file.
+
+    Attributes:
+        output: The file that was written.
+        rollouts: How many rollouts there are in it.
+        resumed: How many of them were there before.
+        scored: How many have a reward.
+        changed: How many have another reward than before, or one where there was none, or none
+            where there was one.
+        mean: Of the rewards; None where there are none.
+        mean_before: Of the rewards before.
+        unscored: Why the others have none, and how many each.
+        without_token_rewards: Why tokens were given nothing, though they should be, and how many
+            each.
+    """
+
+    output: str
+    rollouts: int = 0
+    resumed: int = 0
+    scored: int = 0
+    changed: int = 0
+    unscored: dict[str, int] = field(default_factory=dict)
+    without_token_rewards: dict[str, int] = field(default_factory=dict)
+    _sum: float = field(default=0.0, repr=False)
+    _sum_before: float = field(default=0.0, repr=False)
+    _scored_before: int = field(default=0, repr=False)
+
+    @property
+    def mean(self) -> float | None:
+        return self._sum / self.scored if self.scored else None
+
+    @property
+    def mean_before(self) -> float | None:
+        return self._sum_before / self._scored_before if self._scored_before else None
+
+    def note(self, rollout: Rollout) -> None:
+        """Count a rollout that was scored."""
+        before = (getattr(rollout, "scored_before", None) or [{}])[-1].get("reward")
+        self.rollouts += 1
+        self.changed += not _is_same(before, rollout.reward)
+        if before is not None:
+            self._scored_before += 1
+            self._sum_before += before
+        if rollout.reward is None:
+            _count(self.unscored, rollout.unscored or "nobody says why")
+        else:
+            self.scored += 1
+            self._sum += rollout.reward
+        if why := getattr(rollout, "no_token_rewards", None):
+            _count(self.without_token_rewards, why)
+
+    def as_data(self) -> dict[str, Any]:
+        """The same, as JSON has it."""
+        return {
+            "output": self.output,
+            "rollouts": self.rollouts,
+            "resumed": self.resumed,
+            "scored": self.scored,
+            "changed": self.changed,
+            "mean": self.mean,
+            "mean_before": self.mean_before,
+            "unscored": self.unscored,
+            "without_token_rewards": self.without_token_rewards,
+        }
+
+
+def _is_same(before: float | None, now: float | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    return math.isclose(before, now, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def _count(reasons: dict[str, int], why: str) -> None:
+    why = why[:200]
+    if why not in reasons and len(reasons) >= MAX_REASONS:
+        why = OTHER_REASONS
+    reasons[why] = reasons.get(why, 0) + 1
+
+
+class _ScoredWriter(RolloutWriter):
+    """Keeps what has failed where it stands: scoring it again would not mend it."""
+
+    def _note(self, rollout: Rollout) -> None:
+        self.done.add(rollout.id)
+        if self._on_found is not None:
+            self._on_found(rollout)
+
+
+def score_file(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    scorer: TrajectoryScorer,
+    options: ScoringOptions | None = None,
+    *,
+    scored_by: str | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: Callable[[ScoringReport], object] | None = None,
+) -> ScoringReport:
+    """Score a file anew, and write what comes of it to another one, in the same order.
+
+    Args:
+        path: A file of rollouts, or a recording of a server, whose episodes are then rollouts.
+        output: The file to write.
+        scorer: What scores an episode.
+        options: How.
+        scored_by: What to call the scorer in the records; by default its name.
+        resume: Go on with an output that is there: what is in it is not scored again.
+        force: Replace an output that is there.
+        progress: Called after each rollout.
+
+    Raises:
+        FileExistsError: There is such a file, and neither `resume` nor `force` was asked for.
+        OSError: A file cannot be read, or written.
+        RecordingError: The recording is damaged.
+        RolloutFileError: The rollouts are damaged; or the output is no file of rollouts, or was
+            scored in another way.
+        ScoringError: The file is neither, or it is the output too; or both are asked for.
+    """
+    options = options or ScoringOptions()
+    path, output = Path(path), Path(output)
+    if resume and force:
+        raise ScoringError("resume and force exclude each other")
+    header, rollouts = read_stored(path)
+    if output.exists() and os.path.samefile(path, output):
+        raise ScoringError(f"{path} is what is to be scored: write to another file")
+    limited = options.limited(scorer)
+    name = scored_by or limited.name
+    report = ScoringReport(str(output))
+    if force:
+        output.unlink(missing_ok=True)
+    scored = _scored_header(header, name, options)
+    with _ScoredWriter(output, scored, resume=resume, on_found=report.note) as writer:
+        report.resumed = len(writer.done)
+        missing = (rollout for rollout in rollouts if rollout.id not in writer.done)
+        found = score_rollouts(missing, limited, options, scored_by=name)
+        with contextlib.closing(found):
+            for rollout in found:
+                writer.write(rollout)
+                report.note(rollout)
+                if progress is not None:
+                    progress(report)
+    return report
+
+
+def _scored_header(header: Header, name: str, options: ScoringOptions) -> Header:
+    """The header of what was scored: what must be the same for it to be gone on with."""
+    tokens = options.token_credit
+    how = {
+        "by": name,
+        "credit": options.credit if isinstance(options.credit, str) else name_of(options.credit),
+        "token_credit": None if tokens is None else name_of(tokens),
+    }
+    before = header.settings.get("scored", [])
+    return header.model_copy(update={"settings": {**header.settings, "scored": [*before, how]}})
+
+
+def read_stored(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Rollout]]:
+    """Read a file of rollouts; or a recording of a server, each of whose episodes is one.
+
+    See `openenv.rollouts.recorded` for what becomes of a recording.
+
+    Raises:
+        OSError: It cannot be read.
+        RecordingError: The recording is damaged.
+        RolloutFileError: The rollouts are damaged.
+        ScoringError: It is neither.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        return read_header(path), read_rollouts(path)
+    found = _format_of(path)
+    if found == FORMAT:
+        return read_header(path), read_rollouts(path)
+    if found == RECORDING_FORMAT:
+        from openenv.rollouts.recorded import recorded_rollouts  # which needs the server
+
+        return recorded_rollouts(path)
+    raise ScoringError(f"{path} holds neither rollouts nor a recording: it does not begin as one")
+
+
+def _format_of(path: Path) -> Any:
+    """What the first line of a file says that it is."""
+    with path.open("rb") as file:
+        beginning = file.readline(MAX_HEADER_BYTES)
+    try:
+        found = from_json(beginning)
+    except ValueError:
+        return None
+    return found.get("format") if isinstance(found, dict) else None

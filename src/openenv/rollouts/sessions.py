@@ -1,0 +1,240 @@
+"""Sessions for a run, of whatever it was given as its environment.
+
+Each place of a run has a session of its own, which is reset from episode to episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from openenv.client import background
+from openenv.client.client import EnvClient
+from openenv.client.generic import GenericEnvClient
+from openenv.client.launch import _is_asgi
+from openenv.client.sync import SyncEnvClient
+from openenv.environment import Environment
+from openenv.errors import CapacityError, ConnectError, RateLimited, ResponseTimeout, SessionLost
+from openenv.protocol.v1 import Queued
+from openenv.reward import RewardSpec
+from openenv.rollouts.interfaces import (
+    Interface,
+    declared_by_server,
+    told_by_application,
+    told_by_environment,
+    told_by_server,
+)
+from openenv.server.workers import managers_of
+from openenv.sessions.spec import class_made_by
+
+__all__ = ["Sessions", "sessions_of"]
+
+logger = logging.getLogger(__name__)
+
+Client = EnvClient[Any, Any, Any]
+OnQueue = Callable[[Queued], None]
+
+ADDRESSES = ("http://", "https://", "ws://", "wss://")
+PORT_AT_THE_END = re.compile(r"^[\w.-]+:\d+$")
+
+
+class Sessions:
+    """Opens sessions.
+
+    Args:
+        name: What the environment is called.
+        make: Makes a client that is not connected yet; or, awaited, one that is.
+        source: The environment class, or the ASGI application, that runs in this process.
+        close: Called at the end.
+        asked: A client whose server is asked what it tells without a session.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Client | Awaitable[Client]],
+        source: Any = None,
+        close: Callable[[], Any] | None = None,
+        asked: Client | None = None,
+    ) -> None:
+        self.name = name
+        self._make = make
+        self._source = source
+        self._close = close
+        self._asked = asked
+        self._homed: set[int] = set()
+
+    async def reward(self) -> RewardSpec | None:
+        """Find out what the environment declares of its rewards; None where that cannot be told
+        before the first reset. That a server cannot be reached is told where sessions are opened.
+        """
+        if self._source is not None:
+            return _declared_by(self._source)
+        client = self._asked
+        if client is None or client.base_url is None or client._open_transport is not None:
+            return None
+        try:
+            return await declared_by_server(client)
+        except ConnectError:
+            return None
+
+    async def open(self) -> Client:
+        """Open a session on the loop that runs, and wait until it has its place on the server.
+
+        Raises:
+            OpenEnvError: There is none to be had.
+        """
+        made = self._make()
+        client = made if isinstance(made, EnvClient) else await made
+        try:
+            if client is made:
+                await self._connect(client)
+            await _have_place(client)
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(self.close(client)))
+            raise
+        return client
+
+    async def _connect(self, client: Client) -> None:
+        if background.is_shared(_here()):
+            await client.connect()
+        else:
+            await client.__aenter__()
+            self._homed.add(id(client))
+
+    async def close(self, client: Client) -> None:
+        """Close a session that `open` gave."""
+        if id(client) in self._homed:
+            self._homed.discard(id(client))
+            await client.__aexit__(None, None, None)
+        else:
+            await client.close()
+
+    async def interface(self, client: Client) -> Interface:
+        """Find out how one acts in the environment.
+
+        Raises:
+            ConnectError: The server does not tell.
+            NotSupported: Nobody tells.
+        """
+        if self._source is not None and _is_asgi(self._source):
+            return await told_by_application(self._source)
+        url = client.base_url
+        if self._source is None and url is not None and client._open_transport is None:
+            return await told_by_server(client)
+        return await told_by_environment(self._source, client)
+
+    async def aclose(self) -> None:
+        """Release what belongs to no session."""
+        if self._close is not None:
+            closing = self._close()
+            if inspect.isawaitable(closing):
+                await closing
+
+
+def _declared_by(source: Any) -> RewardSpec | None:
+    managers = managers_of(source) if _is_asgi(source) else []
+    if managers:
+        return managers[0].spec.reward
+    declared = getattr(class_made_by(source), "REWARD", None)
+    return declared if isinstance(declared, RewardSpec) else None
+
+
+async def _have_place(client: Client) -> None:
+    """Wait for a place: a connection has none before its first request, which changes nothing."""
+    try:
+        await client.state()
+    except (CapacityError, ConnectError, SessionLost, ResponseTimeout, RateLimited):
+        raise
+    except Exception as error:  # an environment may have no state yet
+        logger.debug("the state before the first reset cannot be had: %s", error)
+
+
+def _here() -> Any:
+    loop = background.running_loop()
+    assert loop is not None
+    return loop
+
+
+async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
+    """Find out where sessions of an environment come from.
+
+    Args:
+        environment: What a run was given; see `openenv.rollouts.rollout`.
+        on_queue: Told where a session waits for its place, where that can be told.
+
+    Raises:
+        TypeError: It is no environment.
+        TargetError: It is a text that names none.
+    """
+    if isinstance(environment, str):
+        return _of_text(environment, on_queue)
+    if isinstance(environment, SyncEnvClient):
+        environment = environment.async_client
+    if isinstance(environment, EnvClient):
+        return Sessions(_called(environment), environment.new_session, asked=environment)
+    if hasattr(environment, "lease"):
+        return Sessions(type(environment).__name__, environment.lease)
+    if isinstance(environment, type) and issubclass(environment, EnvClient):
+        raise TypeError(
+            f"{environment.__name__} alone does not say where its server is; pass a client, "
+            f"{environment.__name__}(base_url=...), or a function that makes one"
+        )
+    if _is_asgi(environment):
+        return _in_process(type(environment).__name__, environment, GenericEnvClient, on_queue)
+    if not callable(environment):
+        raise TypeError(
+            f"{environment!r:.100} is no environment; expected an address, what `openenv serve` "
+            "takes, an environment class, a client or a function that makes one, or an EnvPool"
+        )
+    made = class_made_by(environment)
+    if made is None or not issubclass(made, Environment | EnvClient):
+        return await _of_function(environment, on_queue)
+    if issubclass(made, EnvClient):
+        make: Callable[[], Any] = environment
+        return Sessions(made.__name__, make)
+    return _in_process(made.__name__, environment, GenericEnvClient, on_queue)
+
+
+def _called(client: Client) -> str:
+    return client.base_url or type(client).__name__
+
+
+def _in_process(name: str, source: Any, client: type[Client], on_queue: OnQueue) -> Sessions:
+    root = client.local(source, on_queue=on_queue)
+    return Sessions(name, root._sibling, source, root.close)
+
+
+async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
+    """Of a function that does not say what it makes, by what it makes."""
+    first = make()
+    name = getattr(make, "__qualname__", type(first).__name__)
+    if isinstance(first, EnvClient):
+        waiting = [first]
+        return Sessions(name, lambda: waiting.pop() if waiting else make())
+    if hasattr(first, "close"):
+        closing = first.close()
+        if inspect.isawaitable(closing):
+            await closing
+    return _in_process(name, make, GenericEnvClient, on_queue)
+
+
+def _of_text(text: str, on_queue: OnQueue) -> Sessions:
+    is_address = text.startswith(ADDRESSES) or PORT_AT_THE_END.match(text) is not None
+    if is_address:
+        asked = GenericEnvClient(text)
+        return Sessions(text, lambda: GenericEnvClient(text, on_queue=on_queue), asked=asked)
+    from openenv.auto._discovery import get_discovery
+    from openenv.server.loading import load_target
+
+    client: type[Client] = GenericEnvClient
+    target = text
+    if text.replace("-", "_").replace("_", "").isalnum():
+        info = get_discovery().get_environment_by_name(text)
+        if info is not None:
+            target, client = info.module, info.get_client_class()
+    return _in_process(text, load_target(target), client, on_queue)

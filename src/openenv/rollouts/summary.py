@@ -1,0 +1,231 @@
+"""What a run has come to, counted as it goes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from openenv.rollouts.records import Rollout
+
+__all__ = ["Groups", "Progress", "Summary", "Tally"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        done: Rollouts that have ended, those of an earlier run included.
+        total: How many there are to be; None where nobody knows.
+        failed: Of those that have ended, how many failed.
+        mean_reward: Of those that were scored; None while there is none.
+        per_s: Rollouts a second, in this run.
+        left_s: Seconds until it is over, at that rate; None where nobody knows.
+        running: Episodes that are played now.
+        limit: How many there may be.
+    """
+
+    done: int
+    total: int | None
+    failed: int
+    mean_reward: float | None
+    per_s: float
+    left_s: float | None
+    running: int
+    limit: int
+
+
+@dataclass
+class Summary:
+    """What a run has come to. Counts are of all rollouts that there are, of an earlier run too.
+
+    Attributes:
+        rollouts: How many there are.
+        outcomes: How many ended in which way.
+        limits: Of those that a limit ended, how many which.
+        scored: How many have a reward.
+        unscored: How many have none, though they did not fail.
+        mean_reward: Of the scored ones; None where there is none.
+        failures: Of all attempts, how many failed of what.
+        retries: Attempts that were made anew.
+        groups: Groups of two or more scored rollouts, as GRPO compares them.
+        groups_with_signal: Those whose rewards are not all the same.
+        steps: Steps of all episodes.
+        model_calls: Of all episodes.
+        prompt_tokens: Of all episodes.
+        completion_tokens: Of all episodes.
+        seconds: What this run took.
+        steps_per_s: In this run.
+        pace: When and why the number of episodes at once changed: seconds, number, reason.
+    """
+
+    rollouts: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    scored: int = 0
+    unscored: int = 0
+    mean_reward: float | None = None
+    failures: dict[str, int] = field(default_factory=dict)
+    retries: int = 0
+    groups: int = 0
+    groups_with_signal: int = 0
+    steps: int = 0
+    model_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    steps_per_s: float = 0.0
+    pace: list[tuple[float, int, str]] = field(default_factory=list)
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return self.outcomes.get("failed", 0)
+
+    def as_data(self) -> dict[str, Any]:
+        """The same, as JSON has it."""
+        return asdict(self)
+
+
+Ended = Callable[[str, list[float | None], list[float] | None], object]
+
+
+@dataclass
+class _Open:
+    """A group of which not all samples have ended."""
+
+    rewards: dict[int, float | None] = field(default_factory=dict)
+    costs: dict[int, float] = field(default_factory=dict)
+
+
+class Groups:
+    """Gathers the rewards of each group until all of its samples have ended.
+
+    Args:
+        samples: How many a group has.
+
+    Attributes:
+        ended: Called with the key of each that has, its rewards and its costs, in their order. What
+            a rollout costs is the tokens that were written; None where nobody tells of any.
+    """
+
+    def __init__(self, samples: int, ended: Ended) -> None:
+        self.ended = ended
+        self._samples = samples
+        self._open: dict[str, _Open] = {}
+
+    def add(self, rollout: Rollout) -> None:
+        """Note a rollout that has ended."""
+        group = self._open.setdefault(rollout.group, _Open())
+        group.rewards[rollout.sample] = rollout.reward
+        group.costs[rollout.sample] = float(rollout.usage.completion_tokens)
+        if len(group.rewards) == self._samples:
+            del self._open[rollout.group]
+            places = sorted(group.rewards)
+            costs = [group.costs[i] for i in places]
+            self.ended(
+                rollout.group, [group.rewards[i] for i in places], costs if any(costs) else None
+            )
+
+
+class Tally:
+    """Counts rollouts as they end.
+
+    Attributes:
+        total: How many there are to be; None where nobody knows.
+        causes: How often rollouts failed of what.
+    """
+
+    def __init__(self) -> None:
+        self.total: int | None = None
+        self.causes: Counter[str] = Counter()
+        self._summary = Summary()
+        self._outcomes: Counter[str] = Counter()
+        self._limits: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._reward = 0.0
+        self._began = time.monotonic()
+        self._found_steps = self._found = 0
+
+    def begin(self) -> None:
+        """Count the time from now on."""
+        self._began = time.monotonic()
+
+    def add(self, rollout: Rollout) -> None:
+        """Count a rollout."""
+        summary = self._summary
+        summary.rollouts += 1
+        self._outcomes[rollout.outcome] += 1
+        if rollout.limit is not None:
+            self._limits[rollout.limit] += 1
+        if rollout.is_scored:
+            summary.scored += 1
+            self._reward += rollout.reward or 0.0
+        elif rollout.outcome != "failed":
+            summary.unscored += 1
+        for failure in rollout.failures:
+            self._failures[failure.type] += 1
+            summary.retries += failure.is_retried
+        if rollout.outcome == "failed" and rollout.failures:
+            last = rollout.failures[-1]
+            self.causes[f"{last.type} in {last.at}: {last.message.splitlines()[0][:200]}"] += 1
+        summary.steps += len(rollout.steps)
+        summary.model_calls += rollout.usage.model_calls
+        summary.prompt_tokens += rollout.usage.prompt_tokens
+        summary.completion_tokens += rollout.usage.completion_tokens
+
+    def add_found(self, rollout: Rollout) -> None:
+        """Count a rollout of an earlier run; what has failed there is to be had again."""
+        if rollout.outcome != "failed":
+            self.add(rollout)
+            self._found_steps = self._summary.steps
+            self._found = self._summary.rollouts
+
+    def note_group(self, rewards: list[float | None]) -> None:
+        """Count a group that is complete."""
+        known = [reward for reward in rewards if reward is not None]
+        if len(known) > 1:
+            self._summary.groups += 1
+            self._summary.groups_with_signal += any(one != known[0] for one in known)
+
+    @property
+    def failed(self) -> int:
+        """How many have failed."""
+        return self._outcomes["failed"]
+
+    @property
+    def ended(self) -> int:
+        """How many have ended."""
+        return self._summary.rollouts
+
+    def summary(self, pace: list[tuple[float, int, str]]) -> Summary:
+        """What it has come to by now."""
+        summary = self._summary
+        summary.outcomes = dict(self._outcomes.most_common())
+        summary.limits = dict(self._limits.most_common())
+        summary.failures = dict(self._failures.most_common())
+        summary.mean_reward = self._mean
+        summary.seconds = time.monotonic() - self._began
+        summary.steps_per_s = (summary.steps - self._found_steps) / max(summary.seconds, 1e-9)
+        summary.pace = pace
+        return Summary(**vars(summary))
+
+    @property
+    def _mean(self) -> float | None:
+        scored = self._summary.scored
+        mean = self._reward / scored if scored else None
+        return mean if mean is None or math.isfinite(mean) else None
+
+    def progress(self, running: int, limit: int) -> Progress:
+        """How far it has come by now."""
+        done = self._summary.rollouts
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        rate = (done - self._found) / seconds
+        left = None
+        if self.total is not None and rate:
+            left = max(0, self.total - done) / rate
+        return Progress(done, self.total, self.failed, self._mean, rate, left, running, limit)
