@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 
-import torch  # type: ignore[import-not-found]  # it is in an environment of its own
+import torch  # it is in an environment of its own
 from stable_baselines3 import PPO  # type: ignore[import-not-found]
 from stable_baselines3.common.env_checker import check_env  # type: ignore[import-not-found]
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor  # type: ignore[import-not-found]

@@ -18,7 +18,6 @@ from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec
 from openenv.client.transports.websocket import key_headers
 from openenv.client.vector import VectorEnv
 from openenv.errors import ConnectError, OpenEnvError
-from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
 from openenv.providers.base import Provider
 from openenv.sessions.spec import EnvironmentSpec, class_made_by
 from openenv.types import StepResult
@@ -28,7 +27,6 @@ __all__ = [
     "Schemas",
     "Source",
     "UnscoredStep",
-    "info_of",
     "opened",
     "reward_of",
     "schemas_of",
@@ -237,19 +235,10 @@ def reward_of(result: StepResult[Any], unscored: float | None) -> float:
     if result.reward is not None:
         return float(result.reward)
     if unscored is None:
+        why = "its reward is None" if result.unscored is None else result.unscored
         raise UnscoredStep(
-            "the environment has not scored this step (its reward is None); unscored_reward=0.0, "
-            "say, has such steps count as that",
+            f"the environment has not scored this step ({why}); unscored_reward=0.0, say, has such "
+            "steps count as that",
             result,
         )
     return unscored
-
-
-def info_of(result: StepResult[Any]) -> dict[str, Any]:
-    """What Gymnasium calls info: diagnostics, and the observation's annotations."""
-    said = {
-        name: value
-        for name, value in (result.metadata or {}).items()
-        if name not in (TRUNCATED, INFO, IGNORED_ARGUMENTS)
-    }
-    return {**said, **(result.info or {})}

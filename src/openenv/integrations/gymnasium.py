@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from openenv._packages import needs
+from openenv.client._batches import info_of
 from openenv.errors import NotSupported
 from openenv.integrations._fields import elements_of_actions, elements_of_observations
 from openenv.integrations._sources import (
     UnscoredStep,
-    info_of,
     opened,
     reward_of,
     schemas_of,
@@ -132,7 +132,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         if seed is not None:
             arguments["seed"] = int(seed)
         result = self._client.reset(**arguments)
-        return self._observations.from_fields(result.observation), info_of(result)
+        return self._observations.from_fields(result.observation), info_of(result) or {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action.
@@ -149,7 +149,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
             reward_of(result, self._unscored_reward),
             result.terminated,
             result.truncated,
-            info_of(result),
+            info_of(result) or {},
         )
 
     def render(self) -> Any:

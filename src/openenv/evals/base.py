@@ -1,0 +1,49 @@
+"""What any way to evaluate has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from openenv.evals.types import EvalConfig, EvalResult
+
+__all__ = ["EvalHarness"]
+
+
+class EvalHarness(ABC):
+    """A way to evaluate: it is told what to evaluate, and gives figures."""
+
+    @abstractmethod
+    def run(
+        self,
+        harness_version: str,
+        library_versions: dict[str, str],
+        dataset: str,
+        eval_parameters: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Evaluate.
+
+        Args:
+            harness_version: The version of the harness, to be told of.
+            library_versions: Versions of what else has a part in it, to be told of.
+            dataset: What to evaluate on.
+            eval_parameters: Whatever else the harness reads.
+
+        Returns:
+            The figures, by name.
+        """
+
+    def run_from_config(self, config: EvalConfig) -> EvalResult:
+        """Evaluate what a configuration says, and keep that beside the figures."""
+        scores = self.run(
+            harness_version=config.harness_version,
+            library_versions=config.library_versions,
+            dataset=config.dataset,
+            eval_parameters=config.eval_parameters,
+        )
+        return EvalResult(config=config, scores=scores)
+
+    @property
+    def name(self) -> str:
+        """What the harness is called: its class."""
+        return type(self).__name__

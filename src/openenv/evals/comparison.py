@@ -1,0 +1,357 @@
+"""Two runs held against each other, task by task.
+
+What is compared is the mean of each task in the one run with its mean in the other: the same task
+is as hard for both, which takes most of the noise away. The test is a paired permutation test, the
+interval of the difference a bootstrap in which tasks are drawn, and of the tasks that are solved in
+one run only, McNemar's test. Where several figures are tested, their p-values are adjusted by
+Holm's method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from openenv.evals.metrics import COSTS, Evaluation, EvaluationError, TaskResult
+
+__all__ = ["Comparison", "ComparisonError", "Difference", "TaskDifference", "compare"]
+
+# A task is solved where at least this share of its samples has solved it.
+SOLVED_SHARE = 0.5
+
+# Named in a warning, at most.
+NAMED = 3
+
+
+class ComparisonError(EvaluationError):
+    """The two runs cannot be compared."""
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Difference(_Result):
+    """One figure in both runs: means over tasks that both have."""
+
+    name: str
+    before: float | None = None
+    after: float | None = None
+    difference: float | None = Field(default=None, description="After less before.")
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = Field(
+        default=None, description="Of the permutation test; None where it is not tested."
+    )
+    p_adjusted: float | None = Field(default=None, description="By Holm's method.")
+    tasks: int = Field(default=0, description="How many tasks have it in both runs.")
+
+
+class TaskDifference(_Result):
+    """One task in both runs."""
+
+    success_before: float | None = None
+    success_after: float | None = None
+    reward_before: float | None = None
+    reward_after: float | None = None
+
+
+class Comparison(_Result):
+    """What two runs have apart. Made by `compare`."""
+
+    before: str = Field(description="What the first run is called.")
+    after: str = Field(description="What the second run is called.")
+    level: float = 0.95
+    tasks: int = Field(description="How many tasks both have.")
+    only_before: list[str] = Field(default_factory=list, description="Tasks of the first run only.")
+    only_after: list[str] = Field(default_factory=list, description="Tasks of the second run only.")
+    differences: list[Difference] = Field(default_factory=list)
+    fixed: list[str] = Field(
+        default_factory=list, description="Tasks that the second run solves, and the first did not."
+    )
+    regressed: list[str] = Field(
+        default_factory=list,
+        description="Tasks that the first run solved, and the second does not.",
+    )
+    solved_in_both: int = 0
+    solved_in_neither: int = 0
+    mcnemar_p_value: float | None = None
+    warnings: list[str] = Field(
+        default_factory=list, description="In what else the runs differ, and what was left out."
+    )
+    per_task: dict[str, TaskDifference] = Field(default_factory=dict)
+
+
+def compare(
+    before: Evaluation,
+    after: Evaluation,
+    *,
+    names: tuple[str, str] | None = None,
+    level: float = 0.95,
+    resamples: int = 2000,
+    permutations: int = 10_000,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two runs of the same tasks.
+
+    Tasks that one run has alone are left out. Of a task, only the seeds that both runs have are
+    compared, where there are such. A task counts as solved where at least half of its samples
+    have solved it.
+
+    Args:
+        before: The first run.
+        after: The second run, which is said to be better where its figures are higher.
+        names: What the two are called; by default by their policies.
+        level: How sure intervals are, from 0 to 1.
+        resamples: How often the bootstrap draws.
+        permutations: How many patterns of signs the tests draw.
+        seed: Of the drawing: the same one gives the same figures.
+
+    Raises:
+        ComparisonError: The runs have no task in common, or their figures mean different things:
+            another threshold, other rewards, or another treatment of what has no reward.
+    """
+    _check_same_meaning(before, after)
+    common = [name for name in before.per_task if name in after.per_task]
+    if not common:
+        raise ComparisonError(
+            f"the two runs have no task in common: {_named(list(before.per_task))} in the one, "
+            f"{_named(list(after.per_task))} in the other"
+        )
+    first, second = names or _names(before, after)
+    pairs = {name: _matched(before.per_task[name], after.per_task[name]) for name in common}
+    compared = Comparison(
+        before=first,
+        after=second,
+        level=level,
+        tasks=len(common),
+        only_before=[name for name in before.per_task if name not in after.per_task],
+        only_after=[name for name in after.per_task if name not in before.per_task],
+        differences=_differences(before, after, pairs, (level, resamples, permutations, seed)),
+        per_task={name: _task_difference(*pair) for name, pair in pairs.items()},
+    )
+    _tell_solved(compared)
+    compared.warnings = _warnings(before, after, compared)
+    return compared
+
+
+def _names(before: Evaluation, after: Evaluation) -> tuple[str, str]:
+    if before.policy and after.policy and before.policy != after.policy:
+        return before.policy, after.policy
+    return "before", "after"
+
+
+def _check_same_meaning(before: Evaluation, after: Evaluation) -> None:
+    if before.threshold != after.threshold:
+        raise ComparisonError(
+            f"one run counts a sample as solved from {before.threshold:g} on, the other from "
+            f"{after.threshold:g}: evaluate both with the same threshold"
+        )
+    if before.unscored_policy != after.unscored_policy:
+        raise ComparisonError(
+            f"samples without a reward: {before.unscored_policy!r} in one run, "
+            f"{after.unscored_policy!r} in the other; evaluate both with the same"
+        )
+    if before.reward is None or after.reward is None:
+        return
+    for what in ("kind", "range"):
+        one, other = before.reward.get(what), after.reward.get(what)
+        if one != other:
+            raise ComparisonError(
+                f"rewards mean different things in the two runs: their {what} is {one!r} in one, "
+                f"{other!r} in the other"
+            )
+
+
+def _matched(before: TaskResult, after: TaskResult) -> tuple[TaskResult, TaskResult]:
+    """The samples of the seeds that both have; all of them, where there is no such seed."""
+    common = _seeds(before) & _seeds(after)
+    if not common:
+        return before, after
+    return _of_seeds(before, common), _of_seeds(after, common)
+
+
+def _seeds(task: TaskResult) -> set[int | None]:
+    return {sample.seed for sample in task.samples}
+
+
+def _of_seeds(task: TaskResult, seeds: set[int | None]) -> TaskResult:
+    kept = [sample for sample in task.samples if sample.seed in seeds]
+    return task if len(kept) == len(task.samples) else task.model_copy(update={"samples": kept})
+
+
+# ------------------------------------------------------------------ figures
+
+Pairs = Mapping[str, tuple[TaskResult, TaskResult]]
+
+
+def _differences(
+    before: Evaluation,
+    after: Evaluation,
+    pairs: Pairs,
+    drawing: tuple[float, int, int, int],
+) -> list[Difference]:
+    import numpy as np
+
+    from openenv.evals.statistics import bootstrap_intervals, holm, permutation_p_values
+
+    level, resamples, permutations, seed = drawing
+    shared = [f"component/{name}" for name in before.components if name in after.components]
+    tested = ["solved", "reward", *shared]
+    figures = [*tested, *COSTS]
+    means = np.array(
+        [[_both(pair, figure) for figure in figures] for pair in pairs.values()], dtype=np.float64
+    )
+    apart = means[:, :, 1] - means[:, :, 0]
+    known = np.isfinite(apart)
+    intervals = bootstrap_intervals(
+        np.where(known, apart, 0.0),
+        known.astype(np.float64),
+        level=level,
+        resamples=resamples,
+        seed=seed,
+    )
+    p_values = permutation_p_values(apart[:, : len(tested)], resamples=permutations, seed=seed)
+    adjusted = holm(p_values)
+    found = []
+    for place, figure in enumerate(figures):
+        has = known[:, place]
+        if not has.any():
+            found.append(Difference(name=_shown(figure)))
+            continue
+        low, high = intervals[place] or (None, None)
+        is_tested = place < len(tested)
+        found.append(
+            Difference(
+                name=_shown(figure),
+                before=float(means[has, place, 0].mean()),
+                after=float(means[has, place, 1].mean()),
+                difference=float(apart[has, place].mean()),
+                low=low,
+                high=high,
+                p_value=p_values[place] if is_tested else None,
+                p_adjusted=adjusted[place] if is_tested else None,
+                tasks=int(has.sum()),
+            )
+        )
+    return found
+
+
+def _both(pair: tuple[TaskResult, TaskResult], figure: str) -> list[float]:
+    means = [task.mean(figure) for task in pair]
+    return [float("nan") if mean is None else mean for mean in means]
+
+
+def _shown(figure: str) -> str:
+    return "success" if figure == "solved" else figure
+
+
+def _task_difference(before: TaskResult, after: TaskResult) -> TaskDifference:
+    return TaskDifference(
+        success_before=before.success,
+        success_after=after.success,
+        reward_before=before.reward,
+        reward_after=after.reward,
+    )
+
+
+def _tell_solved(compared: Comparison) -> None:
+    from openenv.evals.statistics import mcnemar
+
+    for name, task in compared.per_task.items():
+        if task.success_before is None or task.success_after is None:
+            continue
+        was, is_now = task.success_before >= SOLVED_SHARE, task.success_after >= SOLVED_SHARE
+        if was != is_now:
+            (compared.fixed if is_now else compared.regressed).append(name)
+        elif is_now:
+            compared.solved_in_both += 1
+        else:
+            compared.solved_in_neither += 1
+    compared.mcnemar_p_value = mcnemar(len(compared.fixed), len(compared.regressed))
+
+
+# ------------------------------------------------------------------ warnings
+
+
+def _warnings(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
+    return [
+        *_of_tasks(compared),
+        *_of_runs(before, after),
+        *_of_matching(before, after),
+        *_of_unknown(compared),
+    ]
+
+
+def _of_tasks(compared: Comparison) -> list[str]:
+    sides = ((compared.before, compared.only_before), (compared.after, compared.only_after))
+    return [
+        f"{len(tasks):,} tasks are of {name} only, and left out: {_named(tasks)}."
+        for name, tasks in sides
+        if tasks
+    ]
+
+
+def _of_runs(before: Evaluation, after: Evaluation) -> list[str]:
+    found = []
+    if before.environment != after.environment:
+        found.append(
+            f"The environment is called {before.environment!r} in one run, and "
+            f"{after.environment!r} in the other."
+        )
+    if (before.reward is None) != (after.reward is None):
+        found.append("Only one of the runs says what its rewards mean.")
+    if set(before.components) != set(after.components):
+        found.append(
+            f"The components of rewards are {list(before.components)} in one run, and "
+            f"{list(after.components)} in the other."
+        )
+    changed = "; ".join(
+        f"{name} {before.settings.get(name)!r:.80} and {after.settings.get(name)!r:.80}"
+        for name in sorted({*before.settings, *after.settings})
+        if before.settings.get(name) != after.settings.get(name)
+    )
+    if changed:
+        found.append(f"The runs were set up differently: {changed}.")
+    if before.reproducible is False or after.reproducible is False:
+        found.append("The environment did not show the same twice for one task and seed.")
+    return found
+
+
+def _of_matching(before: Evaluation, after: Evaluation) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for name in before.per_task:
+        if name in after.per_task:
+            for what in _unlike(before.per_task[name], after.per_task[name]):
+                found.setdefault(what, []).append(name)
+    return [f"{len(tasks):,} tasks {what}: {_named(tasks)}." for what, tasks in found.items()]
+
+
+def _unlike(one: TaskResult, other: TaskResult) -> Iterator[str]:
+    seeds = _seeds(one), _seeds(other)
+    if not seeds[0] & seeds[1]:
+        yield "have other seeds in the two runs, and may be other tasks"
+    elif seeds[0] != seeds[1]:
+        yield "have seeds in one run only, which are left out"
+    elif len(one.samples) != len(other.samples):
+        yield "have more samples in one run than in the other"
+
+
+def _of_unknown(compared: Comparison) -> list[str]:
+    unknown = [
+        name
+        for name, task in compared.per_task.items()
+        if task.reward_before is None or task.reward_after is None
+    ]
+    if not unknown:
+        return []
+    return [
+        f"{len(unknown):,} tasks have no sample with a known reward in one of the runs, and are "
+        f"left out of rewards: {_named(unknown)}."
+    ]
+
+
+def _named(tasks: Sequence[str]) -> str:
+    more = len(tasks) - NAMED
+    return ", ".join(tasks[:NAMED]) + (f" and {more:,} more" if more > 0 else "")

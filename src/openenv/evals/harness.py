@@ -1,0 +1,304 @@
+"""`EnvEvalHarness`: a policy on an environment, as a harness; and that every so many steps.
+
+After RFC 013. Training and evaluation play by the same code: `openenv.rollouts.rollout`.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import Self
+
+from openenv.evals.base import EvalHarness
+from openenv.evals.metrics import Evaluation, Unscored, evaluate
+from openenv.evals.reproducibility import check_reproducible
+from openenv.evals.results import ROLLOUTS, result_of, save
+from openenv.evals.types import EvalConfig, EvalResult
+from openenv.rollouts.limits import RolloutLimits
+from openenv.rollouts.policies.named import FORMS, policy_named
+from openenv.rollouts.runs import rollout
+from openenv.tasks.load import load_tasks
+from openenv.tasks.task import Task
+from openenv.tasks.taskset import Taskset
+
+__all__ = ["EnvEvalHarness", "EvalParameters", "EvalSchedule", "play_and_evaluate"]
+
+
+def play_and_evaluate(
+    env: Any,
+    policy: Any,
+    tasks: Any = None,
+    *,
+    first: Task | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    checks_reproducibility: bool = True,
+    evaluation: dict[str, Any] | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Play an environment, and say what came of it.
+
+    Args:
+        env: The environment; see `openenv.rollouts.rollout`.
+        policy: Who plays.
+        tasks: What is to be done.
+        first: The first task, where `tasks` can be read once only.
+        output_dir: The folder of the run, whose rollouts are written; None keeps them in memory.
+        checks_reproducibility: Look first whether the environment shows the same twice.
+        evaluation: Arguments of `evaluate`.
+        options: Of `openenv.rollouts.rollout`. The seed is 0 where it is not given.
+
+    Raises:
+        RolloutsFailed: More rollouts have failed than may.
+        OpenEnvError: They cannot be played, or not evaluated.
+    """
+    if options.get("seed") is None:
+        options["seed"] = 0
+    is_same = None
+    if checks_reproducibility:
+        looked_at = tasks if first is None else [first]
+        is_same = check_reproducible(env, looked_at, seed=options["seed"]).is_same
+    output = None
+    if output_dir is not None:
+        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        output = Path(output_dir) / ROLLOUTS
+    run = rollout(env, policy, tasks, output=output, **options)
+    return evaluate(run, run.header, reproducible=is_same, **(evaluation or {}))
+
+
+class EvalParameters(BaseModel):
+    """What `EnvEvalHarness` reads of `eval_parameters`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    split: str | None = Field(default="test", description="The split to evaluate on.")
+    limit: int | None = Field(
+        default=None, ge=1, description="So many tasks, the first ones; of no tasks, so many seeds."
+    )
+    seeds: list[int] | None = Field(
+        default=None,
+        min_length=1,
+        description="Each task is played with each of these; by default with one of its own, "
+        "always the same.",
+    )
+    samples_per_task: int = Field(default=1, ge=1, description="Of each seed, for pass@k.")
+    success_threshold: float | None = Field(
+        default=None,
+        description="A sample is solved from this reward on; by default from the highest one that "
+        "is declared, or 1.",
+    )
+    unscored: Unscored = Field(
+        default="skip", description="What becomes of samples without a known reward."
+    )
+    policy: str | None = Field(default=None, description="The name of a policy.")
+    model: str | None = Field(default=None, description="A model that plays, in place of a policy.")
+    llm_endpoint: str | None = Field(default=None, description="Where the model is served.")
+    temperature: float = Field(default=0.0, ge=0.0, description="Of the model.")
+    max_tokens: int | None = Field(default=None, ge=1, description="Of one reply of the model.")
+    max_turns: int | None = Field(default=None, ge=1, description="Steps of an episode.")
+    max_seconds: float | None = Field(default=None, gt=0, description="Of an episode.")
+    concurrency: int = Field(default=16, ge=1, description="Episodes at once.")
+    retries: int = Field(default=2, ge=0, description="Attempts anew, after a passing failure.")
+    error_budget: float = Field(default=0.1, ge=0.0, le=1.0, description="The share that may fail.")
+    resume: bool = Field(default=False, description="Go on with the rollouts of the folder.")
+    level: float = Field(default=0.95, gt=0.0, lt=1.0, description="How sure intervals are.")
+    checks_reproducibility: bool = Field(
+        default=True, description="Look first whether the environment shows the same twice."
+    )
+    reports: list[str] = Field(default=["html", "md"], description="Of these kinds.")
+
+
+class EnvEvalHarness(EvalHarness):
+    """Has a policy play an environment's tasks, and gives the figures of `Evaluation.scores`.
+
+    `run` reads of `eval_parameters` what `EvalParameters` names.
+
+    Args:
+        env: The environment; see `openenv.rollouts.rollout`. By default the `dataset` names it.
+        policy: Who plays; by default what `eval_parameters` name, as a `policy` or a `model`.
+        tasks: What `openenv.tasks.load_tasks` takes. Without any, the seeds are the tasks.
+        output_dir: The folder of the run; see `openenv.evals.results`. None writes no file.
+    """
+
+    def __init__(
+        self,
+        env: Any = None,
+        policy: Any = None,
+        tasks: Any = None,
+        *,
+        output_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.env = env
+        self.policy = policy
+        self.tasks = tasks
+        self.output_dir = None if output_dir is None else Path(output_dir)
+
+    def run(
+        self,
+        harness_version: str,
+        library_versions: dict[str, str],
+        dataset: str,
+        eval_parameters: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Play and evaluate; with an `output_dir`, write the files of the run.
+
+        Raises:
+            ValueError: A parameter is unknown, or out of range.
+            RolloutsFailed: More rollouts have failed than may.
+            OpenEnvError: They cannot be played, or not evaluated.
+        """
+        parameters = _parameters(eval_parameters)
+        tasks, first = self._what(parameters)
+        found = play_and_evaluate(
+            dataset if self.env is None else self.env,
+            self._player(parameters),
+            tasks,
+            first=first,
+            output_dir=self.output_dir,
+            checks_reproducibility=parameters.checks_reproducibility,
+            evaluation={
+                "threshold": parameters.success_threshold,
+                "unscored": parameters.unscored,
+                "level": parameters.level,
+            },
+            n=parameters.samples_per_task,
+            concurrency=parameters.concurrency,
+            seed=0,
+            limits=RolloutLimits(parameters.max_turns, parameters.max_seconds),
+            retries=parameters.retries,
+            error_budget=parameters.error_budget,
+            resume=parameters.resume,
+        )
+        config = EvalConfig(
+            harness_name=self.name,
+            harness_version=harness_version,
+            library_versions=library_versions,
+            dataset=dataset,
+            eval_parameters=eval_parameters,
+        )
+        result = result_of(config, found)
+        if self.output_dir is not None:
+            save(self.output_dir, result, found, reports=parameters.reports)
+        return result.scores
+
+    def in_folder(self, name: str) -> Self:
+        """The same harness, whose runs are in a folder of this name within its own."""
+        other = copy.copy(self)
+        other.output_dir = None if self.output_dir is None else self.output_dir / name
+        return other
+
+    def _player(self, parameters: EvalParameters) -> Any:
+        given = parameters.model_fields_set & {"model", "llm_endpoint", "temperature", "max_tokens"}
+        if self.policy is not None or parameters.policy is not None:
+            if given:
+                raise ValueError(f"{', '.join(sorted(given))}: there is a policy already")
+            return parameters.policy if self.policy is None else self.policy
+        if parameters.model is None:
+            raise ValueError("nobody plays: give a policy, or the parameter 'model'")
+        if parameters.samples_per_task > 1 and parameters.temperature == 0.0:
+            raise ValueError(
+                f"samples_per_task={parameters.samples_per_task} at temperature=0.0 are all the "
+                "same; give a temperature above 0"
+            )
+        is_named = parameters.model.partition(":")[0] in FORMS
+        options: dict[str, Any] = {"temperature": parameters.temperature}
+        if parameters.max_tokens is not None:
+            options["max_tokens"] = parameters.max_tokens
+        name = parameters.model if is_named else f"openai:{parameters.model}"
+        return policy_named(name, base_url=parameters.llm_endpoint, **options)
+
+    def _what(self, parameters: EvalParameters) -> tuple[Any, Task | None]:
+        """What is to be done; and the first of it, where that can be read once only."""
+        if self.tasks is None:
+            return seeds_as_tasks(_seeds(parameters)), None
+        split = None if isinstance(self.tasks, Taskset) else parameters.split
+        loaded = load_tasks(self.tasks, split=split, limit=parameters.limit)
+        if parameters.seeds is None:
+            return loaded, None
+        return _crossed(loaded, parameters.seeds), next(_crossed(loaded[:1], parameters.seeds))
+
+
+def _parameters(given: dict[str, Any]) -> EvalParameters:
+    try:
+        return EvalParameters.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"eval_parameters[{where!r}] is {first['input']!r:.100}: {first['msg']}"
+        ) from error
+
+
+def _seeds(parameters: EvalParameters) -> Iterable[int]:
+    if parameters.seeds is not None:
+        return parameters.seeds[: parameters.limit]
+    if parameters.limit is None:
+        raise ValueError("there are no tasks: give some, or 'limit', or 'seeds'")
+    return range(parameters.limit)
+
+
+def seeds_as_tasks(seeds: Iterable[int]) -> list[Task]:
+    """Make a task of each seed: what is to be done where an environment has no tasks."""
+    return [Task(id=f"seed-{seed}", reset={"seed": seed}) for seed in seeds]
+
+
+def _crossed(tasks: Iterable[Task], seeds: Sequence[int]) -> Iterator[Task]:
+    for task in tasks:
+        if "seed" in task.reset:
+            raise ValueError(f"seeds={list(seeds)}: the task {task.id!r} has a seed of its own")
+        for seed in seeds:
+            yield task.model_copy(update={"reset": {**task.reset, "seed": seed}})
+
+
+class EvalSchedule:
+    """Runs an evaluation every so many steps of a training.
+
+    Args:
+        harness: What evaluates. The runs of an `EnvEvalHarness` with an `output_dir` are in folders
+            of their own there, such as ``step-00000050``.
+        config: What is to be evaluated.
+        every_n_steps: How often, from 1. Step 0, before any training, is one of them.
+        on_result: Called with the step and what came of it.
+
+    Raises:
+        ValueError: `every_n_steps` is not positive.
+    """
+
+    def __init__(
+        self,
+        harness: EvalHarness,
+        config: EvalConfig,
+        every_n_steps: int,
+        on_result: Callable[[int, EvalResult], object] | None = None,
+    ) -> None:
+        if every_n_steps < 1:
+            raise ValueError(f"every_n_steps={every_n_steps}; expected at least 1")
+        self.harness = harness
+        self.config = config
+        self.every_n_steps = every_n_steps
+        self.on_result = on_result
+        self._last: int | None = None
+
+    def maybe_run(self, step: int) -> EvalResult | None:
+        """Evaluate, if it is time; None if it is not. A step is evaluated once.
+
+        Args:
+            step: How many steps of training there were.
+
+        Raises:
+            Exception: What the harness raises; the step counts as evaluated only if it does not.
+        """
+        if step % self.every_n_steps or step == self._last:
+            return None
+        harness = self.harness
+        if isinstance(harness, EnvEvalHarness):
+            harness = harness.in_folder(f"step-{step:08d}")
+        result = harness.run_from_config(self.config)
+        self._last = step
+        if self.on_result is not None:
+            self.on_result(step, result)
+        return result

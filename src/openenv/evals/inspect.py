@@ -1,0 +1,341 @@
+"""Any environment as a task of Inspect AI (https://inspect.aisi.org.uk).
+
+    from inspect_ai import eval
+    from openenv.evals.inspect import task
+
+    eval(task("http://localhost:8000", "tasks.jsonl"), model="openai/gpt-4o", epochs=4)
+
+Each sample is a session of its own, which the model acts in by the environment's tools; of an
+environment whose actions are a text, what the model says is the action too. The score is what the
+environment says that the episode is worth, with its components in the score's metadata. Where it
+does not say, the sample is unscored, as Inspect AI has it: its metrics leave it out.
+
+What a task is scored by reaches the environment, and neither the model nor the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openenv._packages import needs
+from openenv.client.client import EnvClient
+from openenv.protocol.messages import IGNORED_ARGUMENTS
+from openenv.reward import RewardSpec, Score
+from openenv.rewards.credit import terminal
+from openenv.rollouts.episodes import NOT_DECLARED, needless, reset_arguments, worth
+from openenv.rollouts.failures import TaskNotTaken, refusal
+from openenv.rollouts.interfaces import ActionTool, Interface
+from openenv.rollouts.jobs import derived_seed
+from openenv.rollouts.policies.views import view
+from openenv.rollouts.sessions import Sessions, sessions_of
+from openenv.tasks.load import load_tasks
+from openenv.tasks.task import Task
+from openenv.types import StepResult
+
+with needs("openenv.evals.inspect", "pip install 'openenv[inspect]'"):
+    import inspect_ai  # pyright: ignore[reportMissingImports]
+    from inspect_ai.dataset import MemoryDataset, Sample  # pyright: ignore[reportMissingImports]
+    from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
+        ChatMessage,
+        ChatMessageAssistant,
+        ChatMessageSystem,
+        ChatMessageUser,
+        execute_tools,
+        get_model,
+    )
+    from inspect_ai.scorer import Score as InspectScore  # pyright: ignore[reportMissingImports]
+    from inspect_ai.scorer import Scorer, Target, mean, scorer, stderr  # pyright: ignore[reportMissingImports]
+    from inspect_ai.solver import Generate, Solver, TaskState, solver  # pyright: ignore[reportMissingImports]
+    from inspect_ai.tool import ToolDef, ToolError, ToolParams  # pyright: ignore[reportMissingImports]
+
+__all__ = ["reward", "task"]
+
+INSTRUCTIONS = (
+    "You act in an environment by its tools until the episode is over. "
+    "Each call of a tool is one action; what it gives back is what you see then."
+)
+NO_PROMPT = "Begin."
+ACT = "The episode is not over. Act by calling a tool."
+
+# Turns in a row that come to no action, after which the episode is given up: as many as in a
+# rollout (`RolloutLimits.invalid_actions`).
+IDLE_TURNS = 10
+
+# Where the state of a sample keeps what the scorer reads.
+STORED = "openenv"
+
+OVER = "the episode is over"
+
+
+def task(
+    env: Any,
+    tasks: Any = None,
+    *,
+    split: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    instructions: str = INSTRUCTIONS,
+    name: str | None = None,
+    **options: Any,
+) -> inspect_ai.Task:
+    """Make a task of Inspect AI of an environment.
+
+    Args:
+        env: The environment, as `openenv.rollouts.rollout` takes it: an address, what `openenv
+            serve` takes, an environment class, a client.
+        tasks: What `openenv.tasks.load_tasks` takes; each is a sample. Without any, there are
+            `limit` samples, one by default, each with a seed of its own.
+        split: Which split of `tasks`.
+        limit: So many tasks, the first ones.
+        seed: What the seeds of the episodes follow from: the same in each epoch.
+        instructions: What the model is told before the task.
+        name: What the task is called; by default as the environment is.
+        options: Whatever else `inspect_ai.Task` takes: `epochs`, `message_limit`, `time_limit`.
+
+    Raises:
+        MissingPackage: The extra ``inspect`` is not installed.
+        TasksetError: There are no such tasks.
+    """
+    loaded = (
+        _without_tasks(limit, seed)
+        if tasks is None
+        else load_tasks(tasks, split=split, limit=limit)
+    )
+    listed = list(loaded)
+    return inspect_ai.Task(
+        dataset=MemoryDataset([_sample(one) for one in listed], name=name),
+        solver=_solver(env, {one.id: one for one in listed}, seed, instructions),
+        scorer=reward(),
+        name=name or _name(env),
+        **options,
+    )
+
+
+def _without_tasks(limit: int | None, seed: int) -> list[Task]:
+    return [Task(id=f"seed-{seed + i}", reset={"seed": seed + i}) for i in range(limit or 1)]
+
+
+def _name(env: Any) -> str:
+    return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+
+
+def _sample(one: Task) -> Sample:
+    shown = one.public()
+    prompt = shown.pop("prompt", None)
+    return Sample(input=NO_PROMPT if prompt is None else _asked(prompt), id=one.id, metadata=shown)
+
+
+def _asked(prompt: str | Sequence[Mapping[str, Any]]) -> str | list[ChatMessage]:
+    if isinstance(prompt, str):
+        return prompt
+    kinds = {
+        "system": ChatMessageSystem,
+        "user": ChatMessageUser,
+        "assistant": ChatMessageAssistant,
+    }
+    return [kinds[message["role"]](content=message["content"]) for message in prompt]
+
+
+# ------------------------------------------------------------------ the model acts
+
+
+def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -> Solver:
+    def acts() -> Solver:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            sessions = await sessions_of(env, lambda _: None)
+            try:
+                client = await sessions.open()
+                try:
+                    episode = _Episode(sessions, client, state, tasks[str(state.sample_id)])
+                    await episode.run(seed, instructions)
+                finally:
+                    await sessions.close(client)
+            finally:
+                await sessions.aclose()
+            return state
+
+        return solve
+
+    # Inspect AI logs what the function that it decorates is called with: nothing.
+    made: Solver = solver(name="openenv")(acts)()
+    return made
+
+
+class _Episode:
+    def __init__(
+        self, sessions: Sessions, client: EnvClient[Any, Any, Any], state: TaskState, one: Task
+    ) -> None:
+        self._sessions = sessions
+        self._client = client
+        self._state = state
+        self._task = one
+        self._results: list[StepResult[Any]] = []
+        self._is_over = self._is_truncated = False
+        self._spec: RewardSpec | None = None
+        self._visible: frozenset[str] | None = None
+
+    async def run(self, seed: int, instructions: str) -> None:
+        """Play it; what it is worth is told of it also where a limit of Inspect AI ends it."""
+        state = self._state
+        first = await self._reset(seed)
+        interface = await self._sessions.interface(self._client)
+        self._visible = interface.visible
+        if instructions:
+            state.messages.insert(0, ChatMessageSystem(content=instructions))
+        state.messages.append(ChatMessageUser(content=self._seen(first)))
+        try:
+            await self._play(interface)
+        finally:
+            state.store.set(STORED, self._told())
+        state.completed = True
+
+    async def _reset(self, seed: int) -> StepResult[Any]:
+        arguments = reset_arguments(self._task, True)
+        arguments.setdefault("seed", derived_seed(seed, self._task.id))
+        first = await self._client.reset(**arguments)
+        lost = _ignored(first) - needless(self._task)
+        if lost:
+            raise TaskNotTaken(
+                f"the environment's reset takes no {', '.join(sorted(lost))}, of which the task "
+                f"{self._task.id!r} consists"
+            )
+        self._spec = self._client.reward_spec
+        self._is_over = first.done
+        return first
+
+    async def _play(self, interface: Interface) -> None:
+        state, idle = self._state, 0
+        tools = [self._as_tool(one) for one in interface.tools]
+        text_tool = interface.tools[0] if len(interface.tools) == 1 else None
+        while not self._is_over and idle < IDLE_TURNS:
+            before = len(self._results)
+            state.output = await get_model().generate(state.messages, tools)
+            message = state.output.message
+            state.messages.append(message)
+            if message.tool_calls:
+                state.messages.extend((await execute_tools(state.messages, tools)).messages)
+            elif text_tool is not None and text_tool.text_field is not None:
+                await self._say(text_tool, text_tool.text_field, message.text)
+            else:
+                state.messages.append(ChatMessageUser(content=ACT))
+            idle = 0 if len(self._results) > before else idle + 1
+
+    async def _say(self, tool: ActionTool, field: str, text: str) -> None:
+        try:
+            seen = await self._act(tool, {field: text})
+        except ToolError as error:
+            seen = error.message
+        self._state.messages.append(ChatMessageUser(content=seen))
+
+    def _as_tool(self, tool: ActionTool) -> ToolDef:
+        async def execute(**kwargs: Any) -> str:
+            return await self._act(tool, kwargs)
+
+        described = tool.description or f"Act in the environment: {tool.name}."
+        parameters = ToolParams.model_validate(_inlined(tool.as_tool()["inputSchema"]))
+        return ToolDef(execute, tool.name, described, parameters, parallel=False)
+
+    async def _act(self, tool: ActionTool, arguments: Mapping[str, Any]) -> str:
+        if self._is_over:
+            raise ToolError(OVER)
+        try:
+            result = await self._client.step(tool.action(arguments))
+        except Exception as error:
+            said = refusal(error)
+            if said is None:
+                raise
+            raise ToolError(said) from error
+        self._results.append(result)
+        self._is_over, self._is_truncated = result.done, result.truncated
+        return self._seen(result) + (f"\n({OVER})" if result.done else "")
+
+    def _seen(self, result: StepResult[Any]) -> str:
+        return view(result.observation, self._visible)
+
+    def _told(self) -> dict[str, Any]:
+        """What the scorer is told, as the log keeps it."""
+        score = Score(unscored="the episode was over before it began")
+        if self._results or not self._is_over:
+            spec = self._spec or NOT_DECLARED
+            score = worth(spec, self._results, terminal, is_over=self._is_over)
+        unscored = None
+        if score.value is None:
+            unscored = score.unscored or (
+                "the environment gave no reward" if self._is_over else NOT_OVER
+            )
+        return {
+            "reward": score.value,
+            "components": dict(score.components),
+            "unscored": unscored,
+            "steps": len(self._results),
+            "is_over": self._is_over,
+            "is_truncated": self._is_truncated,
+        }
+
+
+NOT_OVER = "it ended before the episode was over, and had no reward by then"
+
+
+def _ignored(first: StepResult[Any]) -> set[str]:
+    return set((first.metadata or {}).get(IGNORED_ARGUMENTS, ()))
+
+
+# ------------------------------------------------------------------ schemas of tools
+
+
+def _inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON schema with what it refers to in place: Inspect AI has no references."""
+    definitions = schema.get("$defs", {})
+    found = _without_references(schema, definitions, ())
+    assert isinstance(found, dict)
+    found.pop("$defs", None)
+    return found
+
+
+def _without_references(value: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
+    if isinstance(value, Mapping):
+        if isinstance(reference := value.get("$ref"), str):
+            name = reference.rpartition("/")[2]
+            if name in within or name not in definitions:
+                return {"type": "object"}  # it holds itself, which no schema without names can
+            others = {key: one for key, one in value.items() if key != "$ref"}
+            return _without_references(
+                {**definitions[name], **others}, definitions, (*within, name)
+            )
+        return {
+            key: _without_references(one, definitions, within)
+            for key, one in value.items()
+            if key != "$defs"
+        }
+    if isinstance(value, list):
+        return [_without_references(one, definitions, within) for one in value]
+    return value
+
+
+# ------------------------------------------------------------------ its score
+
+
+def reward() -> Scorer:
+    """Score a sample by what its environment says that the episode is worth."""
+    made: Scorer = scorer(metrics=[mean(), stderr()], name="openenv")(_reward)()
+    return made
+
+
+def _reward() -> Scorer:
+    async def score(state: TaskState, target: Target) -> InspectScore:
+        told = state.store.get(STORED)
+        if told is None:
+            return InspectScore.unscored(
+                reason="scoring_failed", explanation="there was no episode"
+            )
+        about = {name: value for name, value in told.items() if name not in ("reward", "unscored")}
+        if told["reward"] is None:
+            return InspectScore.unscored(
+                reason="scoring_failed", explanation=told["unscored"], metadata=about
+            )
+        return InspectScore(
+            value=told["reward"], answer=state.output.completion or None, metadata=about
+        )
+
+    return score

@@ -1,0 +1,161 @@
+"""`InspectAIHarness`: tasks of Inspect AI, as a harness."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from openenv._packages import needs
+from openenv.errors import IgnoredArgumentWarning
+from openenv.evals.base import EvalHarness
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog  # pyright: ignore[reportMissingImports]
+
+__all__ = ["InspectAIHarness"]
+
+INSTALL = "pip install 'openenv[inspect]'"
+
+# What is handed to `inspect_ai.eval` as it is, unless it is None; and unless it is empty.
+PASSED = (
+    "max_samples",
+    "max_connections",
+    "temperature",
+    "max_tokens",
+    "epochs",
+    "solver",
+    "model_base_url",
+)
+PASSED_UNLESS_EMPTY = ("task_args", "model_args")
+READ = {"model", "task", "scorer", *PASSED, *PASSED_UNLESS_EMPTY}
+
+
+class InspectAIHarness(EvalHarness):
+    """Runs a task of Inspect AI (https://inspect.aisi.org.uk) and gives its metrics.
+
+    What `run` reads of `eval_parameters`:
+
+    - ``model``: the model, such as ``openai/gpt-4o``. It has to be given.
+    - ``task``: a task, or what names one to Inspect AI; by default the data set.
+    - ``task_args``, ``model_args``: dicts of arguments of these.
+    - ``scorer``: scores the samples in place of the task's own scorers.
+    - ``solver``, ``epochs``, ``max_samples``, ``max_connections``, ``temperature``, ``max_tokens``,
+      ``model_base_url``: as `inspect_ai.eval` has them.
+
+    A metric has its own name, ``accuracy`` say. Where several have the same one, the names of their
+    scorers stand before it (``match/accuracy``), and of what reduced the epochs, or of the tasks,
+    where these have the same one still. One that is not a number, since no sample was scored, is
+    None. ``unscored_samples`` and ``incomplete_samples`` say how many there are, where there are.
+
+    Args:
+        log_dir: Where Inspect AI writes its logs; by default where it always does.
+    """
+
+    def __init__(self, *, log_dir: str | None = None) -> None:
+        self.log_dir = log_dir
+
+    def run(
+        self,
+        harness_version: str,
+        library_versions: dict[str, str],
+        dataset: str,
+        eval_parameters: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Run the task.
+
+        Raises:
+            MissingPackage: The extra ``inspect`` is not installed; it is an ``ImportError``.
+            RuntimeError: There is no log, or a log that does not say ``success``.
+            ValueError: No model was given.
+        """
+        with needs("InspectAIHarness", INSTALL):
+            import inspect_ai  # pyright: ignore[reportMissingImports]
+        arguments = self._arguments(eval_parameters)
+        scorer = eval_parameters.get("scorer")
+        if scorer is not None:
+            arguments["score"] = False
+        task = eval_parameters.get("task")
+        logs = inspect_ai.eval(dataset if task is None else task, **arguments)
+        _check(logs)
+        if scorer is not None:
+            logs = [inspect_ai.score(log, scorer, action="overwrite") for log in logs]
+        return {**_metrics(logs), **_left_out(logs)}
+
+    def _arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        if not parameters.get("model"):
+            raise ValueError("eval_parameters['model'] has to be given, 'openai/gpt-4o' say")
+        unknown = sorted(set(parameters) - READ)
+        if unknown:
+            warnings.warn(
+                f"eval_parameters {', '.join(unknown)}: InspectAIHarness does not read these",
+                IgnoredArgumentWarning,
+                stacklevel=4,
+            )
+        arguments = {name: parameters.get(name) for name in PASSED}
+        arguments.update({name: parameters.get(name) or None for name in PASSED_UNLESS_EMPTY})
+        arguments.update(model=parameters["model"], log_dir=self.log_dir)
+        return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _check(logs: Iterable[EvalLog]) -> None:
+    logs = list(logs)
+    if not logs:
+        raise RuntimeError("Inspect AI gave no log: is there such a task, for such a model?")
+    for log in logs:
+        if log.status != "success":
+            why = f": {log.error.message}" if log.error else ""
+            raise RuntimeError(f"Inspect AI says {log.status!r} of {log.eval.task}{why}")
+
+
+class _Metric(NamedTuple):
+    """One metric of a log; `names` says it ever more exactly."""
+
+    names: tuple[str, ...]
+    value: float | None
+
+
+def _metrics(logs: Iterable[EvalLog]) -> dict[str, float | None]:
+    """Give each metric the first of its names that no other has."""
+    found = [metric for log in logs for metric in _of_log(log)]
+    scores: dict[str, float | None] = {}
+    while found:
+        common = Counter(metric.names[0] for metric in found)
+        rest = []
+        for metric in found:
+            if common[metric.names[0]] == 1 or len(metric.names) == 1:
+                scores[_free(metric.names[0], scores)] = metric.value
+            else:
+                rest.append(_Metric(metric.names[1:], metric.value))
+        found = rest
+    return scores
+
+
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    number = 2
+    free = name
+    while free in taken:
+        free, number = f"{name} ({number})", number + 1
+    return free
+
+
+def _of_log(log: EvalLog) -> Iterable[_Metric]:
+    for score in log.results.scores if log.results else ():
+        for metric, one in score.metrics.items():
+            by_scorer = f"{score.name}/{metric}"
+            by_reducer = f"{score.name}/{score.reducer}/{metric}" if score.reducer else by_scorer
+            names = (metric, by_scorer, by_reducer, f"{log.eval.task}/{by_reducer}")
+            yield _Metric(names, None if math.isnan(one.value) else one.value)
+
+
+def _left_out(logs: Iterable[EvalLog]) -> dict[str, int]:
+    results = [log.results for log in logs if log.results]
+    counts = {
+        "unscored_samples": sum(
+            max((score.unscored_samples or 0 for score in one.scores), default=0) for one in results
+        ),
+        "incomplete_samples": sum(one.total_samples - one.completed_samples for one in results),
+    }
+    return {name: count for name, count in counts.items() if count}

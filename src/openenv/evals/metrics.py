@@ -1,0 +1,754 @@
+"""Metrics of rollouts: how often a policy solves its tasks, and how sure that is.
+
+A sample counts as solved where its reward is at the threshold or above. A sample without a known
+reward (its attempts failed, or it could not be scored) is no sample with reward 0: it is left out,
+counted apart and said so in `Evaluation.notes`; or, if asked for, counted as not solved.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from openenv.errors import OpenEnvError
+from openenv.reward import RewardSpec
+from openenv.rollouts.records import Header, Rollout
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+__all__ = [
+    "Breakdown",
+    "Estimate",
+    "Evaluation",
+    "EvaluationError",
+    "SampleResult",
+    "TaskResult",
+    "Unscored",
+    "evaluate",
+]
+
+Unscored = Literal["skip", "fail"]
+"""What becomes of samples without a known reward: left out, or counted as not solved."""
+
+# How far below the threshold a reward may be, by rounding alone.
+RELATIVE, ABSOLUTE = 1e-9, 1e-9
+
+# Every k has a pass@k up to here; beyond, the powers of two and the last one.
+EACH_K_UP_TO = 16
+
+# With more difficulties than this, neighbours are put together, into so many parts.
+DIFFICULTIES, PARTS = 12, 10
+
+# Said of a task, or several, in a note.
+NAMED_IN_A_NOTE = 3
+
+
+class EvaluationError(OpenEnvError, ValueError):
+    """There is nothing to evaluate, or it cannot be told apart."""
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Estimate(_Result):
+    """A figure, and how sure it is.
+
+    `low` and `high` are None where an interval cannot be had: there is one task, or every task
+    came to the same.
+    """
+
+    value: float | None = Field(description="The figure; None where no sample has one.")
+    low: float | None = None
+    high: float | None = None
+    stderr: float | None = Field(default=None, description="The standard error, tasks drawn.")
+    method: Literal["wilson", "bootstrap"] | None = Field(
+        default=None, description="Where the interval comes from."
+    )
+    samples: int = Field(default=0, description="How many samples it is of.")
+    tasks: int = Field(default=0, description="How many tasks it is of.")
+
+
+class SampleResult(_Result):
+    """What one sample of a task came to."""
+
+    id: str
+    sample: int = 0
+    seed: int | None = None
+    group: str = Field(default="", description="The same for samples of one task and seed.")
+    reward: float | None = None
+    components: dict[str, float] = Field(default_factory=dict)
+    solved: bool | None = Field(default=None, description="None where it is left out.")
+    outcome: str = "done"
+    unscored: str | None = Field(default=None, description="Why it has no reward.")
+    steps: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_scored(self) -> bool:
+        """It has a reward that is known."""
+        return self.outcome != "failed" and self.reward is not None
+
+
+class TaskResult(_Result):
+    """What all samples of one task came to."""
+
+    group: str | None = Field(default=None, description="The family of tasks that it is of.")
+    difficulty: float | None = None
+    samples: list[SampleResult] = Field(default_factory=list)
+
+    @property
+    def scored(self) -> list[SampleResult]:
+        """The samples that have a reward."""
+        return [sample for sample in self.samples if sample.is_scored]
+
+    @property
+    def reward(self) -> float | None:
+        """The mean reward of the samples that have one; None where none has."""
+        return _mean([sample.reward for sample in self.samples if sample.is_scored])
+
+    @property
+    def success(self) -> float | None:
+        """The share of samples that have solved it; None where all are left out."""
+        return _mean([sample.solved for sample in self.samples])
+
+    @property
+    def counted(self) -> int:
+        """How many samples are counted as solved or not."""
+        return sum(sample.solved is not None for sample in self.samples)
+
+    @property
+    def times_solved(self) -> int:
+        """How many samples have solved it."""
+        return sum(sample.solved is True for sample in self.samples)
+
+    def mean(self, figure: str) -> float | None:
+        """The mean over its samples of what `figure` names: see `figure_of`."""
+        return _mean([figure_of(sample, figure) for sample in self.samples])
+
+
+class Breakdown(_Result):
+    """The figures of some of the tasks."""
+
+    name: str
+    tasks: int
+    samples: int
+    success: Estimate
+    reward: Estimate
+
+
+class Evaluation(_Result):
+    """What a run came to. Made by `evaluate`."""
+
+    environment: str = ""
+    policy: str = ""
+    reward: dict[str, Any] | None = Field(
+        default=None, description="What rewards mean: `RewardSpec.as_data`."
+    )
+    threshold: float = Field(description="A sample is solved from this reward on.")
+    threshold_from: str = Field(default="", description="Where the threshold comes from.")
+    unscored_policy: Unscored = "skip"
+    level: float = Field(default=0.95, description="How sure intervals are.")
+    resamples: int = Field(default=2000, description="Of the bootstrap.")
+    seed: int = Field(default=0, description="Of the bootstrap.")
+    reproducible: bool | None = Field(
+        default=None, description="Two first looks at one task were the same; None: not looked."
+    )
+    settings: dict[str, Any] = Field(default_factory=dict, description="Of the run.")
+    started_at: float = Field(default=0.0, description="Seconds since the epoch.")
+    counts: dict[str, int] = Field(
+        description="Tasks and samples; of these, how many are scored, unscored, failed, done, "
+        "truncated and ended by a limit."
+    )
+    success: Estimate
+    pass_at_k: dict[int, Estimate] = Field(default_factory=dict)
+    mean_reward: Estimate
+    median_reward: float | None = None
+    components: dict[str, Estimate] = Field(default_factory=dict)
+    rates: dict[str, Estimate] = Field(
+        default_factory=dict, description="`error`, `unscored`, `truncation` and `limit`."
+    )
+    costs: dict[str, Estimate] = Field(
+        default_factory=dict,
+        description="Means a sample: `steps`, `prompt_tokens`, `completion_tokens`, `seconds`.",
+    )
+    by_group: list[Breakdown] = Field(default_factory=list)
+    by_difficulty: list[Breakdown] = Field(default_factory=list)
+    per_task: dict[str, TaskResult] = Field(default_factory=dict)
+    notes: list[str] = Field(
+        default_factory=list, description="What was left out, and what to keep in mind."
+    )
+
+    def scores(self) -> dict[str, Any]:
+        """The figures, one a name, as trackers of experiments take them; and those of each task.
+
+        The names are those of RFC 013. A figure that no sample has is None.
+        """
+        return {
+            "success_rate": self.success.value,
+            "success_rate_stderr": self.success.stderr,
+            "mean_reward": self.mean_reward.value,
+            "mean_reward_stderr": self.mean_reward.stderr,
+            "median_reward": self.median_reward,
+            "mean_turns": self.costs["steps"].value,
+            "mean_completion_tokens": self.costs["completion_tokens"].value,
+            "mean_prompt_tokens": self.costs["prompt_tokens"].value,
+            "mean_seconds": self.costs["seconds"].value,
+            **{f"pass@{k}": estimate.value for k, estimate in self.pass_at_k.items()},
+            **{f"component/{name}": part.value for name, part in self.components.items()},
+            **{f"{name}_rate": rate.value for name, rate in self.rates.items()},
+            "reproducible": self.reproducible,
+            "by_group": _shares(self.by_group),
+            "by_difficulty": _shares(self.by_difficulty),
+            "per_task": {
+                name: {"success": task.success, "reward": task.reward}
+                for name, task in self.per_task.items()
+            },
+        }
+
+
+def _shares(parts: Sequence[Breakdown]) -> dict[str, float | None]:
+    return {part.name: part.success.value for part in parts}
+
+
+def evaluate(
+    rollouts: Iterable[Rollout],
+    header: Header | None = None,
+    *,
+    threshold: float | None = None,
+    unscored: Unscored = "skip",
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+    reproducible: bool | None = None,
+) -> Evaluation:
+    """Say what a run came to.
+
+    Rates and means are over samples; `pass_at_k` is the mean over tasks. The intervals of rates
+    are Wilson's, of as many samples as are independent; all others are of a bootstrap in which
+    tasks are drawn, each with all of its samples (see `openenv.evals.statistics`).
+
+    Args:
+        rollouts: The run, in any order; read once, one at a time.
+        header: What the run says of itself; what rewards mean is read from it.
+        threshold: From which reward on a sample is solved. By default the highest reward that the
+            environment declares, and 1 where it declares none.
+        unscored: Whether samples without a known reward are left out of success and pass@k
+            (``skip``), or count as not solved there (``fail``). They have no part in means of
+            rewards either way.
+        level: How sure intervals are, from 0 to 1.
+        resamples: How often the bootstrap draws.
+        seed: Of the bootstrap: the same one gives the same intervals.
+        reproducible: What `openenv.evals.reproducibility` has found.
+
+    Raises:
+        EvaluationError: There are no rollouts, or two of one id.
+        MissingPackage: The extra ``eval`` is not installed.
+        ValueError: An argument is out of its range.
+    """
+    if unscored not in ("skip", "fail"):
+        raise ValueError(f"unscored={unscored!r}; expected 'skip' or 'fail'")
+    if not 0.0 < level < 1.0 or resamples < 1:
+        raise ValueError(f"level={level}, resamples={resamples}; expected 0 < level < 1, and one")
+    header = header or Header(environment="", policy="")
+    limit, limit_from = _threshold(threshold, header.reward)
+    per_task = _by_task(rollouts, limit, unscored)
+    work = _Work(per_task, level, resamples, seed)
+    parts = _components(per_task, header.reward)
+    # All at once: to draw the tasks is what takes its time.
+    means = work.means(["reward", *COSTS, *parts])
+    evaluation = Evaluation(
+        environment=header.environment,
+        policy=header.policy,
+        reward=header.reward,
+        threshold=limit,
+        threshold_from=limit_from,
+        unscored_policy=unscored,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+        reproducible=reproducible,
+        settings=header.settings,
+        started_at=header.started_at,
+        counts=_counts(per_task),
+        success=work.rate(_solved),
+        pass_at_k=work.pass_at_k(),
+        mean_reward=means["reward"],
+        median_reward=_median(per_task.values()),
+        components={name.partition("/")[2]: means[name] for name in parts},
+        rates={name: work.rate(counts) for name, counts in RATES.items()},
+        costs={name: means[name] for name in COSTS},
+        by_group=work.broken_down(_families(per_task)),
+        by_difficulty=work.broken_down(_difficulties(per_task)),
+        per_task=per_task,
+    )
+    evaluation.notes = _notes(evaluation)
+    return evaluation
+
+
+def _threshold(given: float | None, reward: Mapping[str, Any] | None) -> tuple[float, str]:
+    if given is not None:
+        if not math.isfinite(given):
+            raise ValueError(f"threshold={given}; expected a finite number")
+        return float(given), "as asked for"
+    declared = None if reward is None else RewardSpec.from_data(reward).range
+    if declared is None:
+        return 1.0, "no range of rewards is declared"
+    return declared[1], "the highest reward that is declared"
+
+
+# ------------------------------------------------------------------ samples and tasks
+
+
+def figure_of(sample: SampleResult, figure: str) -> float | None:
+    """A figure of one sample, None where it has none.
+
+    Args:
+        sample: The sample.
+        figure: ``reward``, ``solved``, one of `COSTS`, or ``component/`` and the component's name.
+    """
+    kind, _, name = figure.partition("/")
+    if kind in COSTS:
+        # What a failed attempt took says nothing of what a sample takes.
+        return None if sample.outcome == "failed" else float(getattr(sample, kind))
+    if kind == "solved":
+        return None if sample.solved is None else float(sample.solved)
+    if not sample.is_scored:
+        return None
+    return sample.reward if kind == "reward" else sample.components.get(name)
+
+
+COSTS = ("steps", "prompt_tokens", "completion_tokens", "seconds")
+
+
+def _by_task(
+    rollouts: Iterable[Rollout], threshold: float, unscored: Unscored
+) -> dict[str, TaskResult]:
+    found: dict[str, TaskResult] = {}
+    ids: set[str] = set()
+    for rollout in rollouts:
+        if rollout.id in ids:
+            raise EvaluationError(f"two rollouts have the id {rollout.id!r}: each counts once")
+        ids.add(rollout.id)
+        name = rollout.task_id or rollout.group or rollout.id
+        task = rollout.task or {}
+        result = found.setdefault(
+            name, TaskResult(group=_text(task.get("group")), difficulty=_number(task, name))
+        )
+        result.samples.append(_sample(rollout, threshold, unscored))
+    if not found:
+        raise EvaluationError("there are no rollouts to evaluate")
+    # In which order they ended must not matter: the bootstrap draws by place.
+    for result in found.values():
+        result.samples.sort(key=lambda sample: (_as_read(sample.group), sample.sample, sample.id))
+    return {name: found[name] for name in sorted(found, key=_as_read)}
+
+
+def _as_read(name: str) -> list[str | int]:
+    """A key to sort names by as people do: 2 before 10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(task: Mapping[str, Any], name: str) -> float | None:
+    difficulty = task.get("difficulty")
+    if difficulty is None:
+        return None
+    if isinstance(difficulty, bool) or not isinstance(difficulty, int | float):
+        raise EvaluationError(f"task {name!r}: difficulty={difficulty!r}; expected a number")
+    return float(difficulty)
+
+
+def _sample(rollout: Rollout, threshold: float, unscored: Unscored) -> SampleResult:
+    scored = rollout.is_scored
+    if rollout.reward is not None and not math.isfinite(rollout.reward):
+        raise EvaluationError(f"rollout {rollout.id!r}: its reward is {rollout.reward}")
+    solved = None if unscored == "skip" else False
+    return SampleResult(
+        id=rollout.id,
+        sample=rollout.sample,
+        seed=rollout.seed,
+        group=rollout.group,
+        reward=rollout.reward if scored else None,
+        components=rollout.components if scored else {},
+        solved=_reaches(rollout.reward, threshold) if scored else solved,
+        outcome=rollout.outcome,
+        unscored=None if scored else _why(rollout),
+        steps=len(rollout.steps),
+        prompt_tokens=rollout.usage.prompt_tokens,
+        completion_tokens=rollout.usage.completion_tokens,
+        seconds=rollout.usage.seconds,
+    )
+
+
+def _reaches(reward: float | None, threshold: float) -> bool:
+    assert reward is not None
+    return reward >= threshold or math.isclose(
+        reward, threshold, rel_tol=RELATIVE, abs_tol=ABSOLUTE
+    )
+
+
+def _why(rollout: Rollout) -> str:
+    if rollout.outcome == "failed":
+        last = rollout.failures[-1] if rollout.failures else None
+        return "it failed" if last is None else f"{last.at}: {last.type}: {last.message}"
+    return rollout.unscored or "it has no reward"
+
+
+def _counts(per_task: Mapping[str, TaskResult]) -> dict[str, int]:
+    samples = [sample for task in per_task.values() for sample in task.samples]
+    outcomes = Counter(sample.outcome for sample in samples)
+    return {
+        "tasks": len(per_task),
+        "samples": len(samples),
+        "scored": sum(sample.is_scored for sample in samples),
+        "unscored": sum(_is_unscored(sample) for sample in samples),
+        **{name: outcomes[name] for name in ("failed", "done", "truncated", "limit")},
+    }
+
+
+def _is_unscored(sample: SampleResult) -> bool:
+    return sample.outcome != "failed" and sample.reward is None
+
+
+def _components(per_task: Mapping[str, TaskResult], reward: Mapping[str, Any] | None) -> list[str]:
+    declared = () if reward is None else RewardSpec.from_data(reward).components
+    seen = {
+        name: None
+        for task in per_task.values()
+        for sample in task.samples
+        for name in sample.components
+    }
+    in_order = [*(name for name in declared if name in seen), *seen]
+    return [f"component/{name}" for name in dict.fromkeys(in_order)]
+
+
+# ------------------------------------------------------------------ figures
+
+
+class Tally(NamedTuple):
+    """Of the samples of a task, how many have it, of how many that could."""
+
+    has: int
+    of: int
+
+
+def _solved(task: TaskResult) -> Tally:
+    return Tally(task.times_solved, task.counted)
+
+
+def _share_of(is_one: Callable[[SampleResult], bool]) -> Callable[[TaskResult], Tally]:
+    return lambda task: Tally(sum(map(is_one, task.samples)), len(task.samples))
+
+
+def _ended(outcome: str) -> Callable[[TaskResult], Tally]:
+    return _share_of(lambda sample: sample.outcome == outcome)
+
+
+RATES = {
+    "error": _ended("failed"),
+    "unscored": _share_of(_is_unscored),
+    "truncation": _ended("truncated"),
+    "limit": _ended("limit"),
+}
+
+
+@dataclass
+class _Work:
+    """Makes estimates of tasks, with what is the same for all of them."""
+
+    tasks: Mapping[str, TaskResult]
+    level: float
+    resamples: int
+    seed: int
+
+    def rate(self, counts: Callable[[TaskResult], Tally]) -> Estimate:
+        """The share of samples; its interval is Wilson's."""
+        import numpy as np
+
+        from openenv.evals.statistics import effective_size, ratio_stderr, wilson
+
+        tallies = [tally for tally in map(counts, self.tasks.values()) if tally.of]
+        if not tallies:
+            return Estimate(value=None)
+        has, of = np.array(tallies, dtype=np.float64).T
+        value = float(has.sum() / of.sum())
+        low, high = wilson(value, effective_size(has, of), self.level)
+        return Estimate(
+            value=value,
+            low=low,
+            high=high,
+            stderr=_finite(ratio_stderr(has, of)),
+            method="wilson",
+            samples=int(of.sum()),
+            tasks=len(tallies),
+        )
+
+    def means(self, figures: Sequence[str]) -> dict[str, Estimate]:
+        """The means over samples of figures, by their names."""
+        rows = [
+            [_total([figure_of(sample, figure) for sample in task.samples]) for figure in figures]
+            for task in self.tasks.values()
+        ]
+        return dict(zip(figures, self._bootstrapped(rows, len(figures)), strict=True))
+
+    def pass_at_k(self) -> dict[int, Estimate]:
+        """The mean over tasks of the chance that one of k samples solves it."""
+        groups = [_groups(task) for task in self.tasks.values()]
+        most = max(tally.of for tallies in groups for tally in tallies)
+        ks = [k for k in range(1, most + 1) if k <= EACH_K_UP_TO or k == most or not k & (k - 1)]
+        rows = [[_passes(tallies, k) for k in ks] for tallies in groups]
+        estimates = dict(zip(ks, self._bootstrapped(rows, len(ks)), strict=True))
+        for k, estimate in estimates.items():
+            estimate.samples = sum(t.of for tallies in groups for t in tallies if t.of >= k)
+            self._mend_certain(estimate)
+        return estimates
+
+    def broken_down(self, parts: Mapping[str, Sequence[str]]) -> list[Breakdown]:
+        """The figures of parts of the tasks, by the names of these."""
+        found = []
+        for name, tasks in parts.items():
+            part = {task: self.tasks[task] for task in tasks}
+            work = _Work(part, self.level, self.resamples, self.seed)
+            found.append(
+                Breakdown(
+                    name=name,
+                    tasks=len(part),
+                    samples=sum(len(task.samples) for task in part.values()),
+                    success=work.rate(_solved),
+                    reward=work.means(["reward"])["reward"],
+                )
+            )
+        return found
+
+    def _bootstrapped(self, rows: list[list[tuple[float, int]]], columns: int) -> list[Estimate]:
+        import numpy as np
+
+        from openenv.evals.statistics import bootstrap_intervals, ratio_stderr
+
+        if not columns:
+            return []
+        both = np.array(rows, dtype=np.float64).reshape(len(rows), columns, 2)
+        sums, counts = both[:, :, 0], both[:, :, 1]
+        intervals = bootstrap_intervals(
+            sums, counts, level=self.level, resamples=self.resamples, seed=self.seed
+        )
+        found = []
+        for place, interval in enumerate(intervals):
+            has, of = sums[:, place], counts[:, place]
+            seen = of > 0
+            low, high = interval or (None, None)
+            found.append(
+                Estimate(
+                    value=float(has.sum() / of.sum()) if seen.any() else None,
+                    low=low,
+                    high=high,
+                    stderr=_finite(ratio_stderr(has[seen], of[seen])),
+                    method=None if interval is None else "bootstrap",
+                    samples=int(of.sum()),
+                    tasks=int(seen.sum()),
+                )
+            )
+        return found
+
+    def _mend_certain(self, estimate: Estimate) -> None:
+        # Where all tasks are certain, drawing tells nothing; that so many are does.
+        from openenv.evals.statistics import wilson
+
+        if estimate.value in (0.0, 1.0) and estimate.low is None and estimate.tasks > 1:
+            estimate.low, estimate.high = wilson(estimate.value, estimate.tasks, self.level)
+            estimate.method = "wilson"
+
+
+def _groups(task: TaskResult) -> list[Tally]:
+    """Solved and counted samples of each seed: one of them is one thing to solve."""
+    counted: Counter[str] = Counter()
+    solved: Counter[str] = Counter()
+    for sample in task.samples:
+        counted[sample.group] += sample.solved is not None
+        solved[sample.group] += sample.solved is True
+    return [Tally(solved[group], counted[group]) for group in counted]
+
+
+def _passes(groups: Sequence[Tally], k: int) -> tuple[float, int]:
+    """The mean of pass@k over the seeds of a task that have k samples; and 1, or 0 if none has."""
+    from openenv.evals.statistics import pass_at_k
+
+    chances = [pass_at_k(tally.of, tally.has, k) for tally in groups if tally.of >= k]
+    return (math.fsum(chances) / len(chances), 1) if chances else (0.0, 0)
+
+
+def _total(figures: Sequence[float | None]) -> tuple[float, int]:
+    known = [figure for figure in figures if figure is not None]
+    return math.fsum(known), len(known)
+
+
+def _mean(figures: Sequence[float | None]) -> float | None:
+    total, count = _total(figures)
+    return total / count if count else None
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _median(tasks: Iterable[TaskResult]) -> float | None:
+    import statistics
+
+    rewards = [sample.reward for task in tasks for sample in task.samples]
+    known = [reward for reward in rewards if reward is not None]
+    return statistics.median(known) if known else None
+
+
+# ------------------------------------------------------------------ parts of the tasks
+
+
+def _families(per_task: Mapping[str, TaskResult]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, task in per_task.items():
+        if task.group is not None:
+            found.setdefault(task.group, []).append(name)
+    return dict(sorted(found.items()))
+
+
+def _difficulties(per_task: Mapping[str, TaskResult]) -> dict[str, list[str]]:
+    by_value: dict[float, list[str]] = {}
+    for name, task in per_task.items():
+        if task.difficulty is not None:
+            by_value.setdefault(task.difficulty, []).append(name)
+    values = sorted(by_value)
+    if len(values) <= DIFFICULTIES:
+        return {f"{value:g}": by_value[value] for value in values}
+    return _parts(values, by_value)
+
+
+def _parts(values: Sequence[float], by_value: Mapping[float, list[str]]) -> dict[str, list[str]]:
+    """Put neighbouring difficulties together, such that each part has about as many tasks."""
+    share = sum(map(len, by_value.values())) / PARTS
+    parts: dict[int, list[float]] = {}
+    before = 0
+    for value in values:
+        parts.setdefault(int(before / share), []).append(value)
+        before += len(by_value[value])
+    return {
+        _range(part): [name for value in part for name in by_value[value]]
+        for part in parts.values()
+    }
+
+
+def _range(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:g}"
+    return f"{values[0]:g} to {values[-1]:g}"
+
+
+# ------------------------------------------------------------------ notes
+
+
+def _notes(evaluation: Evaluation) -> list[str]:
+    return [
+        note
+        for note in (
+            _of_left_out(evaluation),
+            _of_reasons(evaluation),
+            _of_failed(evaluation),
+            _of_threshold(evaluation),
+            _of_few_samples(evaluation),
+            _of_one_task(evaluation),
+            _of_reproducibility(evaluation),
+        )
+        if note
+    ]
+
+
+def _of_left_out(evaluation: Evaluation) -> str:
+    counts = evaluation.counts
+    left_out = counts["failed"] + counts["unscored"]
+    if not left_out:
+        return ""
+    what = (
+        "are left out of every figure of rewards, and count as 0 in none"
+        if evaluation.unscored_policy == "skip"
+        else "count as not solved, as asked for, and are left out of means of rewards"
+    )
+    return (
+        f"{left_out:,} of {counts['samples']:,} samples have no known reward: {counts['failed']:,} "
+        f"failed, {counts['unscored']:,} could not be scored. They {what}."
+    )
+
+
+def _of_reasons(evaluation: Evaluation) -> str:
+    return _reasons(evaluation, "Why samples could not be scored", _is_unscored)
+
+
+def _of_failed(evaluation: Evaluation) -> str:
+    return _reasons(evaluation, "Why samples failed", lambda sample: sample.outcome == "failed")
+
+
+def _reasons(evaluation: Evaluation, what: str, is_one: Callable[[SampleResult], bool]) -> str:
+    reasons = Counter(
+        sample.unscored or ""
+        for task in evaluation.per_task.values()
+        for sample in task.samples
+        if is_one(sample)
+    )
+    common = reasons.most_common(NAMED_IN_A_NOTE)
+    named = "; ".join(f"{reason:.200} ({count:,})" for reason, count in common)
+    more = len(reasons) - len(common)
+    return f"{what}: {named}{f'; and {more:,} other reasons' if more else ''}." if named else ""
+
+
+def _of_threshold(evaluation: Evaluation) -> str:
+    reward = evaluation.reward or {}
+    if evaluation.threshold_from == "as asked for" or reward.get("kind") != "per_step":
+        return ""
+    return (
+        f"A sample is solved from {evaluation.threshold:g} on ({evaluation.threshold_from}), but "
+        "rewards are of single steps here and a sample's is their sum: give the threshold, unless "
+        "that is the sum of an episode that is solved."
+    )
+
+
+def _of_few_samples(evaluation: Evaluation) -> str:
+    short = {
+        k: estimate.tasks
+        for k, estimate in evaluation.pass_at_k.items()
+        if estimate.tasks < evaluation.counts["tasks"]
+    }
+    if not short:
+        return ""
+    named = ", ".join(f"pass@{k} of {tasks:,}" for k, tasks in short.items())
+    return (
+        f"Not every one of the {evaluation.counts['tasks']:,} tasks has as many counted samples: "
+        f"{named}."
+    )
+
+
+def _of_one_task(evaluation: Evaluation) -> str:
+    if evaluation.counts["tasks"] > 1:
+        return ""
+    return "There is one task only: intervals of rates are of more samples of it, not of others."
+
+
+def _of_reproducibility(evaluation: Evaluation) -> str:
+    if evaluation.reproducible is not False:
+        return ""
+    return (
+        "Two fresh sessions that were reset with the same task and seed did not show the same: "
+        "another run may see other tasks, and a comparison may be of these."
+    )

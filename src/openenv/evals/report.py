@@ -1,0 +1,193 @@
+"""Reports of an evaluation: a page of HTML that needs nothing else, and Markdown.
+
+The page makes no request, runs no program, and can be read on a telephone and on paper. Of many
+tasks it shows the hardest, and says so; all of them are in ``result.json``.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from openenv._packages import needs
+from openenv.evals.comparison import Comparison
+from openenv.evals.metrics import Evaluation, TaskResult
+
+__all__ = ["html_report", "markdown_report"]
+
+# Rows of a table, at most.
+HTML_ROWS, MARKDOWN_ROWS = 200, 50
+
+# Names in a list of tasks, at most.
+NAMES = 60
+
+TITLES = {
+    "error": "failed",
+    "unscored": "could not be scored",
+    "truncation": "truncated",
+    "limit": "ended by a limit",
+    "steps": "steps",
+    "prompt_tokens": "prompt tokens",
+    "completion_tokens": "completion tokens",
+    "seconds": "seconds",
+}
+
+
+def html_report(evaluation: Evaluation, compared: Comparison | None = None) -> str:
+    """Write the report of a run as one page of HTML.
+
+    Args:
+        evaluation: The run.
+        compared: What it has apart from another run, if there is one.
+
+    Raises:
+        MissingPackage: The extra ``eval`` is not installed.
+    """
+    from openenv.evals.plots import comparison_plots, evaluation_plots
+
+    return _rendered(
+        "report.html",
+        evaluation,
+        compared,
+        HTML_ROWS,
+        plots=evaluation_plots(evaluation),
+        comparison_plots=[] if compared is None else comparison_plots(compared),
+    )
+
+
+def markdown_report(evaluation: Evaluation, compared: Comparison | None = None) -> str:
+    """Write the report of a run as Markdown, without plots.
+
+    Args:
+        evaluation: The run.
+        compared: What it has apart from another run, if there is one.
+
+    Raises:
+        MissingPackage: The extra ``eval`` is not installed.
+    """
+    return _rendered("report.md", evaluation, compared, MARKDOWN_ROWS)
+
+
+def _rendered(
+    template: str,
+    evaluation: Evaluation,
+    compared: Comparison | None,
+    rows: int,
+    **more: Any,
+) -> str:
+    with needs("a report of an evaluation", "pip install 'openenv[eval]'"):
+        from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    is_html = template.endswith(".html")
+    environment = Environment(
+        loader=PackageLoader("openenv.evals"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # In Markdown, whatever is no text of the template is a name or a message of somebody.
+        finalize=None if is_html else _plain,
+    )
+    environment.filters.update(FILTERS)
+    environment.globals.update(titles=TITLES, rows=rows, names_shown=NAMES)
+    return environment.get_template(template).render(
+        run=evaluation,
+        compared=compared,
+        tasks=_hardest(evaluation, rows),
+        costs={name: cost for name, cost in evaluation.costs.items() if cost.value},
+        fallible={name: rate for name, rate in evaluation.rates.items() if rate.value},
+        **more,
+    )
+
+
+def _hardest(evaluation: Evaluation, rows: int) -> list[tuple[str, TaskResult]]:
+    def key(item: tuple[str, TaskResult]) -> tuple[float, float, str]:
+        name, task = item
+        # What nobody knows comes last.
+        return _or_last(task.success), _or_last(task.reward), name
+
+    return sorted(evaluation.per_task.items(), key=key)[:rows]
+
+
+def _or_last(number: float | None) -> float:
+    return math.inf if number is None else number
+
+
+# ------------------------------------------------------------------ how figures are shown
+
+NONE = "-"
+
+
+def percent(share: float | None) -> str:
+    """A share in percent."""
+    return NONE if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A figure with three digits, or as many as it has before the point."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
+
+
+def p_value(value: float | None) -> str:
+    """A p-value, with three digits."""
+    if value is None:
+        return NONE
+    return "below 0.001" if value < 1e-3 else f"{value:.3f}"
+
+
+def _interval(show: Callable[[float | None], str]) -> Callable[[Any], str]:
+    def shown(figure: Any) -> str:
+        return NONE if figure.low is None else f"{show(figure.low)} to {show(figure.high)}"
+
+    return shown
+
+
+def signed(value: float | None, show: Callable[[float | None], str] = number) -> str:
+    """A difference, with its sign."""
+    if value is None:
+        return NONE
+    return f"{'+' if value > 0 else ''}{show(value)}"
+
+
+def moment(seconds: float) -> str:
+    """A time since the epoch, in words; nothing where it is not known."""
+    if not seconds:
+        return ""
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+
+def rewards(task: TaskResult) -> str:
+    """The rewards of a task's samples, as far as there is room."""
+    shown = [NONE if s.reward is None else f"{s.reward:.3g}" for s in task.samples[:8]]
+    return ", ".join(shown) + (" …" if len(task.samples) > len(shown) else "")
+
+
+def _plain(value: Any) -> Any:
+    """Take from a text what Markdown would read as its own."""
+    if not isinstance(value, str):
+        return value
+    return html.escape(" ".join(value.split()), quote=False).replace("|", "\\|")
+
+
+def _listed(names: Sequence[str], rows: int) -> list[str]:
+    return list(names[:rows])
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "percent": percent,
+    "number": number,
+    "p_value": p_value,
+    "percent_interval": _interval(percent),
+    "number_interval": _interval(number),
+    "signed": signed,
+    "signed_percent": lambda value: signed(value, percent),
+    "moment": moment,
+    "rewards": rewards,
+    "listed": _listed,
+}

@@ -1,0 +1,252 @@
+"""The statistics of evaluation: estimates, their intervals, and tests of two runs.
+
+A run is samples of tasks. Tasks are drawn, and samples of one task are alike; so what is drawn
+again by a bootstrap, and what counts as one observation in a test, is the task with all of its
+samples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from statistics import NormalDist
+
+from openenv._packages import needs
+
+with needs("an evaluation", "pip install 'openenv[eval]'"):
+    import numpy as np
+    import numpy.typing as npt
+    from scipy import stats
+
+__all__ = [
+    "bootstrap_intervals",
+    "effective_size",
+    "holm",
+    "mcnemar",
+    "pass_at_k",
+    "permutation_p_values",
+    "ratio_stderr",
+    "wilson",
+]
+
+Floats = npt.NDArray[np.float64]
+
+# Resamples at once: what they take of memory is this many times 8 bytes.
+CELLS_AT_ONCE = 4_000_000
+
+# Up to so many sign patterns, each is looked at and the p-value is exact.
+EXACT_UP_TO = 2**14
+
+# How far apart two sums may be, by rounding alone.
+RELATIVE = 1e-12
+
+
+@lru_cache(maxsize=65_536)
+def pass_at_k(samples: int, solved: int, k: int) -> float:
+    """The chance that at least one of `k` samples of a task solves it.
+
+    The estimator is ``1 - C(n - c, k) / C(n, k)``, which is without bias (Chen et al. 2021,
+    arXiv:2107.03374, equation 1): the share of the subsets of k samples in which one is solved.
+
+    Args:
+        samples: How many samples the task has, n.
+        solved: How many of them have solved it, c.
+        k: How many may try.
+
+    Raises:
+        ValueError: Not ``0 <= solved <= samples``, or not ``1 <= k <= samples``.
+    """
+    if not 0 <= solved <= samples:
+        raise ValueError(f"solved={solved} of samples={samples}; expected 0 <= solved <= samples")
+    if not 1 <= k <= samples:
+        raise ValueError(f"k={k} of samples={samples}; expected 1 <= k <= samples")
+    return 1.0 - math.comb(samples - solved, k) / math.comb(samples, k)
+
+
+# ------------------------------------------------------------------ intervals
+
+
+def wilson(rate: float, size: float, level: float = 0.95) -> tuple[float, float]:
+    """The score interval of a rate (Wilson 1927, without correction for continuity).
+
+    Args:
+        rate: The share that was seen, from 0 to 1.
+        size: Of how many independent samples; see `effective_size` where they are not.
+        level: How sure, from 0 to 1.
+
+    Raises:
+        ValueError: The rate or the level is not from 0 to 1, or there are no samples.
+    """
+    if not (0.0 <= rate <= 1.0 and 0.0 < level < 1.0 and size > 0):
+        raise ValueError(f"rate={rate}, size={size}, level={level}: none of which to have one")
+    z = NormalDist().inv_cdf((1.0 + level) / 2.0)
+    shrink = 1.0 + z * z / size
+    centre = (rate + z * z / (2.0 * size)) / shrink
+    half = z / shrink * math.sqrt(rate * (1.0 - rate) / size + z * z / (4.0 * size * size))
+    # At a rate of 0 and 1 the ends are the rate, but for rounding.
+    return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
+
+
+def ratio_stderr(sums: Floats, counts: Floats) -> float:
+    """The standard error of ``sums.sum() / counts.sum()``, where tasks are drawn.
+
+    It is that of a ratio by linearisation (Cochran, Sampling Techniques, 1977, section 6.5); with
+    one sample a task, the common one of a mean. NaN of less than two tasks.
+
+    Args:
+        sums: Of each task, the sum over its samples.
+        counts: Of each task, how many samples it has.
+    """
+    tasks, total = len(sums), float(counts.sum())
+    if tasks < 2 or not total:
+        return math.nan
+    residuals = sums - sums.sum() / total * counts
+    return math.sqrt(tasks / (tasks - 1) * float(residuals @ residuals)) / total
+
+
+def effective_size(solved: Floats, counts: Floats) -> float:
+    """How many independent samples tell as much of a rate as these samples of tasks do.
+
+    It is the number of samples over the design effect (Kish, Survey Sampling, 1965), which is at
+    least 1 and at most the samples of a task. Where all or none are solved, the effect cannot be
+    seen, and each task counts once. Of one task alone all samples count: it speaks of that task.
+
+    Args:
+        solved: Of each task, how many samples have solved it.
+        counts: Of each task, how many samples it has.
+    """
+    tasks, total = len(counts), float(counts.sum())
+    if tasks == 1 or total == tasks:
+        return total
+    rate = float(solved.sum()) / total
+    if rate in (0.0, 1.0):
+        return float(tasks)
+    effect = ratio_stderr(solved, counts) ** 2 / (rate * (1.0 - rate) / total)
+    return total / min(max(effect, 1.0), total / tasks)
+
+
+def bootstrap_intervals(
+    sums: Floats, counts: Floats, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> list[tuple[float, float] | None]:
+    """Intervals of ``sums.sum(0) / counts.sum(0)``, each column a figure, by drawing tasks.
+
+    The tasks are drawn again with all of their samples, the same ones for every column. The ends
+    are percentiles, expanded for few tasks as Student's t is wider than the normal distribution
+    (Hesterberg 2015, What Teachers Should Know About the Bootstrap, section 5.3).
+
+    Args:
+        sums: By task and figure, the sum over samples.
+        counts: By task and figure, how many samples there are.
+        level: How sure, from 0 to 1.
+        resamples: How often tasks are drawn.
+        seed: Of the drawing: the same one gives the same intervals.
+
+    Returns:
+        One interval a column; None where there are less than two tasks, or all of them came to the
+        same: drawing again can tell nothing then.
+    """
+    if len(sums) < 2:
+        return [None] * sums.shape[1]
+    estimates = np.concatenate(list(_resampled(sums, counts, resamples, seed)))
+    return [
+        _percentiles(estimates[:, column], sums[:, column], counts[:, column], level)
+        for column in range(sums.shape[1])
+    ]
+
+
+def _resampled(sums: Floats, counts: Floats, resamples: int, seed: int) -> Iterator[Floats]:
+    tasks = len(sums)
+    generator = np.random.default_rng(seed)
+    for size in _batches(resamples, tasks):
+        drawn = generator.integers(0, tasks, (size, tasks))
+        places = (drawn + tasks * np.arange(size)[:, None]).ravel()
+        weights = np.bincount(places, minlength=size * tasks).reshape(size, tasks)
+        with np.errstate(invalid="ignore"):  # a draw may have none of a rare figure
+            yield (weights @ sums) / (weights @ counts)
+
+
+def _batches(rows: int, columns: int) -> Iterator[int]:
+    size = max(1, CELLS_AT_ONCE // max(1, columns))
+    for start in range(0, rows, size):
+        yield min(size, rows - start)
+
+
+def _percentiles(
+    estimates: Floats, sums: Floats, counts: Floats, level: float
+) -> tuple[float, float] | None:
+    has = counts > 0
+    tasks = int(has.sum())
+    if tasks < 2 or np.ptp(sums[has] / counts[has]) == 0.0:
+        return None
+    quantile = math.sqrt(tasks / (tasks - 1)) * stats.t.ppf((1.0 + level) / 2.0, tasks - 1)
+    tail = float(stats.norm.sf(quantile))
+    low, high = np.nanquantile(estimates, [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+# ------------------------------------------------------------------ tests of two runs
+
+
+def permutation_p_values(
+    differences: Floats, *, resamples: int = 10_000, seed: int = 0
+) -> list[float]:
+    """The p-values, two-sided, of a paired permutation test of the mean, one a column.
+
+    If the two runs do not differ, each difference might as well have the other sign (Fisher 1935,
+    section 21). Up to 14 tasks that differ, every pattern of signs is looked at, and the value is
+    exact; beyond, patterns are drawn, and the one that was seen counts among them (Phipson and
+    Smyth 2010), so that it is never 0.
+
+    Args:
+        differences: By task and figure, the one run less the other; NaN where a task has none.
+        resamples: How many patterns are drawn.
+        seed: Of the drawing.
+    """
+    return [
+        _sign_flip_p_value(column[np.isfinite(column) & (column != 0.0)], resamples, seed)
+        for column in differences.T
+    ]
+
+
+def _sign_flip_p_value(differences: Floats, resamples: int, seed: int) -> float:
+    # Tasks without a difference have the same sum under either sign, and are left out.
+    tasks = len(differences)
+    seen = abs(float(differences.sum())) - RELATIVE * float(np.abs(differences).sum())
+    if 2**tasks <= EXACT_UP_TO:
+        patterns = np.arange(2**tasks)[:, None] >> np.arange(tasks) & 1
+        return float(np.mean(np.abs((2 * patterns - 1) @ differences) >= seen))
+    generator = np.random.default_rng(seed)
+    as_far = 1
+    for size in _batches(resamples - 1, tasks):
+        signs = 2.0 * generator.integers(0, 2, (size, tasks), dtype=np.int8) - 1.0
+        as_far += int(np.sum(np.abs(signs @ differences) >= seen))
+    return as_far / resamples
+
+
+def mcnemar(fixed: int, regressed: int) -> float:
+    """The p-value, two-sided and exact, of McNemar's test (1947).
+
+    Of the tasks that only one run solves, either run should have half, if the runs do not differ.
+
+    Args:
+        fixed: Tasks that the second run alone solves.
+        regressed: Tasks that the first run alone solves.
+    """
+    if not fixed + regressed:
+        return 1.0
+    return float(stats.binomtest(fixed, fixed + regressed).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for there being several (Holm 1979), in the same order.
+
+    To call those significant which are below a level then errs in one of them or more with at most
+    that chance.
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, p_values[place] * (len(p_values) - rank)))
+        adjusted[place] = highest
+    return adjusted

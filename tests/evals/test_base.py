@@ -1,0 +1,79 @@
+"""`EvalHarness`, `EvalConfig`, `EvalResult`: as existing code uses them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+import openenv.core.evals as old_path
+from openenv._packages import MissingPackage
+from openenv.evals import EvalConfig, EvalHarness, EvalResult, InspectAIHarness
+
+CONFIG: dict[str, Any] = {
+    "harness_name": "Counting",
+    "harness_version": "1",
+    "library_versions": {"x": "2"},
+    "dataset": "d",
+    "eval_parameters": {"limit": 3},
+}
+
+
+class Counting(EvalHarness):
+    def run(
+        self,
+        harness_version: str,
+        library_versions: dict[str, str],
+        dataset: str,
+        eval_parameters: dict[str, Any],
+    ) -> dict[str, Any]:
+        return {"told": [harness_version, library_versions, dataset, eval_parameters]}
+
+
+def test_a_harness_is_run_from_a_configuration() -> None:
+    harness, config = Counting(), EvalConfig(**CONFIG)
+    result = harness.run_from_config(config)
+    assert result == EvalResult(
+        config=config, scores={"told": ["1", {"x": "2"}, "d", {"limit": 3}]}
+    )
+    assert harness.name == "Counting"
+
+
+def test_a_harness_that_does_not_run_cannot_be_made() -> None:
+    with pytest.raises(TypeError):
+        EvalHarness()  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize("field", list(CONFIG))
+def test_every_field_of_a_configuration_has_to_be_given(field: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        EvalConfig(**{name: value for name, value in CONFIG.items() if name != field})
+    assert raised.value.errors()[0]["loc"] == (field,)
+
+
+def test_unknown_fields_and_wrong_types_are_refused_also_later() -> None:
+    config = EvalConfig(**CONFIG)
+    with pytest.raises(ValidationError):
+        EvalConfig(**{**CONFIG, "more": 1})
+    with pytest.raises(ValidationError):
+        config.dataset = 3  # type: ignore[assignment]
+    with pytest.raises(ValidationError):
+        EvalResult(config=config, scores=None)  # type: ignore[arg-type]
+
+
+def test_the_old_path_has_the_same_names() -> None:
+    assert set(old_path.__all__) == {"EvalConfig", "EvalHarness", "EvalResult", "InspectAIHarness"}
+    assert old_path.EvalHarness is EvalHarness
+
+
+def test_the_harness_of_inspect_takes_its_folder_by_name_only() -> None:
+    assert str(inspect.signature(InspectAIHarness)) == "(*, log_dir: 'str | None' = None) -> 'None'"
+
+
+def test_without_inspect_the_error_says_how_to_install_it() -> None:
+    """It is not beside ours; and the old `ImportError` still catches it."""
+    with pytest.raises(MissingPackage, match=r"openenv\[inspect\]") as raised:
+        InspectAIHarness().run("1", {}, "d", {"model": "mockllm/model"})
+    assert isinstance(raised.value, ImportError)
