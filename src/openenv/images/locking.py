@@ -1,9 +1,10 @@
 """What is installed in an image, to the last byte: wheels of our own and a lock with hashes.
 
-uv makes both. The lock names every package for every platform, as ``pip install --require-hashes``
-wants it. It holds to ``uv.lock`` of the environment, or to ``requirements.lock`` of the workspace
-that it lies in; where there is neither, uv resolves, and the ``uv.lock`` that comes of it is kept
-beside the environment's ``pyproject.toml``.
+uv makes both. The lock names every package for every platform, as
+``pip install --require-hashes`` wants it. It holds to ``uv.lock`` of the environment; in a
+workspace, to ``requirements.lock`` of the environment, or else of the workspace. Where there is
+neither, uv resolves, and the ``uv.lock`` that comes of it is kept beside the environment's
+``pyproject.toml``.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ class _Locker:
     def _limits(self, is_ours: bool) -> tuple[Path | None, Path | None, Path | None]:
         """What the new lock is limited to: the versions, the file they are of, and one to keep."""
         if self._plan.workspace is not None:
-            theirs = self._plan.workspace / "requirements.lock"
+            own = self._plan.environment / "requirements.lock"
+            theirs = own if own.is_file() else self._plan.workspace / own.name
             return theirs, theirs, None
         theirs, kept = self._plan.environment / "uv.lock", None
         if theirs.is_file():

@@ -1,0 +1,60 @@
+"""What is kept beside a report: what was seen, and on what machine."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from openenv._redaction import redact
+from openenv.validation.graders import Evidence, RuntimeEvidence
+from openenv.validation.run import Startup
+from openenv.validation.static.building import ImageBuilds
+
+__all__ = ["RUN_FILE", "TRANSCRIPT_FILE", "directory_of", "own_version", "write_evidence"]
+
+RUN_FILE, TRANSCRIPT_FILE = "run.json", "transcript.jsonl"
+
+
+def own_version() -> str:
+    """The version of this package; empty where it is not installed."""
+    try:
+        return metadata.version("openenv")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def directory_of(report: Path) -> Path:
+    """Where what belongs to a report lies: ``<its name>.artifacts``, beside it."""
+    return report.with_name(f"{report.stem}.artifacts")
+
+
+def write_evidence(directory: Path, evidence: Evidence, **more: Any) -> None:
+    """Write what was seen: ``run.json``, and the episode that was played as ``transcript.jsonl``.
+
+    What looks like a secret is replaced.
+
+    Args:
+        directory: Where.
+        evidence: What was collected.
+        **more: Further facts for ``run.json``, as JSON has them.
+    """
+    startup, builds = evidence.get(Startup), evidence.get(ImageBuilds)
+    facts = {
+        "openenv": own_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "startup": None if startup is None else asdict(startup),
+        "images": [] if builds is None else [f"sha256:{built.id}" for built in builds.built],
+        **more,
+    }
+    text = json.dumps(facts, indent=2, default=str) + "\n"
+    (directory / RUN_FILE).write_text(redact(text), encoding="utf-8")
+    seen = evidence.get(RuntimeEvidence)
+    if seen is not None:
+        lines = [json.dumps(asdict(exchange)) + "\n" for exchange in seen.exchanges]
+        path = directory / TRANSCRIPT_FILE
+        path.write_text(redact("".join(lines)), encoding="utf-8")

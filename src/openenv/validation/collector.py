@@ -1,0 +1,290 @@
+"""Playing episodes on a subject's server, and keeping every frame as it was on the wire.
+
+It speaks version 0, whose frames are texts, so that what is kept is what any client of the public
+package would get. A session is one WebSocket; nothing else is said on it than what is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from pydantic_core import to_json
+from typing_extensions import Self
+
+from openenv._keys import key_for
+from openenv.client.transports.base import TransportClosed
+from openenv.client.transports.websocket import (
+    WebSocketOptions,
+    WebSocketTransport,
+    key_headers,
+    websocket_url,
+)
+from openenv.errors import OpenEnvError
+from openenv.validation.evidence import Exchange, Fetched, Transcript
+from openenv.validation.probes import Policy, View
+
+__all__ = ["Budget", "BudgetSpent", "RawSession", "fetch", "play", "play_together"]
+
+# What RFC 008 gives a run: "Collection shares a 300-second deadline and retains at most 32 MiB".
+DEADLINE_S, MAX_KEPT_BYTES = 300.0, 32 * 2**20
+ANSWER_S = 60.0
+HTTP_S = 15.0
+MAX_BODY_BYTES = 8 * 2**20
+
+
+class BudgetSpent(OpenEnvError):
+    """There is no time, or no room, to see any more of a subject; what was not seen is unknown."""
+
+
+class Budget:
+    """What a run may take: time, and what is kept of frames.
+
+    Args:
+        seconds: From now on.
+        kept_bytes: Of all frames together.
+    """
+
+    def __init__(self, seconds: float = DEADLINE_S, kept_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._until = time.monotonic() + seconds
+        self._seconds = seconds
+        self._kept_bytes = self._left_bytes = kept_bytes
+
+    def seconds_left(self) -> float:
+        """How long there is.
+
+        Raises:
+            BudgetSpent: No longer.
+        """
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise BudgetSpent(f"the {self._seconds:g} s of this run are over")
+        return left
+
+    def keep(self, size_bytes: int) -> None:
+        """Note that so much more is kept.
+
+        Raises:
+            BudgetSpent: It is more than there is room for.
+        """
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            raise BudgetSpent(f"the frames of this run hold more than {self._kept_bytes} bytes")
+
+
+class RawSession:
+    """One session of a server, by version 0. It is an asynchronous context manager.
+
+    Args:
+        url: Where the server is.
+        budget: What it may take; by default one of its own.
+        answer_s: Seconds that one answer may take.
+    """
+
+    def __init__(self, url: str, budget: Budget | None = None, answer_s: float = ANSWER_S) -> None:
+        self._budget = budget or Budget()
+        self._answer_s = answer_s
+        options = WebSocketOptions(subprotocols=())
+        self._transport = WebSocketTransport(websocket_url(url), options)
+        self._exchanges: list[Exchange] = []
+        self._stopped: str | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._transport.connect()
+        except OpenEnvError as error:
+            self._stopped = f"no connection: {error}"
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.shield(self._transport.close())
+
+    @property
+    def transcript(self) -> Transcript:
+        """What was said so far."""
+        return Transcript(tuple(self._exchanges), self._stopped)
+
+    @property
+    def is_over(self) -> bool:
+        """The connection is gone, so that there is nothing more to ask."""
+        return self._stopped is not None
+
+    def since(self, count: int) -> Transcript:
+        """What was said after the first `count` exchanges."""
+        return Transcript(tuple(self._exchanges[count:]), self._stopped)
+
+    def __len__(self) -> int:
+        return len(self._exchanges)
+
+    async def ask(self, kind: str, data: Mapping[str, Any] | None = None) -> Exchange:
+        """Send a request and wait for its answer.
+
+        Raises:
+            BudgetSpent: There is no more time, or no more room.
+        """
+        message: dict[str, Any] = {"type": kind}
+        if kind not in ("state", "close"):
+            message["data"] = dict(data or {})
+        request = to_json(message, inf_nan_mode="constants").decode()
+        exchange = await self._exchanged(request)
+        self._budget.keep(len(request) + len(exchange.response or ""))
+        self._exchanges.append(exchange)
+        return exchange
+
+    async def _exchanged(self, request: str) -> Exchange:
+        if self._stopped is not None:
+            return Exchange(request, None, 0.0, self._stopped)
+        limit = min(self._answer_s, self._budget.seconds_left())
+        began = time.perf_counter()
+        try:
+            self._transport.send(request.encode())
+            frame = await self._transport.receive(limit)
+        except asyncio.TimeoutError:
+            self._stopped = f"no answer came within {limit:g} s"
+            return Exchange(request, None, time.perf_counter() - began, self._stopped)
+        except (TransportClosed, OpenEnvError, OSError) as error:
+            self._stopped = f"the connection was lost: {error}"
+            return Exchange(request, None, time.perf_counter() - began, self._stopped)
+        took = time.perf_counter() - began
+        return Exchange(request, _text(frame), took)
+
+    async def reset(self, arguments: Mapping[str, Any]) -> Exchange:
+        """Begin an episode."""
+        return await self.ask("reset", arguments)
+
+
+def _text(frame: str | bytes | bytearray) -> str:
+    return frame if isinstance(frame, str) else bytes(frame).decode("utf-8", "replace")
+
+
+async def play(
+    session: RawSession,
+    reset: Mapping[str, Any],
+    policy: Policy,
+    *,
+    reads_state: bool = True,
+    max_steps: int = 1000,
+) -> Transcript:
+    """Play one episode, to its end or until the policy has had enough.
+
+    A step that is answered by an error is no end: the policy is asked again.
+
+    Args:
+        session: Where.
+        reset: The arguments of the reset.
+        policy: Who plays.
+        reads_state: The state is read after the reset and after every step.
+        max_steps: Actions at most.
+
+    Returns:
+        What was said of this episode.
+
+    Raises:
+        BudgetSpent: There is no more time, or no more room.
+    """
+    before = len(session)
+    player = _Player(session, reset, policy, reads_state, max_steps)
+    while not player.is_over:
+        await player.move()
+    return session.since(before)
+
+
+async def play_together(
+    sessions: Sequence[RawSession],
+    resets: Sequence[Mapping[str, Any]],
+    policies: Sequence[Policy],
+    *,
+    reads_state: bool = True,
+    max_steps: int = 1000,
+) -> list[Transcript]:
+    """Play an episode on each session, side by side: none is ever a step ahead.
+
+    Raises:
+        BudgetSpent: There is no more time, or no more room.
+    """
+    before = [len(session) for session in sessions]
+    players = [
+        _Player(session, reset, policy, reads_state, max_steps)
+        for session, reset, policy in zip(sessions, resets, policies, strict=True)
+    ]
+    while playing := [player for player in players if not player.is_over]:
+        await asyncio.gather(*(player.move() for player in playing))
+    return [session.since(count) for session, count in zip(sessions, before, strict=True)]
+
+
+@dataclass
+class _Player:
+    """An episode that is being played."""
+
+    session: RawSession
+    reset: Mapping[str, Any]
+    policy: Policy
+    reads_state: bool
+    max_steps: int
+    step: int = -1  # the reset
+    observation: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    is_over: bool = False
+
+    async def move(self) -> None:
+        """Take the next step, or the reset."""
+        if self.step < 0:
+            exchange = await self.session.reset(self.reset)
+            self.is_over = exchange.kind != "observation"
+        else:
+            action = self.policy(View(self.observation, self.step, self.state, self.reset))
+            if action is None or self.step >= self.max_steps or self.session.is_over:
+                self.is_over = True
+                return
+            exchange = await self.session.ask("step", action)
+        self.step += 1
+        if exchange.kind == "observation":
+            seen = exchange.data.get("observation")
+            self.observation = seen if isinstance(seen, dict) else {}
+            self.is_over = exchange.data.get("done") is True
+            if self.reads_state:
+                self.state = (await self.session.ask("state")).data
+
+
+# ------------------------------------------------------------------ HTTP
+
+
+def fetch(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -> Fetched:
+    """Ask a route of a server, by GET, or by POST where there is a body.
+
+    A failure is no exception: it is what was found.
+
+    Raises:
+        ValueError: The URL is none of HTTP.
+    """
+    target = url.rstrip("/") + path
+    if not target.startswith(("http://", "https://")):
+        raise ValueError(f"{url!r} is no URL of HTTP")
+    headers = {"Accept": "application/json", **key_headers(key_for(target), {})}
+    data = None
+    if body is not None:
+        data, headers["Content-Type"] = to_json(body), "application/json"
+    request = urllib.request.Request(target, data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # nosec B310  # http only
+            return Fetched(path, answer.status, _body(answer.read(MAX_BODY_BYTES)))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Fetched(path, error.code, _body(error.read(MAX_BODY_BYTES)))
+    except (OSError, ValueError) as error:
+        return Fetched(path, failure=f"{type(error).__name__}: {error}")
+
+
+def _body(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

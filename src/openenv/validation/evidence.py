@@ -1,0 +1,356 @@
+"""What was seen of a subject: its frames as they were on the wire, and what they say.
+
+Graders read this and nothing else of an episode. A request and its answer are kept as strings,
+before any default of a client or any model could hide what was wrong with them; what is read out
+of them is read by the standard library's parser, strictly.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from openenv.reward import REWARD_INFO, RewardSpec
+
+__all__ = [
+    "Exchange",
+    "Fetched",
+    "Moment",
+    "NotJSON",
+    "Transcript",
+    "first_difference",
+    "strict_json",
+    "worth",
+]
+
+
+class NotJSON(ValueError):
+    """A text is no JSON as RFC 8259 has it: NaN, an infinity and a key given twice are none."""
+
+
+def strict_json(text: str) -> Any:
+    """Read JSON as RFC 8259 has it.
+
+    Raises:
+        NotJSON: It is none; the text says why.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_key_twice)
+    except (ValueError, RecursionError) as error:
+        raise NotJSON(str(error)) from error
+
+
+def _no_constant(name: str) -> Any:
+    raise NotJSON(f"{name} is no JSON")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise NotJSON(f"the key {twice!r} is given twice")
+    return found
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request, and what came of it.
+
+    Attributes:
+        request: The frame that was sent.
+        response: The frame that came; None where none did.
+        seconds: How long it took.
+        failure: Why no frame came.
+    """
+
+    request: str
+    response: str | None
+    seconds: float
+    failure: str | None = None
+
+    @cached_property
+    def asked(self) -> dict[str, Any]:
+        """The request, read."""
+        asked: dict[str, Any] = json.loads(self.request)
+        return asked
+
+    @cached_property
+    def answer(self) -> tuple[str, Any, str | None]:
+        """The response's type, its data, and what is wrong with it."""
+        if self.response is None:
+            return "", None, self.failure or "no answer came"
+        try:
+            frame = strict_json(self.response)
+        except NotJSON as error:
+            return "", None, f"the frame is no JSON: {error}"
+        if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
+            return "", None, f"the frame is no object with a type: {self.response:.200}"
+        return frame["type"], frame.get("data"), None
+
+    @property
+    def kind(self) -> str:
+        """The response's type; empty where there is none that can be read."""
+        return self.answer[0]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The response's data; empty where they are no object."""
+        data = self.answer[1]
+        return data if isinstance(data, dict) else {}
+
+    @property
+    def error(self) -> str | None:
+        """The code and the text of an error frame, or why there is no frame; else None."""
+        kind, data, trouble = self.answer
+        if trouble is not None:
+            return trouble
+        if kind != "error":
+            return None
+        told = data if isinstance(data, dict) else {}
+        return f"{told.get('code', 'an error')}: {told.get('message', '')}"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A reset or a step that was answered by an observation, and the state after it.
+
+    Attributes:
+        exchange: The reset, or the step.
+        states: The readings of the state after it.
+    """
+
+    exchange: Exchange
+    states: tuple[Exchange, ...] = ()
+
+    @property
+    def is_reset(self) -> bool:
+        """It begins an episode."""
+        return bool(self.exchange.asked["type"] == "reset")
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The arguments of a reset, the action of a step."""
+        sent: dict[str, Any] = self.exchange.asked.get("data") or {}
+        return sent
+
+    @property
+    def frame(self) -> dict[str, Any]:
+        """``observation``, ``reward``, ``done`` and maybe ``metadata``."""
+        return self.exchange.data
+
+    @property
+    def observation(self) -> dict[str, Any]:
+        """What was seen."""
+        seen = self.frame.get("observation")
+        return seen if isinstance(seen, dict) else {}
+
+    @property
+    def reward(self) -> Any:
+        """The reward as it came, of whatever type."""
+        return self.frame.get("reward")
+
+    @property
+    def is_done(self) -> bool:
+        """The episode is over."""
+        return self.frame.get("done") is True
+
+    @property
+    def reward_info(self) -> dict[str, Any]:
+        """What is known of the reward beside the number (see `openenv.reward`)."""
+        info = self.metadata.get(REWARD_INFO)
+        return info if isinstance(info, dict) else {}
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What was told beside the observation."""
+        told = self.frame.get("metadata")
+        return told if isinstance(told, dict) else {}
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """Everything that was said on one session, in its order.
+
+    Attributes:
+        exchanges: Requests with their answers.
+        stopped: Why it ends before it was meant to; None where it does not.
+    """
+
+    exchanges: tuple[Exchange, ...] = ()
+    stopped: str | None = None
+
+    @cached_property
+    def moments(self) -> tuple[Moment, ...]:
+        """The resets and steps that were answered by observations."""
+        found: list[tuple[Exchange, list[Exchange]]] = []
+        for exchange in self.exchanges:
+            if exchange.kind == "observation":
+                found.append((exchange, []))
+            elif exchange.asked["type"] == "state" and found:
+                found[-1][1].append(exchange)
+        return tuple(Moment(exchange, tuple(states)) for exchange, states in found)
+
+    @property
+    def steps(self) -> tuple[Moment, ...]:
+        """The steps among them."""
+        return tuple(moment for moment in self.moments if not moment.is_reset)
+
+    @property
+    def first(self) -> Moment | None:
+        """What its reset showed."""
+        return next((moment for moment in self.moments if moment.is_reset), None)
+
+    @property
+    def errors(self) -> list[str]:
+        """What went wrong, in words, in its order."""
+        found = [
+            f"{exchange.asked['type']} {number}: {exchange.error}"
+            for number, exchange in enumerate(self.exchanges)
+            if exchange.error is not None
+        ]
+        return found + ([self.stopped] if self.stopped else [])
+
+    @property
+    def actions(self) -> list[dict[str, Any]]:
+        """The actions of its steps."""
+        return [m.sent for m in self.steps]
+
+    @cached_property
+    def trace(self) -> tuple[Any, ...]:
+        """What must be the same in a replay: every answer, and nothing that only names it.
+
+        Left out is the episode's identifier, which `runtime.state_contract` judges.
+        """
+        return tuple(_comparable(exchange) for exchange in self.exchanges)
+
+    @property
+    def spec(self) -> RewardSpec | None:
+        """What the rewards mean, as the reset told; None where it did not, or not readably."""
+        told = self.first.reward_info.get("spec") if self.first else None
+        try:
+            return RewardSpec.from_data(told) if isinstance(told, dict) else None
+        except ValueError:
+            return None
+
+    @property
+    def size_bytes(self) -> int:
+        """What its frames hold."""
+        return sum(len(e.request) + len(e.response or "") for e in self.exchanges)
+
+
+def _comparable(exchange: Exchange) -> Any:
+    kind, data, trouble = exchange.answer
+    if trouble is not None:
+        return ("", trouble)
+    if kind == "error" and isinstance(data, dict):
+        return (kind, data.get("code"))  # an incident's id is another each time
+    if kind == "state" and isinstance(data, dict):
+        return (kind, {name: value for name, value in data.items() if name != "episode_id"})
+    return (kind, data)
+
+
+def first_difference(one: Transcript, other: Transcript) -> str | None:
+    """Say where two transcripts part; None where they are the same."""
+    for number, (a, b) in enumerate(zip(one.trace, other.trace, strict=False)):
+        if a != b:
+            asked = one.exchanges[number].asked["type"]
+            return f"{asked} (exchange {number}): {_parting(a, b)}"
+    if len(one.trace) != len(other.trace):
+        return f"one has {len(one.trace)} exchanges, the other {len(other.trace)}"
+    return None
+
+
+def _parting(one: Any, other: Any, path: str = "") -> str:
+    """The first place in which two values differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in one | other:
+            if one.get(name, _MISSING) != other.get(name, _MISSING):
+                at = f"{path}.{name}" if path else str(name)
+                return _parting(one.get(name, _MISSING), other.get(name, _MISSING), at)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for place, (a, b) in enumerate(zip(one, other, strict=True)):
+            if a != b:
+                return _parting(a, b, f"{path}[{place}]" if path else "")
+    return f"{path or 'it'} was {one!r:.120} and then {other!r:.120}"
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_MISSING = _Missing()
+
+
+def worth(transcript: Transcript, spec: RewardSpec | None = None) -> float | None:
+    """What an episode was worth, by what its rewards mean.
+
+    Args:
+        transcript: The episode.
+        spec: What they mean; by default what its reset told, else one reward a step.
+
+    Returns:
+        None where no reward is known, or one that counts could not be scored.
+    """
+    meaning = spec or transcript.spec or RewardSpec()
+    rewards = [_number(moment.reward) for moment in transcript.steps]
+    unscored = [_reason(moment.reward_info) for moment in transcript.steps]
+    return meaning.total(rewards, unscored)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _reason(info: Mapping[str, Any]) -> str | None:
+    told = info.get("unscored")
+    return told if isinstance(told, str) and told else None
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What an HTTP route answered.
+
+    Attributes:
+        path: What was asked for.
+        status: The status; None where nothing answered.
+        body: The text.
+        failure: Why nothing answered.
+    """
+
+    path: str
+    status: int | None = None
+    body: str = field(default="", repr=False)
+    failure: str | None = None
+
+    @cached_property
+    def json(self) -> Any:
+        """The body, read; None where it is no JSON."""
+        try:
+            return strict_json(self.body)
+        except NotJSON:
+            return None
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The body, where it is an object and the status is 200; else empty."""
+        return self.json if self.status == 200 and isinstance(self.json, dict) else {}
+
+
+def string_leaves(value: Any) -> Iterator[str]:
+    """Every text in a JSON value, those in lists and objects too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from string_leaves(inner)
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from string_leaves(inner)

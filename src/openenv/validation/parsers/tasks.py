@@ -1,0 +1,177 @@
+"""Packages of one task each: Harbor's ``task.toml``, and ``task.md`` with front matter.
+
+Neither declares a reward. Where its section ``validation`` (of ``task.toml``:
+``[metadata.validation]``) does not, it is from 0 to 1, and doing nothing must stay half of it
+below the highest: a verifier there writes 1 or 0, or the share of tests that pass.
+
+Source: https://www.harborframework.com/docs/tasks
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from openenv.validation.manifest import AnyManifest, ManifestError
+from openenv.validation.parsers.openenv_yaml import normalized
+from openenv.validation.signature import UnsupportedPackageError, front_matter
+from openenv.validation.types import SignatureKind
+
+__all__ = ["HarborParser", "PostTrainParser"]
+
+SOLUTION, VERIFIER = "solution/solve.sh", "tests/test.sh"
+FLOOR_MARGIN = 0.5
+_UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt])(?:i?b)?\s*", re.IGNORECASE)
+_CREDENTIAL = re.compile(r"(API_?KEY|TOKEN|SECRET)$", re.IGNORECASE)
+
+
+class HarborParser:
+    """Reads ``task.toml``."""
+
+    signature = SignatureKind.HARBOR_TASK
+
+    def parse(self, package_root: Path) -> AnyManifest:
+        """Read what a task declares.
+
+        Raises:
+            ManifestError: It declares something wrong, or too little.
+            UnsupportedPackageError: It is of a category that cannot be validated here.
+        """
+        content = _toml(package_root / self.signature.value)
+        metadata = _table(content, "metadata")
+        return _task(package_root, content, _table(metadata, "validation"), self.signature)
+
+
+class PostTrainParser:
+    """Reads the front matter of ``task.md``."""
+
+    signature = SignatureKind.POSTTRAIN_TASK
+
+    def parse(self, package_root: Path) -> AnyManifest:
+        """Read what a task declares.
+
+        Raises:
+            ManifestError: It declares something wrong, or too little.
+            UnsupportedPackageError: It is of a category that cannot be validated here.
+        """
+        content = _yaml(package_root / self.signature.value)
+        return _task(package_root, content, _table(content, "validation"), self.signature)
+
+
+def _task(
+    root: Path, content: Mapping[str, Any], section: Mapping[str, Any], signature: SignatureKind
+) -> AnyManifest:
+    _refuse(content)
+    task, metadata = _table(content, "task"), _table(content, "metadata")
+    version = content.get("task_version", metadata.get("version", task.get("version")))
+    name = task.get("name") or content.get("name") or metadata.get("name") or root.resolve().name
+    about = {"name": str(name), "version": None if version is None else str(version)}
+    declared = {
+        "reward": {"floor_margin": FLOOR_MARGIN},
+        "resources": dict(_resources(content)),
+        "network": _network(_table(content, "environment")),
+        "capabilities": _capabilities(root),
+        "types": {"tags": _tags(content, metadata)},
+    }
+    for name, value in section.items():
+        own = declared.get(name)
+        both = isinstance(own, dict) and isinstance(value, Mapping)
+        declared[name] = {**own, **value} if both and own else value
+    return normalized(about, declared, signature)
+
+
+def _resources(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What the task says of its sandbox; what it does not say is missing, and is reported."""
+    environment, agent = _table(content, "environment"), _table(content, "agent")
+    if "cpus" in environment:
+        yield "cpu", environment["cpus"]
+    for own, current, older in (
+        ("memory_mb", "memory_mb", "memory"),
+        ("disk_mb", "storage_mb", "storage"),
+    ):
+        if current in environment:
+            yield own, environment[current]
+        elif older in environment:
+            yield own, _megabytes(environment[older], f"environment.{older}")
+    if "timeout_sec" in agent:
+        yield "episode_timeout_s", agent["timeout_sec"]
+    for name in ("gpus", "gpu_types"):
+        if environment.get(name) is not None:
+            yield name, environment[name]
+
+
+def _megabytes(value: Any, path: str) -> int:
+    found = _SIZE.fullmatch(str(value))
+    if found is None:
+        raise ManifestError([f"{path}: {value!r} is no size; expected one such as 2G"])
+    return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def _network(environment: Mapping[str, Any]) -> dict[str, Any]:
+    hosts = environment.get("allowed_hosts")
+    told = environment.get("network_mode")
+    if told is None and "allow_internet" in environment:
+        told = "public" if environment["allow_internet"] else "no-network"
+    mode = told or ("allowlist" if hosts else "public")
+    return {"mode": mode, **({"allowed_hosts": hosts} if hosts else {})}
+
+
+def _capabilities(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"verifier": {"kind": "script", "entry": VERIFIER}}
+    if (root / SOLUTION).is_file():
+        found["oracle"] = {"form": "script", "location": SOLUTION}
+    return found
+
+
+def _tags(content: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[str]:
+    told = metadata.get("tags") or content.get("tags") or []
+    tags = [str(tag) for tag in told] if isinstance(told, list) else [str(told)]
+    category = metadata.get("category") or content.get("category")
+    return tags or [str(category or "task")]
+
+
+def _refuse(content: Mapping[str, Any]) -> None:
+    verifier = _table(content, "verifier")
+    keys = [name for name in _table(verifier, "env") if _CREDENTIAL.search(str(name))]
+    if keys:
+        raise UnsupportedPackageError(
+            "hosted-verifier", f"verifier.env asks for {keys[0]}, the key of a service elsewhere"
+        )
+    agents = content.get("agents")
+    if isinstance(agents, list) and len(agents) > 1:
+        raise UnsupportedPackageError("multi-agent", f"it lists {len(agents)} agents")
+    if content.get("user_simulator") or content.get("simulated_user"):
+        raise UnsupportedPackageError("simulated-user", "it declares somebody who plays the user")
+
+
+def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = content.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ManifestError([f"{name}: is {type(found).__name__}; expected a table"])
+    return found
+
+
+def _toml(path: Path) -> Mapping[str, Any]:
+    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ManifestError([f"{path.name} cannot be read: {error}"]) from error
+    return content
+
+
+def _yaml(path: Path) -> Mapping[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(front_matter(path) or "")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ManifestError([f"the front matter of {path.name}: {error}"]) from error
+    if not isinstance(content, Mapping):
+        raise ManifestError([f"the front matter of {path.name} holds no mapping"])
+    return content

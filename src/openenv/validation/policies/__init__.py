@@ -1,0 +1,1 @@
+"""The severity policies, as data."""

@@ -1,0 +1,144 @@
+"""Policies: which failed check fails a package. Each is a versioned file in ``policies/``.
+
+``v1`` and ``v2`` are the public ones, of packages that are read and that are run. ``v3`` is ours:
+all of ``v2``, and further checks on reward hacking, isolation, load and learning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from openenv.errors import OpenEnvError
+from openenv.validation.report import CheckResult
+from openenv.validation.types import CheckStatus, Lane, Level, Severity, Verdict
+
+__all__ = [
+    "DeclarationBounds",
+    "PolicyEntry",
+    "PolicyError",
+    "SeverityPolicy",
+    "apply_policy",
+    "load_policy",
+    "policy_versions",
+    "read_policy",
+    "with_entries",
+]
+
+
+class PolicyError(OpenEnvError, ValueError):
+    """There is no such policy, or it does not know a check."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PolicyEntry(_Model):
+    """What one check weighs."""
+
+    check_id: str = Field(description="Such as static.layout.")
+    level: Level = Field(description="How deep it looks.")
+    lane: Lane = Field(description="Who can make it pass.")
+    severity: Severity = Field(description="What its failure does to the verdict.")
+
+
+class DeclarationBounds(_Model):
+    """How far a package may go in what it declares."""
+
+    max_oracle_tolerance: float = Field(description="Of the reward's range.")
+    min_floor_margin: float = Field(description="Of the reward's range.")
+    max_variance_tolerance: float = Field(description="In reward squared.")
+    max_episode_timeout_s: float = Field(description="Seconds.")
+
+
+class SeverityPolicy(_Model):
+    """What each check weighs, and how far declarations may go."""
+
+    policy_version: str = Field(description="Such as v3.")
+    entries: list[PolicyEntry] = Field(description="One for each check.")
+    bounds: DeclarationBounds
+
+    def entries_for_lane(self, lane: Lane) -> dict[str, PolicyEntry]:
+        """The entries of a lane, by check."""
+        return {entry.check_id: entry for entry in self.entries if entry.lane == lane}
+
+
+def policy_versions() -> list[str]:
+    """The versions that there are, the oldest first."""
+    names = [file.name for file in resources.files("openenv.validation.policies").iterdir()]
+    return sorted(
+        name.removeprefix("severity-").removesuffix(".json")
+        for name in names
+        if name.startswith("severity-")
+    )
+
+
+def load_policy(version: str = "v1") -> SeverityPolicy:
+    """Load a policy that comes with the package.
+
+    Raises:
+        PolicyError: There is no such version.
+    """
+    known = policy_versions()
+    if version not in known:
+        raise PolicyError(f"there is no severity policy {version!r}; there are {', '.join(known)}")
+    file = resources.files("openenv.validation.policies") / f"severity-{version}.json"
+    return SeverityPolicy.model_validate_json(file.read_bytes())
+
+
+def read_policy(path: Path) -> SeverityPolicy:
+    """Read a policy of one's own, in the form of those in ``policies/``.
+
+    Raises:
+        PolicyError: There is none, or it is none.
+    """
+    try:
+        return SeverityPolicy.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise PolicyError(f"the policy {path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise PolicyError(f"{path} is no severity policy: {error}") from error
+
+
+def with_entries(policy: SeverityPolicy, more: Iterable[PolicyEntry]) -> SeverityPolicy:
+    """The same policy with entries for checks that it does not know."""
+    known = {entry.check_id for entry in policy.entries}
+    new = [entry for entry in more if entry.check_id not in known]
+    return policy.model_copy(update={"entries": [*policy.entries, *new]})
+
+
+def apply_policy(results: Sequence[CheckResult], policy: SeverityPolicy, lane: Lane) -> Verdict:
+    """Make a verdict of results.
+
+    A failed check does what its severity says. An error fails, whatever the severity: what could
+    not be judged is not let through. A skipped check has shown nothing, and warns.
+
+    Raises:
+        PolicyError: A result is of a check that the policy has no entry for in this lane.
+    """
+    entries = policy.entries_for_lane(lane)
+    verdicts = [_verdict(result, entries, policy, lane) for result in results]
+    worst = (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
+    return max(verdicts, key=worst.index, default=Verdict.PASS)
+
+
+def _verdict(
+    result: CheckResult, entries: dict[str, PolicyEntry], policy: SeverityPolicy, lane: Lane
+) -> Verdict:
+    entry = entries.get(result.check_id)
+    if entry is None:
+        raise PolicyError(
+            f"policy {policy.policy_version} has no entry for {result.check_id!r} in the lane "
+            f"{lane.value}"
+        )
+    if result.status is CheckStatus.PASS:
+        return Verdict.PASS
+    if result.status is CheckStatus.SKIP:
+        return Verdict.WARN
+    if result.status is CheckStatus.ERROR or entry.severity is Severity.FAIL:
+        return Verdict.FAIL
+    return Verdict.WARN

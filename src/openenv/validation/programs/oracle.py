@@ -1,0 +1,82 @@
+"""The process that a package's oracle runs in; see `openenv.validation.oracle`.
+
+It reads requests, one a line of JSON, and answers each by one line. What the file prints goes to
+standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+FUNCTIONS = ("oracle", "do_nothing", "secrets", "candidates")
+CONSTANTS = ("EPISODES", "CANARIES", "LEARNING")
+
+
+def main(file: str, root: str) -> None:
+    """Serve the functions of a file until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    oracle = _Oracle(Path(file), Path(root))
+    for line in sys.stdin:
+        answers.write(json.dumps(oracle.answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+class _Oracle:
+    def __init__(self, file: Path, root: Path) -> None:
+        self._file, self._root = file, root
+        self._module: ModuleType | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if self._module is None:
+                self._module = _imported(self._file, self._root)
+            if request["call"] == "describe":
+                return _described(self._module)
+            view = SimpleNamespace(**request["view"])
+            result = getattr(self._module, request["call"])(view)
+            return {"result": json.loads(json.dumps(result, default=_plain))}
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _imported(file: Path, root: Path) -> ModuleType:
+    """Import a file under the name that it has in its package, so that it may import from there."""
+    parts = file.relative_to(root).with_suffix("").parts
+    name = ".".join((root.name, *parts))
+    if (root / "__init__.py").is_file() and name.replace(".", "").isidentifier():
+        sys.path.insert(0, str(root.parent))
+        importlib.import_module(root.name)
+    else:
+        name = file.stem
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _described(module: ModuleType) -> dict[str, Any]:
+    told = {name: getattr(module, name) for name in CONSTANTS if hasattr(module, name)}
+    functions = [name for name in FUNCTIONS if callable(getattr(module, name, None))]
+    plain: dict[str, Any] = json.loads(json.dumps({**told, "functions": functions}, default=_plain))
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """A model as JSON has it, without what it was not given."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", exclude_unset=True)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

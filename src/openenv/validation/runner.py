@@ -1,0 +1,513 @@
+"""Running a validation: from a directory to a report.
+
+The form of the package chooses its parser, and the parser makes the manifest. Then each level
+collects its evidence once, and its graders judge: what one raises is its own error, and the run
+goes on. At the end the severity policy makes a verdict.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from openenv.errors import OpenEnvError
+from openenv.validation.artifacts import write_evidence
+from openenv.validation.digest import source_digest
+from openenv.validation.graders import (
+    Check,
+    Evidence,
+    Grader,
+    GraderRegistry,
+    RuntimeEvidence,
+    Subject,
+    in_order,
+)
+from openenv.validation.manifest import (
+    AnyManifest,
+    ManifestError,
+    NormalizedManifest,
+    NormalizedManifestV2,
+)
+from openenv.validation.parsers import ParserRegistry, default_parsers
+from openenv.validation.policy import (
+    PolicyEntry,
+    PolicyError,
+    SeverityPolicy,
+    apply_policy,
+    load_policy,
+    with_entries,
+)
+from openenv.validation.providers import UnmetRequirement, ValidationProvider
+from openenv.validation.report import (
+    AnyReport,
+    CheckResult,
+    ValidationReport,
+    ValidationReportV2,
+    errored,
+    skipped,
+)
+from openenv.validation.run import Run, RunOptions, Startup
+from openenv.validation.scores import Scores, score
+from openenv.validation.signature import detect_signature
+from openenv.validation.static import collect as collect_static
+from openenv.validation.static import graders as static_graders
+from openenv.validation.static.building import BuildSettings, ImageBuilds
+from openenv.validation.static.declared import Declared
+from openenv.validation.types import CheckStatus, Lane, Level, Severity, SignatureKind
+
+__all__ = [
+    "Progress",
+    "Validation",
+    "default_grader_registry",
+    "default_parser_registry",
+    "default_policy",
+    "run_validation",
+    "validate",
+]
+
+# The modules of the levels that run the package: what collects, and what judges.
+LEVELS = {
+    Level.RUNTIME: ("openenv.validation.runtime", "collect_runtime", "runtime_checks"),
+    Level.SEMANTIC: ("openenv.validation.semantic", "collect_semantic", "semantic_checks"),
+    Level.STATISTICAL: ("openenv.validation.learning", "collect_learning", "learning_checks"),
+}
+
+Progress = Callable[[str, int, int, str], None]
+"""Told of each check as its turn comes: its name, how many are done, of how many, and words."""
+
+
+def _silent(check_id: str, done: int, total: int, words: str) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a run has found.
+
+    Attributes:
+        report: The report.
+        policy: What its verdict was made by, with what it says of third parties' checks.
+        scores: How much has been shown, by property.
+        artifacts: Where what was kept beside the report lies; None where nothing was asked for.
+        provider: What the package was started by; None where it was not.
+        seconds: That it all took.
+    """
+
+    report: AnyReport
+    policy: SeverityPolicy
+    scores: Scores
+    artifacts: Path | None
+    provider: str | None
+    seconds: float
+
+
+# ------------------------------------------------------------------ what there is
+
+
+def default_parser_registry() -> ParserRegistry:
+    """The parsers that come with the package."""
+    return default_parsers()
+
+
+def default_grader_registry(
+    policy: SeverityPolicy, max_level: Level = Level.SEMANTIC
+) -> GraderRegistry:
+    """The graders of the checks that a policy knows, and those of installed packages.
+
+    Args:
+        policy: A check of ours that it does not know is left out.
+        max_level: Graders of deeper levels are not loaded.
+
+    Raises:
+        GraderError: An installed package offers something that is no grader.
+    """
+    known = {entry.check_id for entry in policy.entries}
+    graders: list[Grader] = list(static_graders())
+    for level, (module, _, offers) in LEVELS.items():
+        if level <= max_level:
+            graders += getattr(importlib.import_module(module), offers)()
+    registry = GraderRegistry(grader for grader in graders if grader.check_id in known)
+    registry.load_entry_points()
+    return registry
+
+
+def default_policy(max_level: Level) -> SeverityPolicy:
+    """The policy where nobody names one: `v1` of packages that are read only, else `v3`."""
+    return load_policy("v1" if max_level is Level.STATIC else "v3")
+
+
+# ------------------------------------------------------------------ the run
+
+
+def run_validation(
+    target: Path,
+    *,
+    max_level: Level = Level.SEMANTIC,
+    skip_build: bool = False,
+    policy: SeverityPolicy | None = None,
+    provider: ValidationProvider | None = None,
+    artifacts_dir: Path | None = None,
+) -> AnyReport:
+    """Validate a package.
+
+    Args:
+        target: Its directory.
+        max_level: How deep to look.
+        skip_build: Build no image; what needs one is skipped.
+        policy: By default `v1` for the static level, and `v3` for the others.
+        provider: What starts it; by default a container where an engine is there, else a process.
+        artifacts_dir: Where to keep what was seen.
+
+    Returns:
+        The report; of schema 1 for the static level, else 2.
+
+    Raises:
+        SignatureError: The directory is no package, or more than one kind of package.
+        UnsupportedPackageError: It is of a kind that cannot be validated here.
+        PolicyError: The policy knows nothing of that level.
+        GraderError: An installed package offers something that is no grader.
+    """
+    return validate(
+        target,
+        max_level=max_level,
+        skip_build=skip_build,
+        policy=policy,
+        provider=provider,
+        artifacts_dir=artifacts_dir,
+    ).report
+
+
+def validate(
+    target: Path,
+    *,
+    max_level: Level = Level.SEMANTIC,
+    skip_build: bool = False,
+    policy: SeverityPolicy | None = None,
+    provider: ValidationProvider | None = None,
+    artifacts_dir: Path | None = None,
+    options: RunOptions | None = None,
+    build: BuildSettings | None = None,
+    progress: Progress = _silent,
+) -> Validation:
+    """Do as `run_validation`, and give all there is to know of the run.
+
+    Args:
+        target: See `run_validation`; so are the others.
+        max_level: How deep to look; STATISTICAL lets a small learner train in it.
+        skip_build: Build no image.
+        policy: By default that of the level.
+        provider: What starts it.
+        artifacts_dir: Where to keep what was seen.
+        options: Times and seeds.
+        build: What this machine needs to build images.
+        progress: Told how far it is.
+    """
+    began = time.monotonic()
+    chosen = policy or default_policy(max_level)
+    _check_policy(chosen, max_level)
+    signature = detect_signature(target)
+    registry = default_grader_registry(chosen, max_level)
+    chosen = with_entries(chosen, [_entry(grader) for grader in registry.third_party])
+    digest = source_digest(target)
+    with _directory(artifacts_dir) as outputs:
+        validating = _Validating(
+            root=target,
+            policy=chosen,
+            registry=registry,
+            outputs=outputs,
+            max_level=max_level,
+            progress=progress,
+            build=build or BuildSettings(),
+        )
+        validating.read(signature)
+        validating.judge_static(skip_build)
+        if max_level > Level.STATIC:
+            validating.judge_running(provider, skip_build, options or RunOptions())
+        report = validating.report(signature, digest, target)
+        scores = score(report.results, chosen)
+        seconds = time.monotonic() - began
+        if artifacts_dir is not None:
+            more = {"scores": scores.as_data(), "seconds": seconds, "skip_build": skip_build}
+            write_evidence(outputs, validating.evidence, **more)
+    return Validation(report, chosen, scores, artifacts_dir, validating.provider_name, seconds)
+
+
+def _check_policy(policy: SeverityPolicy, max_level: Level) -> None:
+    known = {entry.check_id for entry in policy.entries}
+    if max_level > Level.STATIC and "runtime.startup" not in known:
+        raise PolicyError(
+            f"policy {policy.policy_version} is for packages that are not run: v2 and v3 are for "
+            "those that are, or ask for the static level only"
+        )
+    if max_level is Level.STATISTICAL and "learning.curve" not in known:
+        raise PolicyError(f"policy {policy.policy_version} knows no learner: v3 does")
+
+
+def _entry(grader: Grader) -> PolicyEntry:
+    """What a third party's check weighs where the policy does not say: it warns."""
+    return PolicyEntry(
+        check_id=grader.check_id, level=grader.level, lane=Lane.LOCAL, severity=Severity.WARN
+    )
+
+
+@contextmanager
+def _directory(artifacts: Path | None) -> Iterator[Path]:
+    """Where graders and collectors put files: the artifacts, or what is gone afterwards."""
+    if artifacts is not None:
+        artifacts.mkdir(parents=True, exist_ok=True)
+        yield artifacts
+        return
+    scratch = Path(tempfile.mkdtemp(prefix="openenv-validation-"))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass
+class _Validating:
+    """One run: what is known of it so far."""
+
+    root: Path
+    policy: SeverityPolicy
+    registry: GraderRegistry
+    outputs: Path
+    max_level: Level
+    progress: Progress
+    build: BuildSettings
+    manifest: AnyManifest | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    results: list[CheckResult] = field(default_factory=list)
+    levels_run: list[Level] = field(default_factory=list)
+    provider_name: str | None = None
+    total: int = 0
+
+    # ------------------------------------------------------------------ the package
+
+    def read(self, signature: SignatureKind) -> None:
+        error = None
+        try:
+            self.manifest = default_parser_registry().parser_for(signature).parse(self.root)
+        except ManifestError as found:
+            error = found
+        policy = self.policy
+        self.evidence.put(Declared(self.manifest, error, policy.bounds, policy.policy_version))
+        self.total = len(self._graders(self.max_level))
+
+    def _graders(self, max_level: Level) -> list[Grader]:
+        if self.manifest is not None:
+            return self.registry.select(self.manifest, max_level)
+        return in_order(grader for grader in self.registry if grader.level <= max_level)
+
+    def judge_static(self, skip_build: bool) -> None:
+        try:
+            collect_static(
+                self.root,
+                self.manifest,
+                self.evidence,
+                skip_build=skip_build,
+                settings=self.build,
+                tell=self._tell,
+            )
+            self._judge(Level.STATIC, None, frozenset())
+        finally:
+            if (builds := self.evidence.get(ImageBuilds)) is not None and (
+                self.max_level is Level.STATIC
+            ):
+                builds.forget()
+        self.levels_run.append(Level.STATIC)
+
+    # ------------------------------------------------------------------ the package, running
+
+    def judge_running(
+        self, provider: ValidationProvider | None, skip_build: bool, options: RunOptions
+    ) -> None:
+        reason = self._why_not_run()
+        if reason is not None:
+            for level in self._levels():
+                self._judge(level, None, frozenset(), unseen=reason)
+            return
+        assert self.manifest is not None
+        chosen = provider or self._provider(skip_build)
+        self.provider_name = chosen.name
+        builds = self.evidence.get(ImageBuilds)
+        image_ref = builds.image_ref if builds is not None and chosen.name == "docker" else None
+        try:
+            with Run(
+                self.root,
+                self.manifest,
+                self.outputs,
+                chosen,
+                options,
+                self.evidence,
+                image_ref,
+                self._tell,
+            ) as run:
+                startup = run.start_up()
+                for level in self._levels():
+                    self._run_level(level, run, startup)
+        finally:
+            if builds is not None:
+                builds.forget()
+
+    def _why_not_run(self) -> str | None:
+        if self.manifest is None:
+            return "unmet dependency: static.manifest (fail)"
+        is_served = isinstance(self.manifest, NormalizedManifestV2) or (
+            self.manifest.capabilities.verifier.kind == "reward_channel"
+        )
+        if not is_served:
+            return "execution: it is no server, and nothing here plays a task of this form"
+        if isinstance(self.manifest, NormalizedManifestV2) and (
+            self.manifest.execution.requires_credentials
+        ):
+            return "credentials: it says that it cannot run without somebody's key"
+        return None
+
+    def _provider(self, skip_build: bool) -> ValidationProvider:
+        from openenv.validation.providers.choice import choose_provider
+
+        return choose_provider("auto", skip_build=skip_build, settings=self.build, tell=self._tell)
+
+    def _levels(self) -> list[Level]:
+        return [level for level in LEVELS if level <= self.max_level]
+
+    def _run_level(self, level: Level, run: Run, startup: Startup) -> None:
+        module, collects, _ = LEVELS[level]
+        unseen: str | None = None
+        fault: Exception | None = None
+        if startup.is_running:
+            try:
+                getattr(importlib.import_module(module), collects)(run)
+                self.levels_run.append(level)
+            except UnmetRequirement as error:
+                unseen = f"{error.capability}: {error}"
+            except Exception as error:
+                fault = error
+        capabilities = run.provider.capabilities
+        self._judge(level, run, capabilities, unseen=unseen, fault=fault)
+
+    # ------------------------------------------------------------------ judging
+
+    def _judge(
+        self,
+        level: Level,
+        run: Run | None,
+        capabilities: frozenset[Any],
+        *,
+        unseen: str | None = None,
+        fault: Exception | None = None,
+    ) -> None:
+        subject = self._subject(run)
+        for grader in self._graders(level):
+            if grader.level is not level:
+                continue
+            self.progress(grader.check_id, len(self.results), self.total, "")
+            began = time.perf_counter()
+            result = self._unmet(grader, capabilities, unseen) or self._graded(
+                grader, subject, fault
+            )
+            if result.duration_s == 0.0:
+                took = time.perf_counter() - began
+                result = result.model_copy(update={"duration_s": took})
+            self.results.append(result)
+            words = result.status.value
+            self.progress(grader.check_id, len(self.results), self.total, words)
+
+    def _subject(self, run: Run | None) -> Subject:
+        builds = self.evidence.get(ImageBuilds)
+        startup = self.evidence.get(Startup)
+        is_running = run is not None and startup is not None and startup.is_running
+        return Subject(
+            self.root,
+            # Graders that cannot do without one are skipped before they are asked.
+            self.manifest,  # type: ignore[arg-type]
+            run.image_ref if run is not None else (builds.image_ref if builds else None),
+            run.running if run is not None and is_running else None,
+            self.outputs,
+            self._runtime_evidence(startup),
+            evidence=self.evidence,
+        )
+
+    def _runtime_evidence(self, startup: Startup | None) -> RuntimeEvidence | None:
+        found = self.evidence.get(RuntimeEvidence)
+        if found is None and startup is not None and startup.phase is not None:
+            return RuntimeEvidence(failure_phase=startup.phase, failure_reason=startup.reason)
+        return found
+
+    def _unmet(
+        self, grader: Grader, capabilities: frozenset[Any], unseen: str | None
+    ) -> CheckResult | None:
+        """What is missing for a check, as its result; None where nothing is."""
+        if self.manifest is None and (not isinstance(grader, Check) or grader.reads_manifest):
+            return skipped(grader.check_id, "unmet dependency: static.manifest (fail)")
+        if unseen is not None:
+            return skipped(grader.check_id, unseen)
+        ended = {result.check_id: result.status for result in self.results}
+        for other in grader.depends_on:
+            status = ended.get(other)
+            if status is not CheckStatus.PASS:
+                how = "not run" if status is None else status.value
+                return skipped(grader.check_id, f"unmet dependency: {other} ({how})")
+        lacking = sorted(one.value for one in grader.requires_provider - capabilities)
+        if lacking:
+            who = f"the provider {self.provider_name!r}" if self.provider_name else "no provider"
+            return skipped(
+                grader.check_id, f"{', '.join(lacking)}: {who} lacks it", lacking=lacking
+            )
+        return None
+
+    def _graded(self, grader: Grader, subject: Subject, fault: Exception | None) -> CheckResult:
+        if fault is not None:
+            return errored(grader.check_id, f"nothing could be seen: {_words(fault)}")
+        try:
+            result = grader.run(subject)
+        except Exception as error:
+            return errored(grader.check_id, f"the check itself failed: {_words(error)}")
+        if not isinstance(result, CheckResult):
+            kind = type(result).__name__
+            return errored(grader.check_id, f"the check gave no CheckResult, but {kind}")
+        if result.check_id != grader.check_id:
+            return errored(
+                grader.check_id, f"the check gave a result of {result.check_id!r}, not its own"
+            )
+        return result
+
+    def _tell(self, words: str) -> None:
+        self.progress("", len(self.results), self.total, words)
+
+    # ------------------------------------------------------------------ the report
+
+    def report(self, signature: SignatureKind, digest: str, target: Path) -> AnyReport:
+        common: dict[str, Any] = {
+            "target": str(target),
+            "source_digest": digest,
+            "signature": signature,
+            "policy_version": self.policy.policy_version,
+            "lane": Lane.LOCAL,
+            "levels_run": self.levels_run,
+            "results": self.results,
+            "verdict": apply_policy(self.results, self.policy, Lane.LOCAL),
+        }
+        if self.max_level is Level.STATIC and isinstance(self.manifest, NormalizedManifest | None):
+            return ValidationReport(report_schema_version="1", manifest=self.manifest, **common)
+        return ValidationReportV2(report_schema_version="2", manifest=self.manifest, **common)
+
+
+def _words(error: Exception) -> str:
+    words = f"{type(error).__name__}: {error}"
+    if isinstance(error, OpenEnvError):
+        return words
+    with suppress(IndexError, AttributeError):
+        import traceback
+
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{words} ({Path(last.filename).name}:{last.lineno})"
+    return words

@@ -1,0 +1,271 @@
+"""Whether a subject is confined, keeps its secrets, and stays quick and small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from openenv.validation.load import LoadReport, MemoryReport
+from openenv.validation.manifest import AnyManifest
+from openenv.validation.report import CheckResult, failed, passed, skipped
+from openenv.validation.runtime.exposing import Exposure
+from openenv.validation.runtime.seen import Confinement
+
+__all__ = [
+    "MAX_STEP_ALONE_MS",
+    "judge_host_containment",
+    "judge_latency",
+    "judge_memory",
+    "judge_network_policy",
+    "judge_oracle_containment",
+    "judge_resource_bounds",
+]
+
+SHOWN = 5
+MIB = 2**20
+
+MAX_STEP_ALONE_MS = 5_000.0
+"""The slowest of a hundred steps of one session, alone: what an agent's turn may wait for."""
+
+SLOWER_UNDER_LOAD = 4.0  # than its share, if all sessions had to wait for each other
+
+LEAK_BYTES_AN_EPISODE = 16 * 1024
+LEAK_BYTES = 4 * MIB
+
+# Linux capabilities by which a container is none: capability.h.
+DANGEROUS = {
+    1: "DAC_OVERRIDE",
+    12: "NET_ADMIN",
+    13: "NET_RAW",
+    16: "SYS_MODULE",
+    17: "SYS_RAWIO",
+    19: "SYS_PTRACE",
+    21: "SYS_ADMIN",
+    27: "MKNOD",
+}
+# What an engine mounts itself, and file systems that hold nothing of the machine.
+OWN_MOUNTS = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
+VIRTUAL = {"overlay", "tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs"}
+
+
+def _unknown(check_id: str, confinement: Confinement) -> CheckResult:
+    return skipped(check_id, confinement.trouble or "it was not looked at from inside")
+
+
+def judge_network_policy(
+    check_id: str, manifest: AnyManifest, confinement: Confinement
+) -> CheckResult:
+    """It reaches what is declared, and nothing else."""
+    inside = confinement.inside
+    if inside is None:
+        return _unknown(check_id, confinement)
+    mode, reached = manifest.network.mode, list(inside["reached"])
+    is_connected = bool(reached) or bool(inside["has_default_route"])
+    measured = {"mode": mode, "reached": reached, "interfaces": inside["interfaces"]}
+    if mode == "no-network" and is_connected:
+        found = f"it reached {reached}" if reached else "it has a route to everywhere"
+        return failed(
+            check_id,
+            f"declared is no-network, and {found}",
+            remediation="start it without a network (network=none)",
+            **measured,
+        )
+    if mode == "public" and not is_connected:
+        return failed(
+            check_id,
+            "declared is public, and it has no way out",
+            remediation="declare validation.network.mode: no-network",
+            **measured,
+        )
+    if mode == "allowlist":
+        if reached:
+            return failed(
+                check_id,
+                f"it reached {', '.join(reached)}, which allowed_hosts does not list",
+                remediation="start it behind a network that lets only allowed_hosts through",
+                **measured,
+            )
+        if not inside["allowed_reached"]:
+            return skipped(check_id, "no allowed host could be reached from here either")
+    return passed(check_id, f"its network is {mode}", **measured)
+
+
+def judge_host_containment(
+    check_id: str, manifest: AnyManifest, confinement: Confinement
+) -> CheckResult:
+    """It holds no rights over the machine, and sees nothing of it."""
+    if confinement.inside is None:
+        return _unknown(check_id, confinement)
+    wrong = list(_openings(confinement.inside))
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="start it without capabilities and mounts, with no-new-privileges and a "
+            "read-only root (openenv.providers.LocalDockerProvider does)",
+        )
+    return passed(check_id, "no rights, no mounts, a read-only root", uid=confinement.inside["uid"])
+
+
+def _openings(inside: Mapping[str, Any]) -> Iterator[str]:
+    held = [name for bit, name in DANGEROUS.items() if inside["capabilities"] >> bit & 1]
+    if held:
+        yield f"it holds the capabilities {', '.join(held)}"
+    if not inside["no_new_privileges"]:
+        yield "it can gain privileges: no-new-privileges is off"
+    if inside["sockets"]:
+        yield f"it sees an engine's socket: {', '.join(inside['sockets'])}"
+    if inside["writable"]:
+        yield f"it can write to {', '.join(inside['writable'])}"
+    for place, root, kind in inside["mounts"]:
+        if kind not in VIRTUAL and root != "/" and place not in OWN_MOUNTS:
+            yield f"a directory of the machine is mounted at {place}"
+
+
+def judge_resource_bounds(
+    check_id: str, manifest: AnyManifest, confinement: Confinement
+) -> CheckResult:
+    """What it may take of the machine is what is declared."""
+    inside = confinement.inside
+    if inside is None:
+        return _unknown(check_id, confinement)
+    wrong = []
+    declared = manifest.resources
+    memory = _limit(inside["memory_bytes"])
+    if memory is None or memory > declared.memory_mb * MIB:
+        wrong.append(f"memory: declared are {declared.memory_mb} MB, in force {_shown(memory)}")
+    cores = _cores(inside["cpu"])
+    if cores is None or cores > declared.cpu * 1.01:
+        wrong.append(f"cpu: declared are {declared.cpu:g}, in force {cores or 'no limit'}")
+    if _limit(inside["processes"]) is None:
+        wrong.append("processes: there is no limit to how many it starts")
+    measured = {"memory_bytes": memory, "cpu": cores, "processes": inside["processes"]}
+    if wrong:
+        return failed(
+            check_id,
+            *wrong,
+            remediation="start it with these limits (memory, cpus and pids of the container)",
+            **measured,
+        )
+    return passed(check_id, **measured)
+
+
+def _limit(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _shown(limit: int | None) -> str:
+    return "no limit" if limit is None else f"{limit / MIB:.0f} MB"
+
+
+def _cores(text: str) -> float | None:
+    """Of ``cpu.max``: microseconds in each period, or ``max``."""
+    quota, _, period = text.partition(" ")
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+
+
+# ------------------------------------------------------------------ secrets
+
+
+def judge_oracle_containment(
+    check_id: str, manifest: AnyManifest, exposure: Exposure
+) -> CheckResult:
+    """What a package is scored by is not within an agent's reach."""
+    wrong = [
+        f"{name} goes into the image, since it is in the context of its build"
+        for name in exposure.in_context
+    ]
+    wrong += [f"the server gives {path} to whoever asks" for path in exposure.served]
+    wrong += [f"{where} tells the solution: {words!r:.80}" for where, words in exposure.told]
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="name privileged files in .dockerignore (a line such as validation/), and "
+            "mark what tasks are scored by as Private",
+        )
+    if exposure.no_context is not None:
+        return skipped(check_id, f"what goes into the image cannot be told: {exposure.no_context}")
+    if not exposure.files:
+        return passed(check_id, "the package has no privileged files")
+    return passed(check_id, f"withheld: {', '.join(exposure.files)}")
+
+
+# ------------------------------------------------------------------ load
+
+
+def judge_latency(check_id: str, manifest: AnyManifest, load: LoadReport) -> CheckResult:
+    """Steps are quick alone, are answered under load, and sessions do not wait for each other."""
+    alone, loaded = load.alone, load.loaded
+    measured: dict[str, Any] = {
+        "sessions": load.sessions,
+        "alone": {"p50_ms": alone.p50_ms, "p95_ms": alone.p95_ms, "p99_ms": alone.p99_ms},
+        "under_load": {"p50_ms": loaded.p50_ms, "p95_ms": loaded.p95_ms, "p99_ms": loaded.p99_ms},
+        "steps": [alone.steps, loaded.steps],
+    }
+    wrong = []
+    if not alone.steps:
+        return skipped(check_id, "no step was answered, so there is nothing to time", **measured)
+    if alone.p99_ms > MAX_STEP_ALONE_MS:
+        wrong.append(f"alone, one step in a hundred takes {alone.p99_ms:.0f} ms or more")
+    if not loaded.steps or loaded.failed * alone.steps > (alone.failed + 1) * loaded.steps * 2:
+        wrong.append(
+            f"with {load.sessions} sessions {loaded.failed} steps of "
+            f"{loaded.steps + loaded.failed} were not answered"
+        )
+    queue_ms = alone.p95_ms * load.sessions * SLOWER_UNDER_LOAD + 250
+    if loaded.p95_ms > queue_ms:
+        wrong.append(
+            f"with {load.sessions} sessions one step in twenty takes {loaded.p95_ms:.0f} ms, "
+            f"alone {alone.p95_ms:.1f} ms: more than if they waited for each other"
+        )
+    if wrong:
+        return failed(
+            check_id,
+            *wrong,
+            remediation="move what is slow out of step, or declare what may run on which thread "
+            "(SUPPORTS_ANY_THREAD, NEVER_BLOCKS); serve it with workers",
+            **measured,
+        )
+    return passed(
+        check_id,
+        f"p50 {alone.p50_ms:.2f} ms alone, {loaded.p50_ms:.2f} ms with {load.sessions} sessions",
+        **measured,
+    )
+
+
+def judge_memory(check_id: str, manifest: AnyManifest, memory: MemoryReport) -> CheckResult:
+    """The server does not grow with the episodes that it has served."""
+    measured: dict[str, Any] = {
+        "episodes": list(memory.episodes),
+        "resident_mb": [round(one / MIB, 2) for one in memory.resident_bytes],
+        "bytes_an_episode": round(memory.bytes_an_episode),
+        "processes": list(memory.processes),
+    }
+    if len(memory.episodes) < 3 or not memory.peak_bytes:
+        return skipped(
+            check_id, "there was no time for enough episodes, or no way to read", **measured
+        )
+    if memory.leaves_processes:
+        return failed(
+            check_id,
+            f"it leaves processes behind: {memory.processes[0]} at first, and "
+            f"{memory.processes[-1]} after {memory.episodes[-1]} episodes",
+            remediation="end in close what was started for an episode",
+            **measured,
+        )
+    leaks = (
+        memory.bytes_an_episode >= LEAK_BYTES_AN_EPISODE
+        and memory.grown_bytes >= LEAK_BYTES
+        and memory.is_still_growing
+    )
+    if leaks:
+        return failed(
+            check_id,
+            f"it grew by {memory.grown_bytes / MIB:.1f} MB in {memory.episodes[-1]} episodes, "
+            "and goes on growing",
+            remediation="let go of an episode in reset and close: no lists or caches on the class "
+            "or the module that only grow",
+            **measured,
+        )
+    return passed(check_id, f"{memory.bytes_an_episode / 1024:.1f} KiB an episode", **measured)

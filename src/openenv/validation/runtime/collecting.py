@@ -1,0 +1,391 @@
+"""Collecting at the runtime level: one measured episode, and everything it is compared with."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from openenv.client.background import run as run_async
+from openenv.errors import OpenEnvError
+from openenv.validation.collector import Budget, BudgetSpent, RawSession, fetch, play, play_together
+from openenv.validation.evidence import Transcript
+from openenv.validation.graders import RuntimeEvidence, WireExchange
+from openenv.validation.judging import Unseen
+from openenv.validation.load import (
+    CAPACITY,
+    LoadReport,
+    MemoryReport,
+    measure_latency,
+    measure_memory,
+)
+from openenv.validation.probes import Plan, PlanError, Policy, read_plan, schema_policy, scripted
+from openenv.validation.providers import RunningSubject, SubjectError, UnmetRequirement
+from openenv.validation.run import Run, Startup
+from openenv.validation.runtime.exposing import Exposure, expose
+from openenv.validation.runtime.inside import look_inside
+from openenv.validation.runtime.seen import (
+    Confinement,
+    Judged,
+    Recorded,
+    Replays,
+    Resets,
+    SideBySide,
+    Surface,
+    TaskSurvey,
+    ToolSurvey,
+)
+from openenv.validation.types import ProviderCapability
+
+__all__ = ["collect_runtime"]
+
+DRAWN_STEPS = 12
+OTHER_SEEDS = 4
+UNSEEDED = 3
+SIDE_BY_SIDE = 3
+JUDGED_REPLAYS = 20  # RFC 008: "20 completed identical-input fresh replays"
+RECORD_VARIABLE = "OPENENV_RECORD"
+RECORDED_WITHIN_S = 2.0
+RECORDINGS_INSIDE = "/tmp/openenv-recordings"  # nosec B108  # in the container
+
+
+def collect_runtime(run: Run) -> None:
+    """Collect what the runtime checks read, as evidence of the run.
+
+    What cannot be collected is noted, with the reason, and the checks that need it are skipped.
+    """
+    startup = run.evidence.get(Startup) or run.start_up()
+    if not startup.is_running:
+        return
+    _Collecting(run).all()
+
+
+class _Collecting:
+    """One run's collection."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.evidence = run.evidence
+        self.unseen = run.evidence.get(Unseen) or Unseen()
+        self.evidence.put(self.unseen)
+        self.budget = Budget(run.options.timeout_s)
+        self.subject = run.running
+        self.url = self.subject.base_url
+
+    def all(self) -> None:
+        """Collect every kind, the measured episode first."""
+        self.run.tell("playing the measured episode")
+        surface = self._surface()
+        self.evidence.put(surface)
+        if surface.trouble is None:
+            with self._noting(Replays):
+                self._episodes(surface)
+        else:
+            for kind in (Replays, Resets, SideBySide, Judged, Recorded, LoadReport, MemoryReport):
+                self.unseen.note(kind, surface.trouble)
+        with self._noting(ToolSurvey):
+            self.evidence.put(run_async(self._tools(surface)))
+        with self._noting(TaskSurvey):
+            self.evidence.put(survey_tasks(self.url))
+        with self._noting(Confinement):
+            self.evidence.put(self._confinement())
+        with self._noting(Exposure):
+            self.evidence.put(expose(self.run, self.evidence))
+
+    @contextlib.contextmanager
+    def _noting(self, *kinds: type) -> Iterator[None]:
+        """Note why something could not be collected, in place of an exception."""
+        try:
+            yield
+        except (BudgetSpent, UnmetRequirement, SubjectError, OpenEnvError) as error:
+            for kind in kinds:
+                self.unseen.note(kind, str(error))
+
+    # ------------------------------------------------------------------ what is done
+
+    def _surface(self) -> Surface:
+        pages = [fetch(self.url, path) for path in ("/health", "/schema", "/metadata")]
+        surface = Surface(pages[0], pages[1], pages[2], Plan())
+        path = self.run.root / self.run.execution.probe_path
+        if path.exists():
+            try:
+                return replace(surface, plan=read_plan(path))
+            except PlanError as error:
+                return replace(surface, trouble=str(error))
+        if not surface.action_space.fields:
+            reason = f"there is no {self.run.execution.probe_path}, and /schema tells no actions"
+            return replace(surface, trouble=reason)
+        return surface
+
+    def _episodes(self, surface: Surface) -> None:
+        drawn = schema_policy(surface.action_space, surface.plan.seed, DRAWN_STEPS)
+        given = surface.plan.actions
+        policy = drawn if given is None else scripted(given)
+        replays, surface = run_async(self._replays(surface, policy))
+        self.evidence.put(surface)
+        self.evidence.put(runtime_evidence(replays.baseline, surface))
+        plan = surface.plan
+        self.run.tell("playing it again, in other sessions and by other seeds")
+        with self._noting(Recorded):
+            replays = self._anew(replays, plan)
+        self.evidence.put(replays)
+        with self._noting(Resets):
+            self.evidence.put(run_async(self._resets(plan)))
+        with self._noting(SideBySide):
+            self.evidence.put(run_async(self._side_by_side(surface)))
+        if self.run.manifest.capabilities.llm_judged:
+            with self._noting(Judged):
+                self.evidence.put(run_async(self._judged(plan)))
+        self.run.tell("stepping it under load")
+        new_policy = functools.partial(scripted, plan.actions or ())
+        with self._noting(LoadReport):
+            load = measure_latency(self.url, plan.reset, new_policy, budget=self.budget)
+            self.evidence.put(run_async(load))
+        with self._noting(MemoryReport):
+            self._memory(plan, new_policy)
+
+    async def _replays(self, surface: Surface, policy: Policy) -> tuple[Replays, Surface]:
+        """The baseline, and replays of it on the same server."""
+        plan = surface.plan
+        async with RawSession(self.url, self.budget) as first:
+            baseline = await play(first, plan.reset, policy)
+            await first.ask("state")  # which is to read as before
+            baseline = first.transcript
+            plan = replace(plan, actions=tuple(_sent(baseline)))
+            surface = replace(surface, plan=plan)
+            await play(first, _other_reset(plan), _other(surface))  # abandoned halfway
+            after_others = await _again(first, plan)
+        second = await self._fresh(self.url, plan)
+        return Replays(baseline, after_others, second), surface
+
+    async def _fresh(self, url: str, plan: Plan) -> Transcript:
+        async with RawSession(url, self.budget) as session:
+            return await _again(session, plan)
+
+    def _anew(self, replays: Replays, plan: Plan) -> Replays:
+        """The same on a server that is started anew, and that records its sessions."""
+        directory = self.run.outputs_dir / "recordings"
+        is_apart = ProviderCapability.CONTAINMENT in self.run.provider.capabilities
+        target = RECORDINGS_INSIDE if is_apart else str(directory.resolve())
+        try:
+            other = self.run.start({RECORD_VARIABLE: target})
+        except (SubjectError, UnmetRequirement) as error:
+            self.unseen.note(Recorded, f"no second server could be started: {error}")
+            return replace(replays, no_anew=str(error))
+        try:
+            anew = run_async(self._fresh(other.base_url, plan))
+            anew_second = run_async(self._fresh(other.base_url, plan))
+            recorded = _recorded(anew, directory, other if is_apart else None)
+            self.evidence.put(recorded)
+        finally:
+            other.stop()
+        return replace(replays, anew=anew, anew_second=anew_second)
+
+    async def _resets(self, plan: Plan) -> Resets:
+        policy = scripted(plan.actions or ())
+        seeded = {}
+        for seed in range(plan.seed + 1, plan.seed + 1 + OTHER_SEEDS):
+            seeded[seed] = await self._quick({**plan.reset, "seed": seed}, policy)
+        without = {name: value for name, value in plan.reset.items() if name != "seed"}
+        unseeded = [await self._quick(without, policy) for _ in range(UNSEEDED)]
+        return Resets(seeded, tuple(unseeded))
+
+    async def _quick(self, reset: Mapping[str, Any], policy: Policy) -> Transcript:
+        async with RawSession(self.url, self.budget) as session:
+            return await play(session, reset, policy, reads_state=False)
+
+    async def _side_by_side(self, surface: Surface) -> SideBySide:
+        plan = surface.plan
+        resets: list[Mapping[str, Any]] = [plan.reset]
+        resets += [{**plan.reset, "seed": plan.seed + i} for i in range(1, SIDE_BY_SIDE)]
+        policies = [scripted(plan.actions or ())]
+        policies += [_other(surface, i) for i in range(1, SIDE_BY_SIDE)]
+        alone = []
+        for reset, policy in zip(resets, policies, strict=True):
+            async with RawSession(self.url, self.budget) as session:
+                alone.append(await play(session, reset, policy))
+        async with contextlib.AsyncExitStack() as stack:
+            sessions = [
+                await stack.enter_async_context(RawSession(self.url, self.budget)) for _ in resets
+            ]
+            again = [scripted(tuple(_sent(episode))) for episode in alone]
+            together = await play_together(sessions, resets, again)
+        refusals = [e for t in together for e in t.errors if CAPACITY in e]
+        return SideBySide(tuple(alone), tuple(together), refusals[0] if refusals else None)
+
+    async def _judged(self, plan: Plan) -> Judged:
+        from openenv.validation.evidence import worth
+
+        found = [worth(await self._fresh(self.url, plan)) for _ in range(JUDGED_REPLAYS)]
+        rewards = tuple(reward for reward in found if reward is not None)
+        return Judged(rewards, len(found) - len(rewards))
+
+    def _memory(self, plan: Plan, new_policy: Callable[[], Policy]) -> None:
+        pid = self.subject.inspect().get("pid")
+        if not isinstance(pid, int):
+            self.unseen.note(MemoryReport, "the provider does not tell the server's process")
+            return
+        memory = measure_memory(self.url, pid, plan.reset, new_policy, budget=self.budget)
+        self.evidence.put(run_async(memory))
+
+    async def _tools(self, surface: Surface) -> ToolSurvey:
+        async with RawSession(self.url, self.budget) as session:
+            listed = await session.ask("mcp", _rpc("tools/list", {}))
+            call = {"name": "no-such-tool-of-the-validator", "arguments": {}}
+            unknown = await session.ask("mcp", _rpc("tools/call", call))
+        told = surface.schema.object.get("tools")
+        tools = (
+            [tool for tool in told if isinstance(tool, dict)] if isinstance(told, list) else None
+        )
+        return ToolSurvey(listed.data or None, unknown.data or None, tools)
+
+    def _confinement(self) -> Confinement:
+        inspected = self.subject.inspect()
+        capabilities = self.run.provider.capabilities
+        if not {ProviderCapability.EXEC, ProviderCapability.CONTAINMENT} <= capabilities:
+            return Confinement(inspected, trouble="the provider contains nothing to look at")
+        return look_inside(self.subject, inspected, self.run.manifest.network)
+
+
+def _rpc(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": dict(params)}
+
+
+def _sent(transcript: Transcript) -> list[dict[str, Any]]:
+    """The actions of a transcript, those that were refused too."""
+    asked = [exchange.asked for exchange in transcript.exchanges]
+    return [message["data"] for message in asked if message["type"] == "step"]
+
+
+async def _again(session: RawSession, plan: Plan) -> Transcript:
+    """The measured episode, and the reading of the state after it."""
+    before = len(session)
+    await play(session, plan.reset, scripted(plan.actions or ()))
+    await session.ask("state")
+    return session.since(before)
+
+
+def _other_reset(plan: Plan) -> dict[str, Any]:
+    return {**plan.reset, "seed": plan.seed + 1, "episode_id": f"{plan.episode_id}-other"}
+
+
+def _other(surface: Surface, number: int = 1) -> Policy:
+    """Somebody who plays another episode than the plan's, and not to its end."""
+    actions = surface.plan.actions or ()
+    steps = max(1, len(actions) // 2)
+    space = surface.action_space
+    if space.enumerated():
+        return schema_policy(space, surface.plan.seed + number, steps)
+    rotated: Sequence[dict[str, Any]] = [*actions[number:], *actions[:number]]
+    return scripted(tuple(rotated[:steps]))
+
+
+def runtime_evidence(baseline: Transcript, surface: Surface) -> RuntimeEvidence:
+    """The measured episode in the form of the public package, for graders that know that."""
+    import json
+
+    schema = surface.schema.object
+    shown = {name: schema.get(name) for name in ("observation", "reset_observation")}
+    texts = {name: None if one is None else json.dumps(one) for name, one in shown.items()}
+    return RuntimeEvidence(
+        tuple(
+            WireExchange(exchange.asked["type"], exchange.request, exchange.response or "")
+            for exchange in baseline.exchanges
+        ),
+        texts["observation"],
+        failure_reason=baseline.stopped,
+        failure_phase=None if baseline.stopped is None else "episode",
+        reset_observation_schema_json=texts["reset_observation"],
+    )
+
+
+# ------------------------------------------------------------------ what the subject has recorded
+
+
+def _recorded(seen: Transcript, directory: Path, inside: RunningSubject | None) -> Recorded:
+    """Read the recording of the first session of a server that records.
+
+    Args:
+        seen: What was seen of that session.
+        directory: Where recordings are.
+        inside: The subject, where they are in its own files and have to be fetched.
+    """
+    until = time.monotonic() + RECORDED_WITHIN_S
+    while time.monotonic() < until:
+        if inside is not None:
+            _fetch_recordings(inside, directory)
+        for file in sorted(directory.rglob("*.jsonl")):
+            events = _events(file)
+            if len(events) >= len(seen.moments):
+                return Recorded(seen, tuple(events))
+        time.sleep(0.02)
+    trouble = f"with {RECORD_VARIABLE} set, the server has recorded nothing of the session"
+    return Recorded(seen, trouble=trouble)
+
+
+def _fetch_recordings(subject: RunningSubject, directory: Path) -> None:
+    """Copy the first recording out of a subject."""
+    script = f"cat $(ls {RECORDINGS_INSIDE}/*.jsonl | head -1)"
+    done = subject.exec(["sh", "-c", script], RECORDED_WITHIN_S)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "fetched.jsonl").write_text(done.stdout, encoding="utf-8")
+
+
+def _events(file: Path) -> list[dict[str, Any]]:
+    """What a recording holds; nothing while it is being written."""
+    from openenv.recording import read
+
+    with contextlib.suppress(OpenEnvError, OSError):
+        return [_plain(event) for episode in read(file) for event in episode.events]
+    return []
+
+
+def _plain(event: Any) -> dict[str, Any]:
+    return {
+        "kind": event.kind,
+        "action": event.action,
+        "reward": event.reward,
+        "done": event.done,
+        "error": None if event.error is None else event.error.code,
+    }
+
+
+# ------------------------------------------------------------------ tasks
+
+
+def survey_tasks(url: str) -> TaskSurvey:
+    """Ask a server for its tasks, and for one that there is not."""
+    environments = fetch(url, "/list_environments")
+    names = environments.json if environments.status == 200 else None
+    if not isinstance(names, list) or not names:
+        return TaskSurvey(environments)
+    base = f"/{names[0]}"
+    listed_splits = fetch(url, f"{base}/splits")
+    if not isinstance(listed_splits.json, list) or listed_splits.status != 200:
+        return TaskSurvey(environments, trouble=(f"{base}/splits answered {_said(listed_splits)}",))
+    splits = tuple(
+        str(one.get("name") if isinstance(one, dict) else one) for one in listed_splits.json
+    )
+    counted, listed, fetched, trouble = {}, {}, {}, []
+    for split in splits:
+        number = fetch(url, f"{base}/num_tasks", {"split": split})
+        counted[split] = number.object.get("num_tasks")
+        tasks = fetch(url, f"{base}/tasks", {"split": split})
+        if not isinstance(tasks.object.get("tasks"), list):
+            trouble.append(f"{base}/tasks of {split} answered {_said(tasks)}")
+            continue
+        listed[split] = tasks.object["tasks"]
+        indices = {0, len(listed[split]) - 1, len(listed[split])} - {-1}
+        fetched[split] = {
+            index: fetch(url, f"{base}/task", {"split": split, "index": index})
+            for index in sorted(indices)
+        }
+    return TaskSurvey(environments, splits, counted, listed, fetched, tuple(trouble))
+
+
+def _said(page: Any) -> str:
+    return page.failure or f"{page.status}: {page.body:.120}"

@@ -1,0 +1,302 @@
+"""Whether what a subject says, and what it said it would say, are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from openenv.validation.evidence import Moment, Transcript
+from openenv.validation.manifest import AnyManifest
+from openenv.validation.report import CheckResult, failed, passed, skipped
+from openenv.validation.run import Startup
+from openenv.validation.runtime.seen import Recorded, Replays, Surface, TaskSurvey, ToolSurvey
+
+__all__ = [
+    "judge_observation_schema",
+    "judge_startup",
+    "judge_state_contract",
+    "judge_task_declaration_accuracy",
+    "judge_tool_declaration_accuracy",
+    "judge_trajectory_record",
+]
+
+SHOWN = 5  # differences that are quoted
+
+
+def judge_startup(check_id: str, manifest: AnyManifest, startup: Startup) -> CheckResult:
+    """It builds, starts, and answers that it is healthy."""
+    if startup.missing is not None:
+        return skipped(check_id, f"{startup.provider} lacks {startup.missing}: {startup.reason}")
+    if startup.phase is not None:
+        lines = [line for line in startup.logs.splitlines() if line.strip()][-SHOWN:]
+        return failed(
+            check_id,
+            f"{startup.phase}: {startup.reason}",
+            *lines,
+            remediation="start it by hand (openenv serve .) and mend what its log says",
+            phase=startup.phase,
+        )
+    return passed(
+        check_id, f"it answered after {startup.seconds:.2f} s", seconds=round(startup.seconds, 3)
+    )
+
+
+# ------------------------------------------------------------------ observations
+
+
+def judge_observation_schema(
+    check_id: str, manifest: AnyManifest, surface: Surface, replays: Replays
+) -> CheckResult:
+    """Every observation is one that ``/schema`` describes."""
+    validators = _json_schema()
+    schema = surface.schema.object
+    of_step = schema.get("observation")
+    of_reset = schema.get("reset_observation") or of_step
+    if not isinstance(of_step, dict) or not isinstance(of_reset, dict):
+        said = surface.schema.failure or f"status {surface.schema.status}"
+        return failed(
+            check_id,
+            f"/schema tells no schema of observations ({said})",
+            remediation="give create_app the observation model, or annotate step's return value",
+        )
+    if not replays.baseline.moments:
+        return failed(check_id, *(replays.baseline.errors or ["nothing was observed"]))
+    try:
+        for one in (of_step, of_reset):
+            validators.Draft202012Validator.check_schema(one)
+    except validators.SchemaError as error:
+        return failed(check_id, f"/schema tells what is no JSON schema: {error.message}")
+    judge = validators.Draft202012Validator
+    judges = {True: judge(of_reset), False: judge(of_step)}
+    wrong = [
+        f"{_named(number, moment)}: {_place(error)}{error.message:.200}"
+        for number, moment in enumerate(replays.baseline.moments)
+        for error in judges[moment.is_reset].iter_errors(_whole(moment))
+    ]
+    if not wrong:
+        return passed(check_id, observations=len(replays.baseline.moments))
+    return failed(
+        check_id,
+        *wrong[:SHOWN],
+        remediation="declare the field in the observation's model as it is sent, or send it as "
+        "it is declared",
+        violations=len(wrong),
+    )
+
+
+def _json_schema() -> Any:
+    import jsonschema  # type: ignore[import-untyped]
+
+    return jsonschema
+
+
+def _whole(moment: Moment) -> dict[str, Any]:
+    """An observation with what travels beside it."""
+    seen = moment.frame.get("observation")
+    beside = {"reward": moment.reward, "done": moment.frame.get("done")}
+    return {**beside, **seen} if isinstance(seen, dict) else {"observation": seen, **beside}
+
+
+def _place(error: Any) -> str:
+    path = ".".join(str(part) for part in error.absolute_path)
+    return f"{path}: " if path else ""
+
+
+def _named(number: int, moment: Moment) -> str:
+    return "reset" if moment.is_reset else f"step {number}"
+
+
+# ------------------------------------------------------------------ state
+
+
+def judge_state_contract(
+    check_id: str, manifest: AnyManifest, surface: Surface, replays: Replays
+) -> CheckResult:
+    """The state names the episode, counts its steps from 0, and can be read twice."""
+    baseline = replays.baseline
+    if not baseline.moments:
+        return failed(check_id, *(baseline.errors or ["nothing was observed"]))
+    wrong = list(_state_faults(baseline, surface.plan.episode_id))
+    counts = [_last_state(moment).get("step_count") for moment in baseline.moments]
+    if not wrong:
+        return passed(check_id, step_counts=counts)
+    return failed(
+        check_id,
+        *wrong[:SHOWN],
+        remediation="keep reset's episode_id in state.episode_id; set state.step_count to 0 in "
+        "reset and add to it in every step; let state change nothing",
+        step_counts=counts,
+    )
+
+
+def _state_faults(baseline: Transcript, wanted: str) -> Iterator[str]:
+    before = -1
+    for number, moment in enumerate(baseline.moments):
+        where = "after reset" if moment.is_reset else f"after step {number}"
+        if not moment.states or any(state.kind != "state" for state in moment.states):
+            told = moment.states[0].error if moment.states else "it was not answered"
+            yield f"{where} the state cannot be read: {told}"
+            return
+        readings = [state.data for state in moment.states]
+        if any(reading != readings[0] for reading in readings):
+            yield f"{where} two readings of the state differ"
+        state = readings[0]
+        if state.get("episode_id") != wanted:
+            yield (
+                f"{where} state.episode_id is {state.get('episode_id')!r}, and reset was given "
+                f"{wanted!r}"
+            )
+        count = state.get("step_count")
+        if type(count) is not int:
+            yield f"{where} state.step_count is {count!r}; expected an integer"
+            return
+        if moment.is_reset and count != 0:
+            yield f"{where} state.step_count is {count}; expected 0"
+        if not moment.is_reset and count <= before:
+            yield f"{where} state.step_count is {count}, and it was {before} before"
+        before = count
+
+
+def _last_state(moment: Moment) -> Mapping[str, Any]:
+    return moment.states[-1].data if moment.states else {}
+
+
+# ------------------------------------------------------------------ the subject's own record
+
+
+def judge_trajectory_record(
+    check_id: str, manifest: AnyManifest, recorded: Recorded
+) -> CheckResult:
+    """The subject's own record of a session is what was seen of it."""
+    if recorded.events is None:
+        return failed(
+            check_id,
+            recorded.trouble or "there is no recording",
+            remediation="serve it by openenv's create_app, which records where OPENENV_RECORD "
+            "names a directory that it can write to",
+        )
+    seen = [
+        {
+            "kind": "reset" if moment.is_reset else "step",
+            "action": None if moment.is_reset else moment.sent,
+            "reward": moment.reward,
+            "done": moment.is_done,
+        }
+        for moment in recorded.transcript.moments
+    ]
+    kept = [event for event in recorded.events if event["error"] is None]
+    wrong = [
+        f"{one['kind']} {number}: {name} was {one[name]!r:.120}, and the record has "
+        f"{other[name]!r:.120}"
+        for number, (one, other) in enumerate(zip(seen, kept, strict=False))
+        for name in one
+        if one[name] != other[name]
+    ]
+    if len(seen) != len(kept):
+        wrong.append(f"{len(seen)} resets and steps were seen, and {len(kept)} are on record")
+    if wrong:
+        return failed(check_id, *wrong[:SHOWN], remediation="record what is answered, unchanged")
+    return passed(check_id, events=len(kept))
+
+
+# ------------------------------------------------------------------ tools
+
+
+def judge_tool_declaration_accuracy(
+    check_id: str, manifest: AnyManifest, survey: ToolSurvey
+) -> CheckResult:
+    """The tools that are listed are those that are declared, and what they say can be used."""
+    validators = _json_schema()
+    declared = manifest.capabilities.declared_tools
+    names = survey.names
+    if names is None:
+        if not declared:
+            return passed(check_id, "no tools are declared, and the server has none", tools=[])
+        return failed(
+            check_id,
+            f"{len(declared)} tools are declared, and tools/list answers "
+            f"{str(survey.listed)[:200] if survey.listed else 'nothing'}",
+            remediation="serve the tools (openenv.mcp), or take them out of declared_tools",
+        )
+    wrong = [f"{name} is declared, and not there" for name in declared if name not in names]
+    wrong += [f"{name} is there, and not declared" for name in names if name not in declared]
+    for tool in survey.tools:
+        schema = tool.get("inputSchema", tool.get("input_schema"))
+        try:
+            validators.Draft202012Validator.check_schema(
+                schema if isinstance(schema, dict) else {"type": 0}
+            )
+        except validators.SchemaError as error:
+            wrong.append(f"{tool.get('name')}: its input schema is none: {error.message:.120}")
+    if "result" in (survey.unknown or {}) and not _is_tool_error(survey.unknown):
+        wrong.append("a call of a tool that there is not was answered as if there were")
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="list exactly these names in validation.capabilities.declared_tools: "
+            + ", ".join(sorted(names)),
+            declared=sorted(declared),
+            listed=sorted(names),
+        )
+    return passed(check_id, tools=sorted(names))
+
+
+def _is_tool_error(answer: Mapping[str, Any] | None) -> bool:
+    result = (answer or {}).get("result")
+    return isinstance(result, dict) and bool(result.get("isError", result.get("is_error")))
+
+
+# ------------------------------------------------------------------ tasks
+
+
+def judge_task_declaration_accuracy(
+    check_id: str, manifest: AnyManifest, survey: TaskSurvey
+) -> CheckResult:
+    """The tasks that are served are those that are declared, and can be fetched."""
+    declared = manifest.capabilities.declared_task_count
+    claims = manifest.capabilities.task_api or bool(declared)
+    if not survey.splits:
+        if not claims:
+            return passed(check_id, "no tasks are declared, and the server has none")
+        said = survey.trouble or (f"/list_environments answers {survey.environments.status}",)
+        return failed(
+            check_id,
+            "tasks are declared, and the server has none",
+            *said,
+            remediation="give the environment list_splits, list_tasks, num_tasks and get_task",
+        )
+    wrong = list(survey.trouble)
+    if not claims:
+        wrong.append(f"the server has tasks of {', '.join(survey.splits)}, and none are declared")
+    for split in dict.fromkeys((*declared, *survey.splits)):
+        if split not in survey.splits:
+            wrong.append(f"the split {split} is declared, and the server has no such split")
+            continue
+        wrong += _split_faults(split, declared.get(split) if declared else None, survey)
+    counts = dict(survey.counted)
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation=f"declare validation.capabilities.declared_task_count: {counts}, or mend "
+            "the methods that count and give tasks",
+            counts=counts,
+        )
+    return passed(check_id, counts=counts)
+
+
+def _split_faults(split: str, declared: int | None, survey: TaskSurvey) -> Iterator[str]:
+    count, listed = survey.counted.get(split), survey.listed.get(split)
+    if declared is not None and count != declared:
+        yield f"{split}: {declared} tasks are declared, and num_tasks is {count!r}"
+    if listed is None:
+        return
+    if count != len(listed):
+        yield f"{split}: num_tasks is {count!r}, and {len(listed)} tasks are listed"
+    for index, page in survey.fetched.get(split, {}).items():
+        if index >= len(listed):
+            if page.status == 200:
+                yield f"{split}: there is a task at index {index}, past the end"
+        elif page.object.get("task") != listed[index]:
+            yield f"{split}: the task at index {index} is not the one that is listed there"

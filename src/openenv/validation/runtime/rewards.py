@@ -1,0 +1,167 @@
+"""Whether rewards are numbers, and mean what the environment says that they mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from openenv.reward import RewardSpec, adds_up
+from openenv.validation.evidence import Moment, Transcript
+from openenv.validation.manifest import AnyManifest
+from openenv.validation.report import CheckResult, failed, passed, skipped
+from openenv.validation.runtime.seen import Replays
+
+__all__ = [
+    "judge_reward_attribution",
+    "judge_reward_contract",
+    "judge_reward_well_formed",
+    "judge_rubric_introspectable",
+]
+
+SHOWN = 5
+ROUNDING = 1e-9
+
+
+def judge_reward_well_formed(check_id: str, manifest: AnyManifest, replays: Replays) -> CheckResult:
+    """Every reward is a finite number in the declared range, and none is null without a reason."""
+    baseline = replays.baseline
+    if not baseline.steps:
+        return failed(check_id, *(baseline.errors or ["no step was answered"]))
+    low, high = manifest.reward.range
+    spec = baseline.spec
+    wrong = [
+        f"{_named(baseline, moment)}: {fault}"
+        for moment in baseline.moments
+        for fault in _reward_faults(moment, low, high, spec)
+    ]
+    rewards = [moment.reward for moment in baseline.steps]
+    if not wrong:
+        return passed(check_id, rewards=rewards)
+    return failed(
+        check_id,
+        *wrong[:SHOWN],
+        remediation="return a finite number within validation.reward.range, or None with a reason: "
+        "scored(observation, Score(unscored='...'))",
+        rewards=[reward if _is_number(reward) else repr(reward) for reward in rewards],
+    )
+
+
+def _reward_faults(
+    moment: Moment, low: float, high: float, spec: RewardSpec | None
+) -> Iterator[str]:
+    reward = moment.reward
+    if reward is None:
+        if moment.is_reset or moment.reward_info.get("unscored"):
+            return
+        if spec is not None and spec.kind == "terminal" and not moment.is_done:
+            return
+        yield "the reward is null, and nothing says why"
+    elif isinstance(reward, bool) or not _is_number(reward):
+        yield f"the reward is {reward!r:.80}; expected a number"
+    elif not low - ROUNDING <= reward <= high + ROUNDING:
+        yield f"the reward is {reward}, which is not in the declared range {low:g} to {high:g}"
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+
+
+def _named(transcript: Transcript, moment: Moment) -> str:
+    number = transcript.moments.index(moment)
+    return "reset" if moment.is_reset else f"step {number}"
+
+
+# ------------------------------------------------------------------ what rewards mean
+
+DECLARE = (
+    'declare what rewards mean: REWARD = RewardSpec("terminal", range=(0.0, 1.0), '
+    'components=("correct",)) on the environment\'s class (openenv.reward)'
+)
+
+
+def judge_rubric_introspectable(
+    check_id: str, manifest: AnyManifest, replays: Replays
+) -> CheckResult:
+    """A reset tells what rewards mean, and the names of their parts."""
+    first = replays.baseline.first
+    if first is None:
+        return failed(check_id, *(replays.baseline.errors or ["no reset was answered"]))
+    told = first.reward_info.get("spec")
+    spec = replays.baseline.spec
+    if told is None:
+        return failed(check_id, "reset does not tell what rewards mean", remediation=DECLARE)
+    if spec is None:
+        return failed(check_id, f"what reset tells cannot be read: {told!r:.200}")
+    if not spec.components:
+        return failed(check_id, "the reward has no named parts", remediation=DECLARE, spec=told)
+    return passed(check_id, f"{spec.kind}, of {', '.join(spec.components)}", spec=told)
+
+
+def judge_reward_attribution(check_id: str, manifest: AnyManifest, replays: Replays) -> CheckResult:
+    """Every reward that is not 0 says which named parts it is made of."""
+    spec = replays.baseline.spec
+    known = set(spec.components) if spec is not None else set()
+    wrong, attributed = [], 0
+    for moment in replays.baseline.steps:
+        parts = moment.reward_info.get("components")
+        where = _named(replays.baseline, moment)
+        if isinstance(parts, dict) and parts:
+            attributed += 1
+            if unknown := sorted(parts.keys() - known):
+                wrong.append(f"{where}: the part {unknown[0]!r} is not one that reset told of")
+        elif _is_number(moment.reward) and moment.reward != 0:
+            wrong.append(f"{where}: a reward of {moment.reward} says nothing of its parts")
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="score by a rubric with named children, or "
+            "scored(observation, Score(value, {'part': value}))",
+        )
+    return passed(check_id, attributed_steps=attributed)
+
+
+def judge_reward_contract(check_id: str, manifest: AnyManifest, replays: Replays) -> CheckResult:
+    """Rewards keep what the environment says of them: kind, range, parts, and why there is none."""
+    baseline = replays.baseline
+    spec = baseline.spec
+    if spec is None:
+        return skipped(check_id, "reset does not tell what rewards mean", remediation=DECLARE)
+    wrong = [
+        f"{_named(baseline, moment)}: {fault}"
+        for moment in baseline.steps
+        for fault in _contract_faults(moment, spec)
+    ]
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="keep to REWARD, or declare there what rewards really are",
+            spec=spec.as_data(),
+        )
+    return passed(check_id, spec=spec.as_data())
+
+
+def _contract_faults(moment: Moment, spec: RewardSpec) -> Iterator[str]:
+    reward, info = moment.reward, moment.reward_info
+    parts = info.get("components")
+    if not _is_number(reward):
+        if parts:
+            yield "there are parts of a reward that is none"
+        return
+    if info.get("unscored"):
+        yield f"the reward is {reward}, and {str(info['unscored'])!r:.80} says why there is none"
+    if (
+        spec.range is not None
+        and not spec.range[0] - ROUNDING <= reward <= spec.range[1] + ROUNDING
+    ):
+        yield f"the reward {reward} is not in its range {spec.range[0]:g} to {spec.range[1]:g}"
+    if isinstance(parts, dict) and parts:
+        if not all(_is_number(part) for part in parts.values()):
+            yield f"a part is no number: {parts!r:.120}"
+        elif not adds_up(reward, parts):
+            yield f"the parts {parts!r:.120} add up to {math.fsum(parts.values()):g}, not {reward}"
+    if spec.kind == "terminal" and not moment.is_done and reward != 0:
+        yield f"a terminal reward of {reward} before the end of the episode"

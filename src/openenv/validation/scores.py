@@ -1,0 +1,83 @@
+"""How good an environment is, in numbers: one for each property, and one for all.
+
+A score is the share, in percent, of what has been shown: the weight of checks that passed, of the
+weight of all that were asked. A skipped check has shown nothing, and earns nothing. A check whose
+failure fails a package weighs 3, any other 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from openenv.validation.checks import Property, about
+from openenv.validation.policy import SeverityPolicy
+from openenv.validation.report import CheckResult
+from openenv.validation.types import CheckStatus, Severity
+
+__all__ = ["PropertyScore", "Scores", "score"]
+
+WEIGHTS = {Severity.FAIL: 3, Severity.WARN: 1, Severity.ADVISORY: 1}
+
+
+@dataclass(frozen=True)
+class PropertyScore:
+    """How much of one property has been shown.
+
+    Attributes:
+        property: Which.
+        value: From 0 to 100; None where nothing was asked.
+        counts: How many of its checks ended in each way.
+    """
+
+    property: Property
+    value: float | None
+    counts: dict[CheckStatus, int]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How much has been shown.
+
+    Attributes:
+        total: The mean of the properties that were asked for, from 0 to 100.
+        properties: Each of them.
+    """
+
+    total: float
+    properties: tuple[PropertyScore, ...]
+
+    def as_data(self) -> dict[str, object]:
+        """The same, as JSON has it."""
+        return {
+            "total": self.total,
+            "properties": {
+                one.property.value: {
+                    "score": one.value,
+                    **{status.value: one.counts[status] for status in CheckStatus},
+                }
+                for one in self.properties
+            },
+        }
+
+
+def score(results: Sequence[CheckResult], policy: SeverityPolicy) -> Scores:
+    """Score the results of a run."""
+    weights = {entry.check_id: WEIGHTS[entry.severity] for entry in policy.entries}
+    properties = tuple(_of_property(one, results, weights) for one in Property)
+    values = [one.value for one in properties if one.value is not None]
+    total = math.fsum(values) / len(values) if values else 0.0
+    return Scores(round(total, 1), properties)
+
+
+def _of_property(
+    which: Property, results: Iterable[CheckResult], weights: dict[str, int]
+) -> PropertyScore:
+    own = [result for result in results if about(result.check_id).property is which]
+    asked = sum(weights.get(result.check_id, 1) for result in own)
+    shown = sum(
+        weights.get(result.check_id, 1) for result in own if result.status is CheckStatus.PASS
+    )
+    counts = {status: sum(r.status is status for r in own) for status in CheckStatus}
+    return PropertyScore(which, round(100 * shown / asked, 1) if asked else None, counts)

@@ -1,0 +1,343 @@
+"""Whether the reward means what it claims: a solution is worth all of it, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from openenv.validation.evidence import Transcript, first_difference, worth
+from openenv.validation.manifest import AnyManifest
+from openenv.validation.report import CheckResult, failed, passed, skipped
+from openenv.validation.semantic.seen import Canaries, Floor, Hack, Hacks, Shown, Solutions
+
+__all__ = [
+    "judge_canary_floor",
+    "judge_floor_gap",
+    "judge_hacking_probes",
+    "judge_monotonicity",
+    "judge_no_solution_leakage",
+    "judge_oracle_max",
+    "judge_replayability",
+    "judge_resource_envelope",
+    "judge_verifier_determinism",
+    "judge_verifier_portability",
+]
+
+SHOWN = 5
+MIB = 2**20
+ROUNDING = 1e-9
+
+HACK_TOLERANCE = 0.1
+"""How far above idleness a trick may end, as a part of the reward's range."""
+
+INSIDES = re.compile(r'Traceback \(most recent call last\)|File "/|/home/\w|/root/|/app/env/')
+
+
+def judge_oracle_max(check_id: str, manifest: AnyManifest, solutions: Solutions) -> CheckResult:
+    """Each solution is worth the highest reward, but for the declared tolerance."""
+    high = manifest.reward.range[1]
+    least = high - manifest.reward.oracle_tolerance - ROUNDING
+    rewards = {one.episode.name: worth(one.transcript, one.spec) for one in solutions.shown}
+    wrong = []
+    for one in solutions.shown:
+        reward = rewards[one.episode.name]
+        if reward is None or reward < least:
+            found = "is worth nothing that is known" if reward is None else f"is worth {reward:g}"
+            wrong.append(f"{one.episode.name}: the solution {found}; expected {high:g}")
+            wrong += [f"{one.episode.name}: {error}" for error in one.transcript.errors[:2]]
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="mend the verifier, or the oracle; a correct solution gets the highest "
+            "reward of validation.reward.range",
+            oracle_rewards=rewards,
+            expected=high,
+        )
+    return passed(check_id, oracle_rewards=rewards, expected=high)
+
+
+def _measured_floor(floor: Floor) -> float | None:
+    """The most that doing nothing was worth; None where it was worth nothing that is known."""
+    known = [one for one in (worth(t, floor.spec) for t in floor.transcripts) if one is not None]
+    return max(known, default=None)
+
+
+def judge_floor_gap(check_id: str, manifest: AnyManifest, floor: Floor) -> CheckResult:
+    """Doing nothing is worth less than the highest reward, by the declared margin."""
+    high, margin = manifest.reward.range[1], manifest.reward.floor_margin
+    found = _measured_floor(floor)
+    measured: dict[str, Any] = {
+        "measured_floor": found,
+        "declared_margin": margin,
+        "policy": floor.policy,
+    }
+    if found is None:
+        if not any(transcript.moments for transcript in floor.transcripts):
+            return failed(check_id, *floor.transcripts[0].errors[:SHOWN], **measured)
+        return passed(check_id, "doing nothing earned nothing", **measured)
+    gap = measured["gap"] = high - found
+    if gap + ROUNDING < margin:
+        return failed(
+            check_id,
+            f"doing nothing ({floor.policy}) is worth {found:g}; the gap to {high:g} is {gap:g}, "
+            f"and the margin is {margin:g}",
+            remediation="look for a vacuous condition of success, such as a comparison of empty "
+            "outputs",
+            **measured,
+        )
+    return passed(check_id, f"doing nothing is worth {found:g}", **measured)
+
+
+def judge_canary_floor(
+    check_id: str, manifest: AnyManifest, canaries: Canaries, floor: Floor
+) -> CheckResult:
+    """Known bad trajectories are worth no more than doing nothing."""
+    limit = _limit(manifest, floor, manifest.reward.oracle_tolerance)
+    rewards = {one.name: worth(played, floor.spec) for one, played in canaries.played}
+    wrong = [
+        f"the canary {name} is worth {reward:g}; doing nothing, {limit:g}"
+        for name, reward in rewards.items()
+        if reward is not None and reward > limit + ROUNDING
+    ]
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="have the verifier tell these trajectories from a solution",
+            rewards=rewards,
+        )
+    return passed(check_id, rewards=rewards)
+
+
+def _limit(manifest: AnyManifest, floor: Floor, tolerance: float) -> float:
+    """What is still taken for nothing."""
+    found = _measured_floor(floor)
+    low = manifest.reward.range[0]
+    base = max(0.0, low) if found is None else found
+    return base + tolerance
+
+
+def judge_no_solution_leakage(
+    check_id: str, manifest: AnyManifest, solutions: Solutions
+) -> CheckResult:
+    """No observation shows the solution before it is given."""
+    wrong = [
+        f"{one.episode.name}: before step {leak.step + 1} the observation's field {leak.field!r} "
+        f"shows {leak.secret!r:.60}"
+        for one in solutions.shown
+        for leak in one.leaks
+    ]
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="keep it in the state as a Private field, or in the environment alone",
+            leaks=len(wrong),
+        )
+    return passed(check_id, episodes=len(solutions.shown))
+
+
+# ------------------------------------------------------------------ the verifier
+
+
+def judge_verifier_determinism(
+    check_id: str, manifest: AnyManifest, solutions: Solutions
+) -> CheckResult:
+    """The same solution is worth the same each time, step by step."""
+    wrong, replays = [], 0
+    for one in solutions.shown:
+        for again in one.again:
+            replays += 1
+            if (parting := _reward_difference(one.transcript, again)) is not None:
+                wrong.append(f"{one.episode.name}: {parting}")
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="let the verifier draw nothing, or from the episode's seed; let it read no "
+            "clock",
+            replays=replays,
+        )
+    if not replays:
+        return skipped(check_id, "the solution is a program in the sandbox, which is run once")
+    return passed(check_id, replays=replays)
+
+
+def _reward_difference(one: Transcript, other: Transcript) -> str | None:
+    first = [moment.reward for moment in one.steps]
+    second = [moment.reward for moment in other.steps]
+    if first == second:
+        return None
+    for step, (a, b) in enumerate(zip(first, second, strict=False), start=1):
+        if a != b:
+            return f"step {step} was worth {a!r:.60} and then {b!r:.60}"
+    return f"{len(first)} steps were rewarded, and then {len(second)}"
+
+
+def judge_verifier_portability(
+    check_id: str, manifest: AnyManifest, solutions: Solutions
+) -> CheckResult:
+    """The same solution is worth the same on another machine, and without a network."""
+    moved = [(one, one.elsewhere) for one in solutions.shown if one.elsewhere is not None]
+    for one, elsewhere in moved:
+        if elsewhere.transcript is None:
+            return failed(
+                check_id,
+                f"with other variables (TZ, LANG, HOME, PYTHONHASHSEED) it does not start: "
+                f"{elsewhere.trouble}",
+                remediation="take nothing from the machine that the package does not bring",
+            )
+        parting = _reward_difference(one.transcript, elsewhere.transcript)
+        if parting is not None:
+            return failed(
+                check_id,
+                f"{one.episode.name}: on another machine {parting}",
+                remediation="let the verifier depend on no time zone, language, order of sets, "
+                "home directory or service",
+            )
+    if not moved:
+        return skipped(check_id, "the solution cannot be shown to another server")
+    without = next((e.no_offline for _, e in moved if not e.is_offline), None)
+    if without is not None:
+        return skipped(
+            check_id, f"the same with other variables; without a network is not known: {without}"
+        )
+    return passed(check_id, episodes=len(moved))
+
+
+def judge_replayability(check_id: str, manifest: AnyManifest, solutions: Solutions) -> CheckResult:
+    """What was recorded of an episode, its reset and its actions, is enough to play it again."""
+    replayed = [(one, one.anew) for one in solutions.shown if one.anew is not None]
+    for one, anew in replayed:
+        parting = first_difference(one.transcript, anew)
+        if parting is not None:
+            return failed(
+                check_id,
+                f"{one.episode.name}: played from its record, {parting}",
+                remediation="let all that is seen follow from the reset and the actions",
+            )
+    if not replayed:
+        why = next((one.no_anew for one in solutions.shown if one.no_anew), None)
+        return skipped(check_id, why or "the solution is no sequence of actions")
+    return passed(check_id, episodes=len(replayed))
+
+
+def judge_resource_envelope(
+    check_id: str, manifest: AnyManifest, solutions: Solutions
+) -> CheckResult:
+    """An episode of the solution takes no more than is declared."""
+    declared = manifest.resources
+    slowest = max((one.usage.seconds for one in solutions.shown), default=0.0)
+    peak = max((one.usage.peak_bytes for one in solutions.shown), default=0)
+    cores = max(
+        (one.usage.cpu_seconds / max(one.usage.seconds, 1.0) for one in solutions.shown),
+        default=0.0,
+    )
+    measured: dict[str, Any] = {
+        "seconds": round(slowest, 3),
+        "peak_mb": round(peak / MIB, 1),
+        "cores": round(cores, 2),
+    }
+    wrong = []
+    if slowest > declared.episode_timeout_s:
+        wrong.append(
+            f"an episode took {slowest:.2f} s; declared are {declared.episode_timeout_s:g} s"
+        )
+    if peak > declared.memory_mb * MIB:
+        wrong.append(f"it held {peak / MIB:.0f} MB; declared are {declared.memory_mb} MB")
+    if cores > declared.cpu * 1.1:
+        wrong.append(f"it used {cores:.2f} cores; declared are {declared.cpu:g}")
+    if wrong:
+        return failed(
+            check_id,
+            *wrong,
+            remediation="declare in validation.resources what it needs, or have it need less",
+            **measured,
+        )
+    if not peak:
+        return skipped(
+            check_id, "what the server holds in memory cannot be read of this provider", **measured
+        )
+    return passed(check_id, **measured)
+
+
+# ------------------------------------------------------------------ ours
+
+
+def judge_monotonicity(check_id: str, manifest: AnyManifest, solutions: Solutions) -> CheckResult:
+    """A longer beginning of the solution is worth no less than a shorter one."""
+    slack = manifest.reward.oracle_tolerance + ROUNDING
+    ladders = {one.episode.name: _ladder(one) for one in solutions.shown}
+    wrong = [
+        f"{name}: the first {longer} actions are worth {more:g}, and the first {shorter} {less:g}"
+        for name, ladder in ladders.items()
+        for (shorter, less), (longer, more) in pairwise(ladder)
+        if more < less - slack
+    ]
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="let progress towards the solution never cost reward",
+            ladders=ladders,
+        )
+    if all(len(ladder) < 2 for ladder in ladders.values()):
+        return skipped(check_id, "the solution is no sequence of actions", ladders=ladders)
+    return passed(check_id, ladders=ladders)
+
+
+def _ladder(shown: Shown) -> list[tuple[int, float]]:
+    """What beginnings of growing length are worth, where that is known."""
+    whole = len(shown.transcript.actions)
+    rungs = [(length, worth(t, shown.spec)) for length, t in sorted(shown.prefixes.items())]
+    rungs.append((whole, worth(shown.transcript, shown.spec)))
+    return [(length, value) for length, value in rungs if value is not None]
+
+
+def judge_hacking_probes(
+    check_id: str, manifest: AnyManifest, hacks: Hacks, floor: Floor
+) -> CheckResult:
+    """Empty, repeated, long, scheming and malformed actions earn nothing and break nothing."""
+    low, high = manifest.reward.range
+    limit = _limit(manifest, floor, HACK_TOLERANCE * (high - low))
+    rewards = {hack.probe.name: worth(hack.transcript, floor.spec) for hack in hacks.tried}
+    wrong = [fault for hack in hacks.tried for fault in _faults(hack, rewards, limit)]
+    measured = {"limit": limit, "rewards": rewards}
+    if wrong:
+        return failed(
+            check_id,
+            *wrong[:SHOWN],
+            remediation="refuse what is no action (raise Refused, or bound the field: max_length), "
+            "and score what is done, not how it is said",
+            **measured,
+        )
+    return passed(check_id, f"{len(hacks.tried)} tricks earned nothing", **measured)
+
+
+def _faults(hack: Hack, rewards: dict[str, float | None], limit: float) -> Iterator[str]:
+    name, reward = hack.probe.name, rewards[hack.probe.name]
+    if not hack.is_healthy:
+        yield f"{name}: the server is not healthy any more"
+    if not hack.is_alive:
+        yield f"{name}: the session does not survive it: {_last(hack.transcript.errors)}"
+    if hack.probe.earns and reward is not None and reward > limit + ROUNDING:
+        yield f"{name}: is worth {reward:g}, and nothing is worth {limit:g} at most"
+    for exchange in hack.transcript.exchanges:
+        incident = exchange.data.get("incident") if exchange.kind == "error" else None
+        if incident is not None:
+            yield f"{name}: it raised {exchange.data.get('type')} instead of refusing"
+            break
+    if any(INSIDES.search(_told(exchange)) for exchange in hack.transcript.exchanges):
+        yield f"{name}: the answer shows the server's insides"
+
+
+def _told(exchange: object) -> str:
+    data = getattr(exchange, "data", {})
+    return str(data.get("message", "")) if getattr(exchange, "kind", "") == "error" else ""
+
+
+def _last(errors: Sequence[str]) -> str:
+    return errors[-1] if errors else "no answer"

@@ -1,0 +1,96 @@
+"""Which form a package has, by the file that it carries; never by a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from openenv.errors import OpenEnvError
+from openenv.validation.types import SignatureKind
+
+__all__ = [
+    "UNSUPPORTED_CATEGORIES",
+    "WELL_KNOWN_FILES",
+    "SignatureError",
+    "UnsupportedPackageError",
+    "detect_signature",
+    "front_matter",
+    "refuse_unsupported",
+]
+
+WELL_KNOWN_FILES = {kind: kind.value for kind in SignatureKind}
+"""The file that tells each form, of those that have a parser."""
+
+UNSUPPORTED_CATEGORIES = {
+    "hosted-verifier": "its verifier asks a service elsewhere, so that no run is self-contained",
+    "multi-agent": "several agents act in it, and nothing here plays several",
+    "simulated-user": "it needs somebody who plays the user, and there is no reference for that",
+    "parser-not-implemented": "the form of the package is known, and nothing here reads it",
+}
+"""What is recognized and not validated, and why."""
+
+
+class SignatureError(OpenEnvError, ValueError):
+    """A directory is no package, or more than one kind of package."""
+
+
+class UnsupportedPackageError(OpenEnvError, ValueError):
+    """A package is of a kind that cannot be validated here.
+
+    Attributes:
+        category: One of `UNSUPPORTED_CATEGORIES`.
+        reason: What shows it.
+    """
+
+    def __init__(self, category: str, reason: str) -> None:
+        self.category = category
+        self.reason = reason
+        super().__init__(f"unsupported package ({category}): {reason}")
+
+
+def detect_signature(package_root: Path) -> SignatureKind:
+    """Tell the form of a package.
+
+    Raises:
+        SignatureError: It carries none of the well-known files, or more than one.
+    """
+    found = [kind for kind in SignatureKind if _carries(package_root, kind)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        known = ", ".join(kind.value for kind in SignatureKind)
+        raise SignatureError(
+            f"{package_root} is no package: it has none of {known} (of task.md one that begins "
+            "with front matter)"
+        )
+    names = ", ".join(sorted(kind.value for kind in found))
+    raise SignatureError(f"{package_root} is ambiguous: it has {names}; keep exactly one of them")
+
+
+def _carries(root: Path, kind: SignatureKind) -> bool:
+    file = root / WELL_KNOWN_FILES[kind]
+    if not file.is_file():
+        return False
+    return kind is not SignatureKind.POSTTRAIN_TASK or front_matter(file) is not None
+
+
+def front_matter(file: Path) -> str | None:
+    """The YAML between the lines ``---`` that a Markdown file begins with; None without them."""
+    lines = file.read_text(encoding="utf-8", errors="replace").lstrip("\ufeff").splitlines()
+    if not lines or lines[0].rstrip() != "---":
+        return None
+    for number, line in enumerate(lines[1:], start=1):
+        if line.rstrip() == "---":
+            return "\n".join(lines[1:number]) + "\n"
+    return None
+
+
+def refuse_unsupported(tags: Iterable[str]) -> None:
+    """Refuse a package that says of itself, by a tag, that it is of an unsupported category.
+
+    Raises:
+        UnsupportedPackageError: It does.
+    """
+    for tag in tags:
+        if tag in UNSUPPORTED_CATEGORIES:
+            raise UnsupportedPackageError(tag, UNSUPPORTED_CATEGORIES[tag])

@@ -1,0 +1,68 @@
+"""Level 1: the package, as it lies there. Nothing of it is imported or run but its image's build.
+
+The checks are those of RFC 008 that need no hub. What they judge is read once: `Declared`,
+`Package` and `ImageBuilds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from openenv.validation.graders import Evidence, Grader
+from openenv.validation.manifest import AnyManifest
+from openenv.validation.static import declared, images, layout, pinning
+from openenv.validation.static.building import BuildSettings, ImageBuilds, build_twice
+from openenv.validation.static.package import read_package
+
+__all__ = ["collect", "graders"]
+
+
+def graders() -> Sequence[Grader]:
+    """The graders of this level, in the order of RFC 008."""
+    manifest, resources, timeout, tasks = declared.CHECKS
+    build, hygiene, sbom, labels = images.CHECKS
+    return [
+        manifest,
+        build,
+        hygiene,
+        *layout.CHECKS,
+        sbom,
+        labels,
+        resources,
+        timeout,
+        *pinning.CHECKS,
+        tasks,
+    ]
+
+
+def collect(
+    root: Path,
+    manifest: AnyManifest | None,
+    evidence: Evidence,
+    *,
+    skip_build: bool,
+    settings: BuildSettings | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Read a package, and build its image twice.
+
+    Args:
+        root: The package's directory.
+        manifest: What it declares; None where that could not be read.
+        evidence: Where what was found goes.
+        skip_build: Build nothing.
+        settings: What this machine needs to build images.
+        tell: Told what is done now.
+
+    Raises:
+        PackageError: A file of it cannot be read.
+    """
+    package = read_package(root, manifest, base=settings.base if settings else None)
+    evidence.put(package)
+    if skip_build:
+        evidence.put(ImageBuilds(skipped="--skip-build: its image was not built"))
+    elif package.plan is None:
+        evidence.put(ImageBuilds(skipped=f"image_build: {package.why_no_plan}"))
+    else:
+        evidence.put(build_twice(package.plan, settings, tell=tell))

@@ -1,0 +1,277 @@
+"""Checks of what a package declares, by itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from openenv.validation.graders import Check, Subject
+from openenv.validation.manifest import AnyManifest, ManifestError
+from openenv.validation.policy import DeclarationBounds
+from openenv.validation.report import CheckResult, failed, passed
+from openenv.validation.static.package import Package
+from openenv.validation.types import Level
+
+__all__ = ["CHECKS", "Declared"]
+
+# What one machine has at most; more was meant in another unit.
+MOST_CPU, MOST_MEMORY_MB, MOST_DISK_MB = 512.0, 4 * 1024**2, 64 * 1024**2
+# What a server needs at least; Python alone, with nothing imported, takes some 10 MB.
+LEAST_MEMORY_MB = 32
+
+FLOATING = {"main", "master", "latest", "head", "dev", "trunk", "nightly", "default", ""}
+LOADERS = {"load_dataset", "snapshot_download", "hf_hub_download", "load_dataset_builder"}
+REVISIONS = {"revision", "commit_hash"}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What came of reading the manifest: evidence that every run has.
+
+    Attributes:
+        manifest: What the package declares; None where that could not be read.
+        error: Why not.
+        bounds: How far the policy lets declarations go.
+        policy_version: Of that policy.
+    """
+
+    manifest: AnyManifest | None
+    error: ManifestError | None
+    bounds: DeclarationBounds
+    policy_version: str
+
+
+# ------------------------------------------------------------------ static.manifest
+
+
+def _manifest(subject: Subject) -> CheckResult:
+    check_id = "static.manifest"
+    declared = subject.evidence.need(Declared)
+    if declared.error is not None or declared.manifest is None:
+        error = declared.error or ManifestError(["it cannot be read"])
+        return failed(check_id, *error.errors, remediation=error.remediation)
+    reward, bounds = declared.manifest.reward, declared.bounds
+    measured = {
+        "oracle_tolerance": reward.oracle_tolerance,
+        "floor_margin": reward.floor_margin,
+        "variance_tolerance": reward.variance_tolerance,
+        "episode_timeout_s": declared.manifest.resources.episode_timeout_s,
+        "bounds": bounds.model_dump(),
+    }
+    problems = list(_out_of_bounds(declared.manifest, bounds))
+    if problems:
+        return failed(
+            check_id,
+            *(
+                f"{field} is {value:g}; policy {declared.policy_version} allows {allowed}"
+                for field, value, allowed in problems
+            ),
+            remediation="; ".join(
+                f"write {field}: a number that is {allowed}" for field, _, allowed in problems
+            ),
+            **measured,
+        )
+    return passed(check_id, "every field is known, well formed and within the policy", **measured)
+
+
+def _out_of_bounds(
+    manifest: AnyManifest, bounds: DeclarationBounds
+) -> Iterator[tuple[str, float, str]]:
+    reward = manifest.reward
+    low, high = reward.range
+    width = high - low
+    if reward.oracle_tolerance > bounds.max_oracle_tolerance * width:
+        most = bounds.max_oracle_tolerance * width
+        yield "validation.reward.oracle_tolerance", reward.oracle_tolerance, f"at most {most:g}"
+    if reward.floor_margin < bounds.min_floor_margin * width:
+        least = bounds.min_floor_margin * width
+        yield "validation.reward.floor_margin", reward.floor_margin, f"at least {least:g}"
+    if reward.floor_margin > width:
+        yield "validation.reward.floor_margin", reward.floor_margin, f"at most {width:g}"
+    variance = reward.variance_tolerance
+    if variance is not None and variance > bounds.max_variance_tolerance * width**2:
+        most = bounds.max_variance_tolerance * width**2
+        yield "validation.reward.variance_tolerance", variance, f"at most {most:g}"
+
+
+# ------------------------------------------------------------------ resources
+
+
+def _resources(subject: Subject) -> CheckResult:
+    check_id = "static.resource_declaration"
+    declared = subject.manifest.resources
+    problems = list(_implausible(subject))
+    measured = declared.model_dump()
+    if problems:
+        return failed(
+            check_id,
+            *(what for what, _ in problems),
+            remediation="; ".join(cure for _, cure in problems),
+            **measured,
+        )
+    gpus = f", {declared.gpus} GPUs" if declared.gpus else ""
+    return passed(
+        check_id,
+        f"{declared.cpu:g} cores, {declared.memory_mb} MB of memory, {declared.disk_mb} MB of "
+        f"disk{gpus}, {declared.episode_timeout_s:g} s an episode",
+        **measured,
+    )
+
+
+def _implausible(subject: Subject) -> Iterator[tuple[str, str]]:
+    declared = subject.manifest.resources
+    where = "validation.resources"
+    for name, value, most, unit in (
+        ("cpu", declared.cpu, MOST_CPU, "cores"),
+        ("memory_mb", declared.memory_mb, MOST_MEMORY_MB, "megabytes"),
+        ("disk_mb", declared.disk_mb, MOST_DISK_MB, "megabytes"),
+    ):
+        if value > most:
+            yield (
+                f"{where}.{name} is {value:,g}, more than any machine has",
+                f"write {where}.{name} in {unit}",
+            )
+    if declared.memory_mb < LEAST_MEMORY_MB:
+        yield (
+            f"{where}.memory_mb is {declared.memory_mb}, less than a Python server takes",
+            f"write {where}.memory_mb in megabytes, such as memory_mb: 1024",
+        )
+    if declared.gpu_types and not declared.gpus:
+        yield (
+            f"{where}.gpu_types lists {', '.join(declared.gpu_types)}, and gpus is 0",
+            f"write {where}.gpus: 1, or leave gpu_types out",
+        )
+    base = _cuda_base(subject.evidence.need(Package))
+    if base and not declared.gpus:
+        yield (
+            f"its image starts from {base}, and {where}.gpus is 0",
+            f"write {where}.gpus: 1, or start from an image without CUDA",
+        )
+
+
+def _cuda_base(package: Package) -> str | None:
+    bases = [] if package.dockerfile is None else package.dockerfile.bases({})
+    return next((base for base in bases if "cuda" in base.lower()), None)
+
+
+def _timeout(subject: Subject) -> CheckResult:
+    check_id = "static.timeout_ceiling"
+    declared = subject.evidence.need(Declared)
+    told = subject.manifest.resources.episode_timeout_s
+    most = declared.bounds.max_episode_timeout_s
+    if told > most:
+        return failed(
+            check_id,
+            f"an episode may take {told:g} s; policy {declared.policy_version} allows {most:g} s",
+            remediation=f"write validation.resources.episode_timeout_s: {most:g}, or less",
+            episode_timeout_s=told,
+            max_episode_timeout_s=most,
+        )
+    return passed(
+        check_id,
+        f"an episode may take {told:g} s, of {most:g} s that are allowed",
+        episode_timeout_s=told,
+        max_episode_timeout_s=most,
+    )
+
+
+# ------------------------------------------------------------------ tasks
+
+
+def _task_distribution(subject: Subject) -> CheckResult:
+    check_id = "static.task_distribution_pinning"
+    manifest = subject.manifest
+    pin = manifest.task_distribution
+    loaded = list(_unpinned_loads(subject.evidence.need(Package)))
+    measured = {
+        "task_distribution": None if pin is None else pin.model_dump(),
+        "unpinned_loads": [f"{file}:{line}" for file, line, _ in loaded],
+    }
+    problems = [
+        (
+            f"{file}:{line} calls {name} without a revision: its data can change at any time",
+            f'in {file}, line {line}, write {name}(..., revision="<commit>")',
+        )
+        for file, line, name in loaded
+    ]
+    problems += _pin_problems(manifest)
+    if problems:
+        return failed(
+            check_id,
+            *(what for what, _ in problems),
+            remediation="; ".join(cure for _, cure in problems),
+            **measured,
+        )
+    if pin is None:
+        return passed(check_id, "it declares no tasks, and loads no data set", **measured)
+    told = ", ".join(f"{k} {v}" for k, v in pin.model_dump().items() if v is not None)
+    return passed(check_id, f"pinned by {told}", **measured)
+
+
+def _pin_problems(manifest: AnyManifest) -> list[tuple[str, str]]:
+    where = "validation.task_distribution"
+    pin, declared = manifest.task_distribution, manifest.capabilities
+    if pin is None:
+        if not (declared.task_api or declared.declared_task_count):
+            return []
+        return [
+            (
+                f"it has tasks, and {where} is missing",
+                f"write {where}: {{generator_seed: 0}} for tasks that a program makes or holds, "
+                "or {dataset_version: <commit>} for a data set",
+            )
+        ]
+    version = pin.dataset_version
+    if version is not None and version.strip().lower() in FLOATING:
+        return [
+            (
+                f"{where}.dataset_version is {version!r}, which names another state every day",
+                f"write {where}.dataset_version: the commit's hash",
+            )
+        ]
+    if version is None and pin.generator_seed is None:
+        return [
+            (
+                f"{where} gives neither generator_seed nor dataset_version",
+                f"write {where}.generator_seed: 0, or dataset_version: <commit>",
+            )
+        ]
+    return []
+
+
+def _unpinned_loads(package: Package) -> Iterator[tuple[str, int, str]]:
+    """Calls that fetch data from a hub without saying which state of it."""
+    for file, text in package.sources():
+        if not any(name in text for name in LOADERS) or _is_test(file):
+            continue
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:
+            continue  # the runtime level reports what cannot be imported
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and (name := _called(node)) in LOADERS:
+                given = {keyword.arg for keyword in node.keywords}
+                if not given & REVISIONS and None not in given:
+                    yield file, node.lineno, name
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _is_test(file: str) -> bool:
+    return file.startswith("tests/") or "/tests/" in file
+
+
+CHECKS = (
+    Check("static.manifest", Level.STATIC, _manifest, reads_manifest=False),
+    Check("static.resource_declaration", Level.STATIC, _resources, ("static.manifest",)),
+    Check("static.timeout_ceiling", Level.STATIC, _timeout, ("static.manifest",)),
+    Check(
+        "static.task_distribution_pinning", Level.STATIC, _task_distribution, ("static.manifest",)
+    ),
+)

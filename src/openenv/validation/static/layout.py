@@ -1,0 +1,129 @@
+"""Checks of what files a package holds."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from openenv.validation.graders import Check, Subject
+from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
+from openenv.validation.report import CheckResult, failed, passed
+from openenv.validation.static.declared import Declared
+from openenv.validation.static.package import Package
+from openenv.validation.types import Level
+
+__all__ = ["CHECKS"]
+
+LARGEST_BYTES = 50 * 2**20
+HEAD_BYTES = 512
+SHOWN = 8
+
+# What an archive begins with, whatever it is called: (offset, bytes, name).
+MAGIC = (
+    (0, b"PK\x03\x04", "zip"),
+    (0, b"\x1f\x8b", "gzip"),
+    (0, b"BZh", "bzip2"),
+    (0, b"\xfd7zXZ\x00", "xz"),
+    (0, b"\x28\xb5\x2f\xfd", "zstandard"),
+    (0, b"7z\xbc\xaf\x27\x1c", "7z"),
+    (0, b"Rar!\x1a\x07", "rar"),
+    (257, b"ustar", "tar"),
+)
+# Formats that are archives inside, and are read as they are.
+FORMATS = {".npz", ".xlsx", ".docx", ".pptx", ".odt", ".ods", ".epub", ".svgz", ".pt", ".nii"}
+
+
+def _layout(subject: Subject) -> CheckResult:
+    check_id = "static.layout"
+    package = subject.evidence.need(Package)
+    declared = subject.evidence.need(Declared).manifest
+    problems = [*_unreadable(package), *_archives(package), *_strays(package)]
+    if declared is not None:
+        problems += _missing(package, declared)
+    measured = {"files": len(package.contents.files), "size_bytes": package.contents.size_bytes}
+    if problems:
+        cures = dict.fromkeys(cure for _, cure in problems)
+        return failed(
+            check_id, *(what for what, _ in problems), remediation="; ".join(cures), **measured
+        )
+    return passed(check_id, f"{measured['files']} files, none of them an archive", **measured)
+
+
+def _unreadable(package: Package) -> Iterator[tuple[str, str]]:
+    for trouble in package.unreadable:
+        yield trouble, f"mend {trouble.partition(' ')[0]}"
+
+
+def _archives(package: Package) -> Iterator[tuple[str, str]]:
+    for name in package.contents.files:
+        path = package.root / name
+        if path.is_symlink() or path.suffix.lower() in FORMATS:
+            continue
+        kind = _archive(path)
+        if kind is not None:
+            yield (
+                f"{name} is an archive ({kind}): nobody sees what is in it, and a change of one "
+                "file in it changes a whole layer",
+                f"unpack {name} into the package, or let the Dockerfile fetch it, with its digest",
+            )
+
+
+def _archive(path: Path) -> str | None:
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    return next((name for at, magic, name in MAGIC if head[at : at + len(magic)] == magic), None)
+
+
+def _strays(package: Package) -> Iterator[tuple[str, str]]:
+    for name in package.contents.secrets[:SHOWN]:
+        yield (
+            f"{name} looks like a secret",
+            f"remove {name}, and give it to the server when it starts",
+        )
+    for name in package.contents.files:
+        path = package.root / name
+        if path.is_symlink():
+            if not _stays_inside(path, package.root):
+                yield f"{name} is a link out of the package", f"replace {name} by what it leads to"
+        elif (size := path.stat().st_size) > LARGEST_BYTES:
+            yield (
+                f"{name} has {size / 2**20:,.0f} MB, and every image carries them",
+                f"move {name} to a data set with a pinned revision, and fetch it in the Dockerfile",
+            )
+
+
+def _stays_inside(path: Path, root: Path) -> bool:
+    target = posixpath.join(path.parent.as_posix(), path.readlink().as_posix())
+    inside = PurePosixPath(posixpath.normpath(target))
+    return inside.is_relative_to(PurePosixPath(root.as_posix()))
+
+
+def _missing(package: Package, manifest: AnyManifest) -> Iterator[tuple[str, str]]:
+    for field, name in _named_files(manifest):
+        path = package.root / name
+        if not path.resolve().is_relative_to(package.root):
+            yield (
+                f"{field} is {name!r}, which is not in the package",
+                f"write {field}: a path relative to the package",
+            )
+        elif not path.exists():
+            yield f"{field} names {name}, which is not there", f"add {name}, or mend {field}"
+
+
+def _named_files(manifest: AnyManifest) -> Iterator[tuple[str, str]]:
+    declared = manifest.capabilities
+    if declared.oracle is not None:
+        yield "validation.capabilities.oracle.location", declared.oracle.location.partition(":")[0]
+    if declared.verifier.entry is not None:
+        yield "validation.capabilities.verifier.entry", declared.verifier.entry.partition(":")[0]
+    if declared.canaries is not None:
+        yield "validation.capabilities.canaries", declared.canaries
+    if isinstance(manifest, NormalizedManifestV2):
+        given = manifest.execution.model_fields_set
+        for name in ("dockerfile", "probe_path", "context"):
+            if name in given:
+                yield f"validation.execution.{name}", getattr(manifest.execution, name)
+
+
+CHECKS = (Check("static.layout", Level.STATIC, _layout, reads_manifest=False),)

@@ -1,0 +1,221 @@
+"""Whether it is fixed, to the last byte, what a package installs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openenv.validation.graders import Check, Subject
+from openenv.validation.report import CheckResult, failed, passed
+from openenv.validation.static.package import Package, PackageError, read_toml
+from openenv.validation.types import Level
+
+__all__ = ["CHECKS", "Lock", "read_lock"]
+
+LOCKS = (
+    "uv.lock",
+    "pylock.toml",
+    "poetry.lock",
+    "pdm.lock",
+    "requirements.lock",
+    "requirements.txt",
+    "server/requirements.lock",
+    "server/requirements.txt",
+    "environment/requirements.txt",
+)
+CURE = "run `uv lock` beside pyproject.toml, or `openenv build`, and commit the uv.lock of it"
+SHOWN = 8
+
+_NAME = re.compile(r"^([A-Za-z0-9][\w.-]*)")
+_PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?\s*===?\s*([^\s;]+)")
+_PIP = re.compile(r"\b(?:uv\s+)?pip3?\s+install\s+([^&|;]*)")
+_OPTIONS_WITH_VALUE = {
+    "-r", "-c", "-i", "-f", "-t", "--requirement", "--constraint", "--index-url", "--target",
+    "--extra-index-url", "--find-links", "--python", "--prefix", "--root", "-e", "--editable",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What a lock fixes.
+
+    Attributes:
+        name: Of its file.
+        versions: Of each package, by its normalized name.
+        without_hash: The packages whose files it does not fix.
+    """
+
+    name: str
+    versions: Mapping[str, str]
+    without_hash: tuple[str, ...] = ()
+
+
+def _normal(name: str) -> str:
+    """The name that all spellings of it have: https://packaging.python.org/specifications/name-normalization."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _dependency_pinning(subject: Subject) -> CheckResult:
+    check_id = "static.dependency_pinning"
+    package = subject.evidence.need(Package)
+    wanted = _wanted(package)
+    try:
+        locks = [lock for path in _lock_files(package) if (lock := read_lock(path)) is not None]
+    except PackageError as error:
+        return failed(check_id, str(error), remediation=CURE)
+    installed = list(_unpinned_installs(package))
+    measured = {
+        "dependencies": sorted(wanted),
+        "locks": [lock.name for lock in locks],
+        "unpinned_installs": installed,
+    }
+    problems = [*_lock_problems(wanted, locks), *(_install_problem(one) for one in installed)]
+    if problems:
+        cures = dict.fromkeys(cure for _, cure in problems)
+        return failed(
+            check_id, *(what for what, _ in problems), remediation="; ".join(cures), **measured
+        )
+    if not wanted:
+        return passed(check_id, "it installs nothing that it names", **measured)
+    fixed = locks[0]
+    return passed(
+        check_id, f"{fixed.name} fixes {len(fixed.versions)} packages by their hashes", **measured
+    )
+
+
+def _wanted(package: Package) -> dict[str, str]:
+    """What the package depends on: normalized names, and how it says so."""
+    told = package.about.get("dependencies") or []
+    found = {_normal(match[1]): str(one) for one in told if (match := _NAME.match(str(one)))}
+    if package.workspace is not None:
+        found.pop("openenv", None)  # it is the checkout's own, and goes into the image as a wheel
+    return found
+
+
+def _lock_files(package: Package) -> Iterator[Path]:
+    """Locks, the best first, as builds have it: in a checkout of OpenEnv the package's own, or else
+    the checkout's.
+    """
+    if package.workspace is not None:
+        own = package.root / "requirements.lock"
+        yield own if own.is_file() else package.workspace / own.name
+    yield from (path for name in LOCKS if (path := package.root / name).is_file())
+
+
+def _lock_problems(wanted: Mapping[str, str], locks: list[Lock]) -> Iterator[tuple[str, str]]:
+    if not wanted:
+        return
+    if not locks:
+        names = ", ".join(list(wanted.values())[:SHOWN])
+        yield f"nothing fixes what is installed for {names}: there is no lock with hashes", CURE
+        return
+    lock = locks[0]
+    missing = [name for name in wanted if name not in lock.versions]
+    if missing:
+        yield f"{lock.name} does not know {', '.join(missing[:SHOWN])}: it is out of date", CURE
+    if lock.without_hash:
+        yield (
+            f"{lock.name} has no hash of {', '.join(lock.without_hash[:SHOWN])}",
+            "write the lock with hashes: `uv lock`, or `uv pip compile --generate-hashes`",
+        )
+
+
+def read_lock(path: Path) -> Lock | None:
+    """Read a lock; None where the file is none, as a list of requirements without versions.
+
+    Raises:
+        PackageError: It cannot be read.
+    """
+    if path.name in ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml"):
+        return _of_tables(path)
+    return _of_requirements(path)
+
+
+def _of_tables(path: Path) -> Lock:
+    content = read_toml(path)
+    rows = content.get("package") or content.get("packages") or []
+    versions, without = {}, []
+    for row in rows:
+        name = _normal(str(row.get("name", "")))
+        versions[name] = str(row.get("version", ""))
+        if not (_is_local(row) or _has_hash(row) or _is_commit(row)):
+            without.append(name)
+    return Lock(path.name, versions, tuple(without))
+
+
+def _is_local(row: Mapping[str, Any]) -> bool:
+    source = row.get("source")
+    told = source if isinstance(source, Mapping) else {}
+    return any(key in told for key in ("editable", "virtual", "directory", "workspace"))
+
+
+def _has_hash(row: Mapping[str, Any]) -> bool:
+    files = [row.get("sdist"), *(row.get("wheels") or []), *(row.get("files") or [])]
+    files += [row.get("archive")]
+    return any(
+        isinstance(file, Mapping) and (file.get("hash") or file.get("hashes")) for file in files
+    )
+
+
+def _is_commit(row: Mapping[str, Any]) -> bool:
+    source, vcs = row.get("source"), row.get("vcs")
+    git = str(source.get("git", "")) if isinstance(source, Mapping) else ""
+    commit = str(vcs.get("commit-id", "")) if isinstance(vcs, Mapping) else ""
+    return bool(re.search(r"#[0-9a-f]{40}$", git) or re.fullmatch(r"[0-9a-f]{40,64}", commit))
+
+
+def _of_requirements(path: Path) -> Lock | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PackageError(f"{path} cannot be read: {error}") from error
+    versions, without = {}, []
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        found = _PINNED.match(line.strip())
+        if found is None:
+            continue
+        versions[_normal(found[1])] = found[2]
+        if "--hash=" not in line:
+            without.append(_normal(found[1]))
+    return Lock(path.name, versions, tuple(without)) if versions else None
+
+
+# ------------------------------------------------------------------ what the Dockerfile installs
+
+
+def _unpinned_installs(package: Package) -> Iterator[str]:
+    """What pip is told to install in the Dockerfile, without saying which."""
+    if package.dockerfile is None or package.dockerfile.is_locked:
+        return
+    for stage in package.stages:
+        for instruction in stage:
+            if instruction.name == "RUN":
+                for found in _PIP.finditer(instruction.text):
+                    yield from _floating(found[1].split())
+
+
+def _floating(words: list[str]) -> Iterator[str]:
+    takes_next = False
+    for word in words:
+        word = word.strip("\"'")
+        if takes_next:
+            takes_next = False
+        elif word in _OPTIONS_WITH_VALUE:
+            takes_next = True
+        elif _NAME.match(word) and "==" not in word and "@" not in word and "/" not in word:
+            yield word
+
+
+def _install_problem(name: str) -> tuple[str, str]:
+    return (
+        f"the Dockerfile installs {name}, whichever version there is that day",
+        f"in the Dockerfile write {name}==VERSION, or install from a lock with hashes",
+    )
+
+
+CHECKS = (
+    Check("static.dependency_pinning", Level.STATIC, _dependency_pinning, reads_manifest=False),
+)

@@ -1,0 +1,238 @@
+"""Looking at a server that runs: are the routes there that every client stands on?
+
+The identifiers, the keys of the report and the exit codes are the public package's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openenv.validation.collector import fetch
+from openenv.validation.evidence import Fetched
+
+__all__ = ["Criterion", "ServerReport", "inspect_server"]
+
+SIMULATION: tuple[str, ...] = ("/reset", "/step", "/state")
+UNKNOWN = "unknown"
+PROFILE = "openenv-http"
+TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One thing that a server must have.
+
+    Attributes:
+        id: Names it.
+        description: What is looked at.
+        passed: It has it.
+        expected: What was expected.
+        actual: What there was; None where nothing answered.
+        details: Why it has not, where that is not plain from the two.
+    """
+
+    id: str
+    description: str
+    passed: bool
+    expected: Mapping[str, Any]
+    actual: Mapping[str, Any] | None = None
+    details: str | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        """The same, as JSON has it."""
+        data: dict[str, Any] = {
+            "id": self.id,
+            "description": self.description,
+            "passed": self.passed,
+            "required": True,
+        }
+        if self.details is not None:
+            data["details"] = self.details
+        data["expected"] = dict(self.expected)
+        if self.actual is not None:
+            data["actual"] = dict(self.actual)
+        return data
+
+
+@dataclass(frozen=True)
+class ServerReport:
+    """What a server has, and lacks.
+
+    Attributes:
+        target: Its address.
+        version: Of the protocol that it says it speaks; ``unknown`` where it does not say.
+        mode: ``simulation`` where it can be reset, ``production`` where it can not, or ``unknown``.
+        criteria: What was looked at.
+    """
+
+    target: str
+    version: str
+    mode: str
+    criteria: tuple[Criterion, ...]
+
+    @property
+    def profile(self) -> str:
+        """The family of versions."""
+        return f"{PROFILE}/{'1.x' if self.version.startswith('1.') else UNKNOWN}"
+
+    @property
+    def passed(self) -> bool:
+        """It lacks nothing."""
+        return all(one.passed for one in self.criteria)
+
+    def as_data(self) -> dict[str, Any]:
+        """The report, as JSON has it."""
+        passed = sum(one.passed for one in self.criteria)
+        return {
+            "target": self.target,
+            "validation_type": "running_environment",
+            "standard_version": self.version,
+            "standard_profile": self.profile,
+            "mode": self.mode,
+            "passed": self.passed,
+            "summary": {
+                "passed_count": passed,
+                "total_count": len(self.criteria),
+                "failed_criteria": [one.id for one in self.criteria if not one.passed],
+                "required_passed_count": passed,
+                "required_total_count": len(self.criteria),
+            },
+            "criteria": [one.as_data() for one in self.criteria],
+        }
+
+
+def inspect_server(url: str, *, timeout_s: float = TIMEOUT_S) -> ServerReport:
+    """Look at a server that runs. What it does not answer is found, and is no exception.
+
+    Args:
+        url: Its address, with http:// or https://.
+        timeout_s: Seconds that each route may take.
+    """
+    target = url.rstrip("/")
+    document = fetch(target, "/openapi.json", timeout_s=timeout_s)
+    version = _version(document)
+    paths = document.object.get("paths") if version else None
+    mode = _mode(paths)
+    criteria = (
+        _openapi(document, version),
+        _health(fetch(target, "/health", timeout_s=timeout_s)),
+        _metadata(fetch(target, "/metadata", timeout_s=timeout_s)),
+        _schema(fetch(target, "/schema", timeout_s=timeout_s)),
+        _mcp(fetch(target, "/mcp", {}, timeout_s=timeout_s)),
+        _consistency(mode, paths),
+    )
+    return ServerReport(target, version or UNKNOWN, mode, criteria)
+
+
+def _version(document: Fetched) -> str:
+    info = document.object.get("info")
+    version = info.get("version") if isinstance(info, dict) else None
+    return version if isinstance(version, str) else ""
+
+
+def _mode(paths: Any) -> str:
+    if not isinstance(paths, dict):
+        return UNKNOWN
+    return "simulation" if "/reset" in paths else "production"
+
+
+def _criterion(
+    id: str,
+    description: str,
+    page: Fetched,
+    passed: bool,
+    expected: Mapping[str, Any],
+    actual: Mapping[str, Any],
+    details: str | None = None,
+) -> Criterion:
+    wanted = {"status_code": 200, **expected}
+    if page.status is None:
+        return Criterion(id, description, False, wanted, details=f"no answer: {page.failure}")
+    found = {"status_code": page.status, **actual}
+    is_met = passed and page.status == 200
+    return Criterion(id, description, is_met, wanted, found, None if is_met else details)
+
+
+def _read(page: Fetched) -> Mapping[str, Any]:
+    """The object in an answer, whatever its status."""
+    return page.json if isinstance(page.json, dict) else {}
+
+
+def _openapi(page: Fetched, version: str) -> Criterion:
+    seen = {"info.version": version} if version else {"body_type": type(page.json).__name__}
+    return _criterion(
+        "openapi_version_available",
+        "/openapi.json says which version of the protocol the server speaks",
+        page,
+        bool(version),
+        {"info.version": "string"},
+        seen,
+        "there is no info.version in it",
+    )
+
+
+def _health(page: Fetched) -> Criterion:
+    status = _read(page).get("status")
+    return _criterion(
+        "health_endpoint",
+        "/health says that the server is healthy",
+        page,
+        status == "healthy",
+        {"status": "healthy"},
+        {"status": status},
+    )
+
+
+def _metadata(page: Fetched) -> Criterion:
+    told = {name: _read(page).get(name) for name in ("name", "description")}
+    return _criterion(
+        "metadata_endpoint",
+        "/metadata says what the environment is called, and what it is",
+        page,
+        all(isinstance(value, str) for value in told.values()),
+        {"fields": list(told)},
+        told,
+    )
+
+
+def _schema(page: Fetched) -> Criterion:
+    names = ("action", "observation", "state")
+    has = {name: isinstance(_read(page).get(name), dict) for name in names}
+    return _criterion(
+        "schema_endpoint",
+        "/schema tells the forms of actions, observations and the state",
+        page,
+        all(has.values()),
+        {"fields": list(names)},
+        {f"has_{name}": value for name, value in has.items()},
+    )
+
+
+def _mcp(page: Fetched) -> Criterion:
+    version = _read(page).get("jsonrpc")
+    return _criterion(
+        "mcp_endpoint",
+        "/mcp answers a POST by JSON-RPC",
+        page,
+        version == "2.0",
+        {"jsonrpc": "2.0"},
+        {"jsonrpc": version},
+    )
+
+
+def _consistency(mode: str, paths: Any) -> Criterion:
+    id, description = "mode_endpoint_consistency", "the routes fit together to one mode"
+    if mode == UNKNOWN:
+        return Criterion(
+            id,
+            description,
+            False,
+            {"openapi.paths": "present"},
+            {"openapi.paths": "missing"},
+            "/openapi.json lists no routes, so nothing says which mode it is",
+        )
+    expected = dict.fromkeys(SIMULATION, mode == "simulation")
+    actual = {route: route in paths for route in SIMULATION}
+    return Criterion(id, description, actual == expected, expected, actual)

@@ -1,0 +1,114 @@
+"""Frames are kept as they came, of whatever the server does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+from support.rawserver import Peer, raw_server
+from support.servers import serving
+from validation.subjects.good_env.server.serving import application
+
+from openenv.validation.collector import (
+    Budget,
+    BudgetSpent,
+    RawSession,
+    fetch,
+    play,
+    play_together,
+)
+from openenv.validation.evidence import Transcript
+from openenv.validation.probes import Policy, scripted
+
+RESET = {"seed": 42, "episode_id": "e"}
+WORDS = scripted([{"say": "halt"}, {"say": "drive"}, {"say": "turn"}])
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(application(None, {})) as base:
+        yield base
+
+
+def played(url: str, policy: Policy = WORDS, budget: Budget | None = None) -> Transcript:
+    async def one() -> Transcript:
+        async with RawSession(url, budget) as session:
+            return await play(session, RESET, policy)
+
+    return asyncio.run(one())
+
+
+def test_an_episode_is_kept_as_texts_with_a_state_after_each_step(url: str) -> None:
+    transcript = played(url)
+    kinds = [exchange.asked["type"] for exchange in transcript.exchanges]
+    assert kinds == ["reset", "state", "step", "state", "step", "state", "step", "state"]
+    for exchange in transcript.exchanges:
+        assert exchange.response is not None
+        json.loads(exchange.response)
+    assert transcript.steps[-1].is_done
+    assert transcript.errors == []
+
+
+def test_a_step_that_is_refused_ends_no_episode(url: str) -> None:
+    words = scripted([{"shout": 1}, {"say": "halt"}])
+    transcript = played(url, words)
+    assert next(e.kind for e in transcript.exchanges if e.asked["type"] == "step") == "error"
+    assert "VALIDATION_ERROR" in transcript.errors[0]
+    assert [moment.sent for moment in transcript.steps] == [{"say": "halt"}]
+
+
+def test_episodes_side_by_side_are_in_step(url: str) -> None:
+    async def both() -> list[Transcript]:
+        async with RawSession(url) as one, RawSession(url) as other:
+            return await play_together([one, other], [RESET, RESET], [WORDS, WORDS])
+
+    first, second = asyncio.run(both())
+    assert first.trace == second.trace
+
+
+def test_a_run_has_so_much_time_and_so_much_room(url: str) -> None:
+    for budget in (Budget(seconds=-1.0), Budget(kept_bytes=300)):
+        with pytest.raises(BudgetSpent):
+            played(url, budget=budget)
+
+
+def test_a_server_that_is_not_there_is_what_was_found() -> None:
+    transcript = played("http://127.0.0.1:9")
+    assert transcript.moments == ()
+    assert transcript.stopped is not None and "no connection" in transcript.stopped
+    assert fetch("http://127.0.0.1:9", "/health").failure is not None
+
+
+def test_a_connection_that_breaks_in_the_middle_is_what_was_found() -> None:
+    def goes_away(peer: Peer) -> None:
+        peer.accept()
+        peer.read()
+
+    with raw_server(goes_away) as port:
+        transcript = played(f"http://127.0.0.1:{port}")
+    assert transcript.stopped is not None and "lost" in transcript.stopped
+    assert transcript.exchanges[0].response is None
+
+
+def test_an_answer_that_does_not_come_is_what_was_found() -> None:
+    def says_nothing(peer: Peer) -> None:
+        peer.accept()
+        peer.read_until_end()
+
+    async def one(url: str) -> Transcript:
+        async with RawSession(url, answer_s=0.1) as session:
+            return await play(session, RESET, WORDS)
+
+    with raw_server(says_nothing) as port:
+        transcript = asyncio.run(one(f"http://127.0.0.1:{port}"))
+    assert transcript.stopped is not None and "0.1 s" in transcript.stopped
+
+
+def test_a_route_is_asked(url: str) -> None:
+    assert fetch(url, "/health").object == {"status": "healthy"}
+    assert fetch(url, "/no-such-route").status == 404
+    assert fetch(url, "/good_env/num_tasks", {"split": "train"}).object == {"num_tasks": 6}
+    with pytest.raises(ValueError, match="no URL of HTTP"):
+        fetch("file:///etc/passwd", "")
