@@ -1,17 +1,28 @@
-"""Every environment of this repository: the contract, in every lane; and the same episode again."""
+"""Every environment of this repository: the contract, in every lane; the same episode again; and
+what it brings to be validated by.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.servers import serving
 
 from openenv import GenericEnvClient, check_environment, create_app
+from openenv.images.context import read_contents
 from openenv.sessions.spec import EnvironmentSpec
+from openenv.validation.collector import RawSession, play
+from openenv.validation.evidence import Transcript, worth
+from openenv.validation.manifest import NormalizedManifestV2
+from openenv.validation.oracle import read_oracle
+from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
+from openenv.validation.probes import Policy, read_plan, scripted
 
 pytestmark = pytest.mark.slow
 
@@ -139,17 +150,66 @@ def test_the_same_seed_and_actions_give_the_same_record(
         assert other == told[0]
 
 
-TIMES = {"time", "seconds", "created", "session_id", "episode_id", "id"}
+TIMES = {"time", "seconds", "created", "session_id", "episode_id", "id"}  # of events
 
 
 def _essence(folder: Path) -> list[bytes]:
     """The events of the only recording, byte for byte but for times and names of sessions."""
     (path,) = folder.rglob("*.jsonl")
     events = [json.loads(line) for line in path.read_text().splitlines()[1:]]
-    kept = []
-    for event in events:
-        if event["event"] in ("reset", "step"):
-            for noted in (event.get("metadata"), (event["observation"] or {}).get("metadata")):
-                (noted or {}).pop("seconds", None)
-            kept.append({k: v for k, v in event.items() if k not in TIMES})
+    kept = (
+        {k: v for k, v in event.items() if k not in TIMES}
+        for event in events
+        if event["event"] in ("reset", "step")
+    )
     return [json.dumps(one, sort_keys=True).encode() for one in kept]
+
+
+# ------------------------------------------------------------------ what validates it
+
+
+@pytest.mark.parametrize("name", sorted(SUBJECTS.keys() | APART))
+def test_what_it_is_validated_by_is_there_and_goes_into_no_image(name: str) -> None:
+    root = ENVIRONMENTS / name
+    manifest = OpenEnvYamlParser().parse(root)
+    assert isinstance(manifest, NormalizedManifestV2)
+    assert manifest.capabilities.oracle is not None
+    plan, oracle = manifest.execution.probe_path, manifest.capabilities.oracle.location
+    assert read_plan(root / plan).actions
+    assert (root / oracle).is_file()
+    shipped = read_contents(root / manifest.execution.context).files
+    assert not {plan, oracle} & set(shipped)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_its_oracle_gets_the_highest_reward_and_idleness_does_not(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODING_SANDBOX", "bubblewrap")
+    root = ENVIRONMENTS / name
+    manifest = OpenEnvYamlParser().parse(root)
+    assert isinstance(manifest, NormalizedManifestV2) and manifest.capabilities.oracle is not None
+    (low, high), plan = manifest.reward.range, read_plan(root / manifest.execution.probe_path)
+    app = importlib.import_module(f"{name}.server.app").app
+    with read_oracle(manifest.capabilities.oracle, root, plan) as oracle, serving(app) as url:
+        assert oracle.program is not None
+        probe = played(url, plan.reset, scripted(plan.actions or ()))
+        assert not probe.errors
+        for episode in oracle.episodes:
+            solved = played(url, episode.reset, oracle.program.policy("oracle"))
+            assert not solved.errors
+            tolerated = manifest.reward.oracle_tolerance * (high - low) + 1e-9
+            assert worth(solved) == pytest.approx(high, abs=tolerated)
+            idle = played(url, episode.reset, oracle.program.policy("do_nothing"))
+            assert (worth(idle) or 0.0) <= high - manifest.reward.floor_margin
+            rewards = [m.reward for t in (probe, solved, idle) for m in t.steps]
+            assert all(reward is None or low <= reward <= high for reward in rewards)
+
+
+def played(url: str, reset: Mapping[str, Any], policy: Policy) -> Transcript:
+    async def one() -> Transcript:
+        async with RawSession(url) as session:
+            return await play(session, reset, policy, max_steps=100)
+
+    return asyncio.run(one())

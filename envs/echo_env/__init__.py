@@ -3,4 +3,10 @@
 from .client import EchoEnv
 from .models import CallToolAction, EchoAction, EchoObservation, ListToolsAction
 
-__all__ = ["CallToolAction", "EchoAction", "EchoEnv", "EchoObservation", "ListToolsAction"]
+__all__ = [
+    "CallToolAction",
+    "EchoAction",
+    "EchoEnv",
+    "EchoObservation",
+    "ListToolsAction",
+]

@@ -25,8 +25,8 @@ class ReasoningGymAction(Action):
 class ReasoningGymObservation(Observation):
     """A question; after the answer what it was worth.
 
-    `reward` equals `score`. Both are None after `reset`, and where the answer could not be scored;
-    `metadata["error"]` then says why.
+    `reward` equals `score`. Both are None after `reset`, and where the answer could not be scored,
+    of which `StepResult.unscored` then says why.
     """
 
     question: str | None = Field(default=None, description="The question.")

@@ -132,9 +132,9 @@ def _bytes_of_base64(text: str) -> bytes:
 class TerminalObservation(Observation):
     """What came of an action.
 
-    `metadata` has `seconds` that it took; `ended_by` where a command took too long: ``"C-c"``,
-    ``"SIGINT"``, ``"SIGKILL"`` or ``"end of the shell"``; `shell_ended` in words; at the end
-    `limit` (``"time"`` or ``"steps"``), `checks_passed` and `checks_total`, or `reward_error`.
+    `metadata` has `ended_by` where a command took too long: ``"C-c"``, ``"SIGINT"``, ``"SIGKILL"``
+    or ``"end of the shell"``; `shell_ended` in words; at the end `limit` (``"time"`` or
+    ``"steps"``), `checks_passed` and `checks_total`.
     """
 
     output: str = Field(

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from ale_py import ALEInterface
 from pydantic import ValidationError
 
-from openenv.environment import Environment
+from openenv.environment import Environment, scored
 from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import (
     AtariAction,
@@ -84,6 +85,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+    REWARD = RewardSpec("per_step", components=("points",))
 
     def __init__(
         self,
@@ -158,7 +160,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         self._use(self._console_of(setting))
         self._episode = Episode(self._console, setting, generator_seed(seed))
         self._episode_id = episode_id or str(uuid.uuid4())
-        return self._observe(0.0)
+        return scored(self._observe(), 0.0)
 
     def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
         self, action: AtariAction
@@ -169,7 +171,8 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             Refused: There is no running episode; or the action is none of this game, or names
                 another. Nothing changes.
         """
-        return self._observe(self._playable(action).play(action.action_id))
+        points = self._playable(action).play(action.action_id)
+        return scored(self._observe(), Score(points, {"points": points}))
 
     @property
     def state(self) -> AtariState:
@@ -319,7 +322,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             )
         return episode
 
-    def _observe(self, reward: float) -> AtariObservation:
+    def _observe(self) -> AtariObservation:
         episode = self._running("observe")
         ale, setting = episode.console.ale, episode.setting
         screen = _SCREENS[setting.obs_type](ale)
@@ -332,7 +335,6 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             lives=ale.lives(),
             episode_frame_number=ale.getEpisodeFrameNumber(),
             frame_number=ale.getFrameNumber(),
-            reward=reward,
             done=is_over or is_truncated,
             truncated=is_truncated,
             metadata={

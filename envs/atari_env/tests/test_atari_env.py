@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 import pytest
 from ale_py import ALEInterface, roms
+from support import rewards
 
 from atari_env.client import AtariEnv
 from atari_env.models import AtariAction, AtariObservation, AtariTask
@@ -93,6 +94,21 @@ def test_screens_keep_the_contract(obs_type: Any) -> None:
     factory = partial(AtariEnvironment, obs_type=obs_type)
     actions = [AtariAction(action_id=action_id) for action_id in (1, 2, 3)]
     assert check_environment(factory, actions=actions, max_steps=3).broken == []
+
+
+def test_rewards_are_as_they_are_declared() -> None:
+    choices = random.Random(0)
+    with AtariEnv.local(AtariEnvironment).sync() as env:
+        game = rewards.played(
+            env,
+            lambda seen: AtariAction(action_id=choices.choice(seen.legal_actions)),
+            max_steps=400,
+            game_name="space_invaders",
+            seed=0,
+        )
+        score = env.state().score
+    assert rewards.worth(game) == score > 0
+    assert rewards.parts(game) == {"points": score}
 
 
 def test_a_client_chooses_the_game_and_plays_it() -> None:

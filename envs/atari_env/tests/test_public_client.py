@@ -16,6 +16,7 @@ from support.venvs import python_of
 from atari_env.models import AtariAction, AtariObservation
 from atari_env.server.app import app
 from atari_env.server.atari_environment import AtariEnvironment
+from openenv.reward import REWARD_INFO
 
 HERE = Path(__file__).parent
 PEER = Path(__file__).parents[3] / ".peer"
@@ -58,6 +59,8 @@ def test_the_public_client_plays_as_it_did(monkeypatch: pytest.MonkeyPatch) -> N
     reference += [
         expected(env.step(AtariAction(action_id=action))) for action in [1, 2, 3, 4, 5, 0] * 4
     ]
+    assert AtariEnvironment.REWARD is not None
+    reference[0]["metadata"][REWARD_INFO] = {"spec": AtariEnvironment.REWARD.as_data()}
     assert seen["seen"] == reference
     assert seen["seen"][0]["reward"] == 0.0
     assert "illegal action 99 in breakout" in seen["refused"]

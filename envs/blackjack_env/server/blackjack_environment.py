@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.environment import Environment, restart, termination, transition
 from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import (
     BlackjackAction,
@@ -56,6 +57,7 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
     NEVER_BLOCKS: ClassVar[bool] = True
+    REWARD = RewardSpec("terminal", range=(-1.0, 1.5), components=("outcome", "natural"))
 
     def __init__(self, natural: bool = False, sab: bool = True) -> None:
         super().__init__()
@@ -118,7 +120,7 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
             self._stood = True
         observation = self._observe()
         return (
-            termination(observation, self._payout)
+            termination(observation, _score(self._payout))
             if self._is_over
             else transition(observation, 0.0)
         )
@@ -298,6 +300,13 @@ def _worth(cards: list[Rank]) -> str:
 
 def _softness(hand: Hand) -> str:
     return "soft " if hand.usable_ace else ""
+
+
+def _score(paid: float) -> Score:
+    """What a finished hand pays: its outcome, and what a natural pays beyond that."""
+    outcome = min(paid, 1.0)
+    parts = {"outcome": outcome, "natural": paid - outcome}
+    return Score(paid, {name: part for name, part in parts.items() if part or name == "outcome"})
 
 
 def _outcome(reward: float) -> Literal["win", "lose", "draw"]:

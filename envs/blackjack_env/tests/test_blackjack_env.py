@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.envs.toy_text import blackjack as reference
+from support import rewards
 from support.servers import serving
 
 from blackjack_env import (
@@ -61,6 +62,22 @@ def outcome_of(env: BlackjackEnvironment, policy: Policy, seed: int) -> float:
 @pytest.mark.parametrize("actions", [[STAND], [HIT], [HIT, STAND]])
 def test_it_keeps_the_contract(actions: list[BlackjackAction]) -> None:
     check_environment(BlackjackEnvironment, actions=actions)
+
+
+def at_random(seed: int) -> Callable[[BlackjackObservation], BlackjackAction]:
+    choices = random.Random(seed)
+    return lambda seen: BlackjackAction(action=choices.choice(seen.legal_actions))
+
+
+def test_its_rewards_are_as_they_are_declared() -> None:
+    brought = set()
+    with BlackjackEnv.local(BlackjackEnvironment).sync() as env:
+        for seed in range(60):
+            hand = rewards.played(env, at_random(seed), seed=seed, natural=True, sab=False)
+            assert rewards.worth(hand) == hand[-1].reward
+            brought.add(frozenset(rewards.parts(hand).items()))
+    lost, won, by_a_natural = {"outcome": -1.0}, {"outcome": 1.0}, {"outcome": 1.0, "natural": 0.5}
+    assert brought == {frozenset(), *(frozenset(one.items()) for one in (lost, won, by_a_natural))}
 
 
 def test_it_is_played_over_a_socket() -> None:

@@ -20,8 +20,9 @@ from playwright.async_api import Error as PlaywrightError
 from pydantic import ValidationError
 
 from openenv.arrays import Picture
-from openenv.environment import Environment
+from openenv.environment import Environment, scored
 from openenv.errors import NotSupported, Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import (
     Answer,
@@ -82,6 +83,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
+    REWARD = RewardSpec("terminal", (0.0, 1.0), ("task",))
 
     def __init__(
         self,
@@ -415,9 +417,10 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
         is_cut_off = not is_over and self._state.step_count >= self._state.max_steps
         self._state.is_done = is_over or is_cut_off
         observation.error, observation.extracted = error, extracted
-        observation.reward = None if task is None else float(score or 0.0)
         observation.done, observation.truncated = self._state.is_done, is_cut_off
-        return observation
+        if task is None:
+            return observation
+        return scored(observation, 0.0 if score is None else Score(score, {"task": score}))
 
 
 def _options(

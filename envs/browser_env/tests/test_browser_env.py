@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from anyio import fail_after
 from pydantic import TypeAdapter, ValidationError
+from support import rewards
 from support.servers import serving
 
 from browser_env.client import BrowserEnv
@@ -1096,6 +1097,31 @@ def follow(observation: BrowserObservation) -> AnyAction:
 def test_the_environment_keeps_the_contract() -> None:
     """The button of `login` ends the episode when it is pressed for the third time."""
     check_environment(partial(BrowserEnvironment, "login"), actions=follow, max_steps=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_rewards_are_as_they_are_declared(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<h1>Home</h1>")
+
+    def press(seen: BrowserObservation) -> AnyAction:
+        return button(quoted(seen.goal)[0])
+
+    def fill_one(seen: BrowserObservation) -> AnyAction:
+        first = seen.goal.split()[-2]
+        is_filled = first in seen.tree
+        return button("Submit") if is_filled else Fill(selector="[name=first]", value=first)
+
+    factory = partial(BrowserEnvironment, sites={"home.test": tmp_path})
+    with BrowserEnv.local(factory).sync() as env:
+        solved = rewards.played(env, press, task="click-button/5")
+        in_part = rewards.played(env, fill_one, task="fill-form/5")
+        cut_off = rewards.played(env, lambda seen: Wait(), task="login/5", options={"max_steps": 2})
+        free = rewards.played(env, lambda seen: Wait(), start_url="https://home.test/", max_steps=1)
+    assert (rewards.worth(solved), rewards.parts(solved)) == (1.0, {"task": 1.0})
+    assert rewards.worth(in_part) == pytest.approx(0.2)
+    assert cut_off[-1].truncated and rewards.worth(cut_off) == 0.0
+    assert free[-1].reward is None and rewards.worth(free) is None
 
 
 @pytest.mark.slow

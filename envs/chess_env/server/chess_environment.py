@@ -17,8 +17,9 @@ import chess.pgn
 import chess.svg
 from pydantic import BaseModel, ConfigDict, Field
 
-from openenv.environment import Environment
+from openenv.environment import Environment, scored
 from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import ChessAction, ChessObservation, ChessState, ChessTask, Color, Result
 from ..rubrics import ChessWinLossRubric
@@ -126,6 +127,8 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+
+    REWARD = RewardSpec("per_step", (-1.0, 1.0), ("game", "illegal_move"))
 
     rubric: ChessWinLossRubric
 
@@ -236,7 +239,7 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
         observation = _look(episode, reward=0.0) if end is None else _finished(episode, end)
         self._episode = episode
         self._apply_rubric(action, observation)
-        return observation if end is None else self._last(episode, end, observation)
+        return scored(observation, 0.0) if end is None else self._last(episode, end, observation)
 
     @property
     def state(self) -> ChessState:
@@ -440,15 +443,20 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
         self, episode: _Episode, end: _End, observation: ChessObservation
     ) -> ChessObservation:
         """The last observation, with what is told of the whole game."""
+        shares = self.rubric.compute_step_rewards()
         told: dict[str, Any] = {
             "termination": end.termination,
             "pgn": _pgn(episode, end),
-            "discounted_rewards": self.rubric.compute_step_rewards(),
+            "discounted_rewards": shares,
             "gamma": self.rubric.gamma,
         }
         if episode.setting.task is not None:
             told["solved"] = end.winner == episode.agent
-        return observation.model_copy(update={"metadata": {**observation.metadata, **told}})
+        last = observation.model_copy(update={"metadata": {**observation.metadata, **told}})
+        paid = float(observation.reward or 0.0)
+        # Shares are of moves. Where a step was none, nobody could tell which belongs to which.
+        by_step = None if episode.illegal_moves else shares
+        return scored(last, Score(paid, {"game": paid}, step_rewards=by_step))
 
 
 class _Snapshot(BaseModel):
@@ -535,7 +543,8 @@ def _look(episode: _Episode, *, reward: float | None = None) -> ChessObservation
 
 def _rejection(episode: _Episode, move: str) -> ChessObservation:
     """The same position again, and why the move was not made."""
-    observation = _look(episode, reward=ILLEGAL_MOVE_REWARD)
+    score = Score(ILLEGAL_MOVE_REWARD, {"illegal_move": ILLEGAL_MOVE_REWARD})
+    observation = scored(_look(episode), score)
     shown = repr(move) if len(move) <= _SHOWN_CHARACTERS else f"{move[:_SHOWN_CHARACTERS]!r}..."
     try:
         chess.Move.from_uci(move)

@@ -16,6 +16,7 @@ from typing import Any
 import chess
 import chess.pgn
 import pytest
+from support import rewards
 from support.servers import serving
 
 from openenv import Refused, create_app
@@ -84,6 +85,32 @@ def test_every_opponent_keeps_the_contract(factory: Any) -> None:
 
 
 # ------------------------------------------------------------------------- rewards and ends
+
+
+@pytest.mark.parametrize(
+    ("factory", "reset", "played", "brought"),
+    [
+        (partial(ChessEnvironment, "random"), {"fen": BACK_RANK}, ["a1a8"], {"game": 1.0}),
+        (
+            partial(ChessEnvironment, None),
+            {},
+            ["e2e5", "f2f3", "e7e5", "up", "g2g4", "d8h4"],
+            {"game": -1.0, "illegal_move": -0.2},
+        ),
+        (partial(ChessEnvironment, None, max_moves=3), {}, ["e2e4", "e7e5", "g1f3"], {}),
+    ],
+    ids=["won", "lost", "cut off"],
+)
+def test_rewards_are_as_they_are_declared(
+    factory: Any, reset: dict[str, Any], played: list[str], brought: dict[str, float]
+) -> None:
+    policy = rewards.in_turn(ChessAction(move=one) for one in played)
+    with ChessEnv.local(factory).sync() as env:
+        game = rewards.played(env, policy, agent_color="white", **reset)
+    assert rewards.worth(game) == pytest.approx(sum(brought.values()))
+    assert rewards.parts(game) == pytest.approx(brought)
+    shares = None if "illegal_move" in brought else len(played)
+    assert shares == (None if game[-1].step_rewards is None else len(game[-1].step_rewards))
 
 
 def test_a_mate_by_the_agent_pays_one() -> None:

@@ -147,7 +147,7 @@ class SandboxEngine:
             # To interrupt the code, and if need be to end it, takes its time too.
             wall_s = min(wall_s, max(timeout_s - TO_END_S, timeout_s / 2))
         done = self._warm.python.run(code, wall_s=wall_s)
-        notes: dict[str, Any] = {"seconds": round(done.seconds, 6)}
+        notes: dict[str, Any] = {}
         if done.timed_out:
             notes["timed_out"] = True
         if done.left_out:

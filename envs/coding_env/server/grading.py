@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from openenv.errors import SandboxEnded
+from openenv.reward import Score
 from openenv.sandbox import Interpreter, Sandbox, SandboxPolicy
 
 from .engines import pool
 from .tasks import Case, Task
 
-__all__ = ["Score", "score"]
+__all__ = ["Grade", "graded"]
 
 SAID = "__openenv_said__"
 MAX_SAID = 2**18
@@ -27,8 +28,8 @@ RELATIVE_TOLERANCE = 1e-9  # of floating point numbers
 
 
 @dataclass(frozen=True)
-class Score:
-    """What an answer is worth.
+class Grade:
+    """How an answer did.
 
     Attributes:
         passed: How many tests hold; None where it could not be found out.
@@ -41,8 +42,8 @@ class Score:
     why: str | None = None
 
     @classmethod
-    def impossible(cls, why: str) -> Score:
-        """No score could be found: which is no score of 0."""
+    def impossible(cls, why: str) -> Grade:
+        """None could be found: which is no grade of 0."""
         return cls(None, 0, why)
 
     @property
@@ -51,9 +52,12 @@ class Score:
         return self.passed is not None and self.passed == self.total
 
     @property
-    def reward(self) -> float | None:
-        """The part of the tests that hold, 0 to 1; None where that could not be found out."""
-        return None if self.passed is None else self.passed / self.total
+    def score(self) -> Score:
+        """The part of the tests that hold, 0 to 1; unscored where that could not be found out."""
+        if self.passed is None:
+            return Score(unscored=self.why)
+        part = self.passed / self.total
+        return Score(part, {"tests_passed": part})
 
     @property
     def words(self) -> str:
@@ -66,11 +70,11 @@ class Score:
     def notes(self) -> dict[str, Any]:
         """What goes into the observation's metadata."""
         if self.passed is None:
-            return {"reward_error": self.why}
+            return {}
         return {"tests_passed": self.passed, "tests_total": self.total}
 
 
-def score(task: Task, code: str, require: str, kind: str | None) -> Score:
+def graded(task: Task, code: str, require: str, kind: str | None) -> Grade:
     """Judge an answer.
 
     Raises:
@@ -87,7 +91,7 @@ def score(task: Task, code: str, require: str, kind: str | None) -> Score:
     for case in programs:
         with ready.take() as warm:
             passed += _holds_as_program(warm.sandbox, code, case, task.wall_s)
-    return Score(passed, len(task.tests))
+    return Grade(passed, len(task.tests))
 
 
 def _count_calls(python: Interpreter, code: str, cases: list[Case], wall_s: float) -> int:

@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from openenv.environment import Environment, Transform
+from openenv.environment import Environment, Transform, termination
 from openenv.errors import Refused, SandboxEnded, SandboxUnavailable
+from openenv.reward import RewardSpec
 from openenv.sandbox import SandboxPolicy
 
 from ..models import CodeAction, CodeObservation, CodeState
 from .engines import choose_engine
-from .grading import Score, score
+from .grading import Grade, graded
 from .tasks import Task, TaskSet
 from .transforms import create_safe_coding_transform
 
@@ -49,6 +50,11 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+    REWARD = RewardSpec(
+        "per_step",
+        range=(-1.2, 1.0),
+        components=("safety", "brevity", "syntax", "tests_passed"),
+    )
 
     def __init__(
         self,
@@ -61,6 +67,8 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
     ) -> None:
         rewards: Transform[Any] = transform or create_safe_coding_transform()
         super().__init__(rewards)
+        if transform is not None:
+            self.REWARD = RewardSpec("per_step")  # type: ignore[misc]  # of what, it knows alone
         self._policy = policy or SandboxPolicy()
         self._require = require or os.environ.get("CODING_REQUIRE") or "namespaces"
         self._kind = sandbox or os.environ.get("CODING_SANDBOX") or None
@@ -153,20 +161,19 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
         if self._task is None:
             raise Refused("submit=True, but the episode has no task; reset(task=...) gives it one")
         try:
-            scored = score(self._task, code, self._require, self._kind)
+            grade = graded(self._task, code, self._require, self._kind)
         except (SandboxUnavailable, SandboxEnded) as error:
-            scored = Score.impossible(str(error))
+            grade = Grade.impossible(str(error))
         self._is_over = True
         self._engine.end()
         self._state.step_count += 1
-        self._state.last_exit_code = 0 if scored.is_full else 1
-        self._latest = CodeObservation(
-            stdout=scored.words,
+        self._state.last_exit_code = 0 if grade.is_full else 1
+        answered = CodeObservation(
+            stdout=grade.words,
             exit_code=self._state.last_exit_code,
-            done=True,
-            reward=scored.reward,
-            metadata={"last_code": code, **scored.notes},
+            metadata={"last_code": code, **grade.notes},
         )
+        self._latest = termination(answered, grade.score)
         return self._latest
 
     @property

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from openenv.errors import Refused
 
-__all__ = ["Case", "Task", "TaskSet"]
+__all__ = ["Case", "Task", "TaskSet", "bundled_functions"]
 
 
 class Case(BaseModel):
@@ -143,6 +143,11 @@ def _task(split: str, *arguments: tuple[Any, ...]) -> Callable[[Callable[..., An
 @cache
 def _bundled() -> tuple[Task, ...]:
     return tuple(map(_as_task, _BUNDLED))
+
+
+def bundled_functions() -> dict[str, Callable[..., Any]]:
+    """What solves each of the bundled tasks, by its id."""
+    return {bundled.function.__name__: bundled.function for bundled in _BUNDLED}
 
 
 def _as_task(bundled: _Bundled) -> Task:

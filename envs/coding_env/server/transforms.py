@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from openenv.environment import CompositeTransform, Transform
+from openenv.environment import CompositeTransform, Transform, scored
+from openenv.reward import REWARD_INFO, Score, adds_up
 from openenv.types import Observation
 
 __all__ = ["CodeQualityTransform", "CodeSafetyTransform", "create_safe_coding_transform"]
@@ -33,8 +34,8 @@ class CodeSafetyTransform(Transform[Observation]):
         found = next((pattern for pattern in DANGEROUS if re.search(pattern, code)), None)
         if found is not None:
             observation.metadata["safety_violation"] = found
-        observation.reward = 0.0 if found is None else self.penalty
-        return observation
+        reward = 0.0 if found is None else self.penalty
+        return scored(observation, Score(reward, {"safety": reward}))
 
 
 class CodeQualityTransform(Transform[Observation]):
@@ -54,11 +55,14 @@ class CodeQualityTransform(Transform[Observation]):
         code = observation.metadata.get("last_code")
         if code is None:
             return observation
-        quality = self.concise_bonus if len(code.strip()) <= self.max_length_threshold else 0.0
-        if not _is_python(code):
-            quality += self.syntax_penalty
-        observation.reward = (observation.reward or 0.0) + quality
-        return observation
+        is_short = len(code.strip()) <= self.max_length_threshold
+        brevity = self.concise_bonus if is_short else 0.0
+        syntax = 0.0 if _is_python(code) else self.syntax_penalty
+        before = observation.reward or 0.0
+        parts = observation.metadata.get(REWARD_INFO, {}).get("components", {})
+        is_whole = adds_up(before, parts)  # another transform may have told none
+        parts = {**parts, "brevity": brevity, "syntax": syntax} if is_whole else {}
+        return scored(observation, Score(before + brevity + syntax, parts))
 
 
 def _is_python(code: str) -> bool:

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import rewards
 
 from coding_env import CodeAction, CodeObservation, CodingEnv
 from coding_env.server import tasks
-from coding_env.server.grading import Score
+from coding_env.server.grading import Grade
 from coding_env.server.python_codeact_env import PythonCodeActEnv
-from coding_env.server.transforms import create_safe_coding_transform
+from coding_env.server.transforms import CodeQualityTransform, create_safe_coding_transform
 from openenv import ProcessProvider, Refused, check_environment
+from openenv.environment import CompositeTransform, Transform, scored
 from openenv.errors import ExecutionFailed, SandboxUnavailable, StepTimeout
+from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.sandbox import SandboxPolicy, kinds
 from openenv.testing.escapes import ESCAPES, Outside
 from openenv.types import CodeExecResult
@@ -74,6 +77,38 @@ def test_without_a_task_code_is_rewarded_for_how_it_looks(code: str, reward: flo
     assert done.reward == pytest.approx(reward)
     assert ("safety_violation" in done.metadata) == (reward < -0.5)
     assert not done.done
+
+
+def test_rewards_are_as_they_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODING_SANDBOX", "bubblewrap")
+    looks = ["print(1)", "import os", "def f(: pass", "open('x'" + "  " * 60]
+    with CodingEnv.local(PythonCodeActEnv).sync() as env:
+        free = rewards.played(env, rewards.in_turn(map(action, looks)), max_steps=len(looks))
+        half = "def digital_root(number): return number % 9"
+        answers = [action("1"), CodeAction(code=half, submit=True)]
+        answered = rewards.played(env, rewards.in_turn(answers), task="digital_root")
+    assert rewards.worth(free) == pytest.approx(0.1 - 0.9 - 0.1 - 1.1)
+    assert rewards.parts(free) == pytest.approx({"safety": -2.0, "brevity": 0.4, "syntax": -0.4})
+    passed = rewards.worth(answered)
+    assert passed is not None and 0 < passed < 1
+    assert rewards.parts(answered) == {"tests_passed": passed}
+
+
+def action(code: str) -> CodeAction:
+    return CodeAction(code=code)
+
+
+def test_a_transform_of_ones_own_may_tell_no_components() -> None:
+    class Half(Transform[Any]):
+        def __call__(self, observation: Any) -> Any:
+            return scored(observation, 0.5)
+
+    both = CompositeTransform([Half(), CodeQualityTransform()])
+    with CodingEnv.local(lambda: PythonCodeActEnv("smolagents", transform=both)).sync() as env:
+        first = env.reset()
+        step = env.step(CodeAction(code="1"))
+    assert first.reward_info == {"spec": RewardSpec("per_step").as_data()}
+    assert (step.reward, step.components) == (0.6, {})
 
 
 def test_an_environment_of_existing_code_runs_as_it_did() -> None:
@@ -328,14 +363,14 @@ def test_tests_never_reach_the_agent(env: PythonCodeActEnv) -> None:
 def test_no_score_is_not_a_score_of_nothing(
     env: PythonCodeActEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> Score:
+    def fails(*_: Any) -> Grade:
         raise SandboxUnavailable("namespaces", {"bubblewrap": "gone"})
 
-    monkeypatch.setattr("coding_env.server.python_codeact_env.score", fails)
+    monkeypatch.setattr("coding_env.server.python_codeact_env.graded", fails)
     env.reset(task="roman")
     answer = env.step(CodeAction(code="def roman(n): return 'I'", submit=True))
     assert (answer.reward, answer.done) == (None, True)
-    assert "gone" in answer.metadata["reward_error"]
+    assert "gone" in answer.metadata[REWARD_INFO]["unscored"]
 
 
 def test_there_is_nothing_to_submit_to_without_a_task(env: PythonCodeActEnv) -> None:

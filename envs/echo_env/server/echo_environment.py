@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from openenv.environment import scored, termination, transition
 from openenv.errors import Refused
 from openenv.mcp import MCPEnvironment, tool
+from openenv.reward import RewardSpec, Score
 from openenv.types import Observation, State
 
 from ..models import CallToolAction, EchoAction, EchoObservation, ListToolsAction
@@ -16,10 +18,12 @@ from ..models import CallToolAction, EchoAction, EchoObservation, ListToolsActio
 READY = "Echo environment ready!"
 REWARD_PER_CHARACTER = 0.1
 
+WORDS = {"train": ["a", "hello"], "test": ["goodbye"]}
 TASKS = {
-    "train": [{"id": f"say-{word}", "prompt": f"Have {word!r} echoed."} for word in ("a", "hello")],
-    "test": [{"id": "say-goodbye", "prompt": "Have 'goodbye' echoed."}],
+    split: [{"id": f"say-{word}", "prompt": f"Have {word!r} echoed."} for word in words]
+    for split, words in WORDS.items()
 }
+WORD_OF = {f"say-{word}": word for words in WORDS.values() for word in words}
 
 Message = Annotated[str, Field(description="The message to echo back")]
 
@@ -31,14 +35,20 @@ class EchoEnvironment(
 
     An `EchoAction` is rewarded with 0.1 a character; a tool call is not scored. An episode
     never ends by itself.
+
+    With a task (`reset(task=...)`) there is a word to be said: that earns 1, and ends the episode;
+    nothing else earns anything.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     NEVER_BLOCKS = True
+    REWARD = RewardSpec("per_step", components=("length", "said"))
 
     def __init__(self) -> None:
         super().__init__()
         self._state = State(episode_id=str(uuid.uuid4()))
+        self._task: str | None = None
+        self._is_said = False
         self._shown: str | None = None
 
     @tool
@@ -52,33 +62,54 @@ class EchoEnvironment(
         return {"message": message, "length": len(message)}
 
     def reset(
-        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        task: str | dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> EchoObservation:
+        """Begin an episode, with a task or without.
+
+        Raises:
+            Refused: There is no such task.
+        """
+        self._task = None if task is None else _known_task(task)
+        self._is_said = False
         self._state = State(episode_id=episode_id or str(uuid.uuid4()))
-        self._shown = READY
+        self._shown = READY if self._task is None else f"Say {WORD_OF[self._task]!r}."
         return EchoObservation(
-            echoed_message=READY, reward=0.0, metadata={"status": "ready", "message": READY}
+            echoed_message=self._shown, reward=0.0, metadata={"status": "ready", "message": READY}
         )
 
     def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
-        self._state.step_count += 1
+        self._count()
         return super().step(action, timeout_s, **kwargs)
 
     async def step_async(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
-        self._state.step_count += 1
+        self._count()
         return await super().step_async(action, timeout_s, **kwargs)
+
+    def _count(self) -> None:
+        if self._is_said:
+            raise Refused("the word is said, and the episode over; call reset()")
+        self._state.step_count += 1
 
     def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Observation:
         if not isinstance(action, EchoAction):
             known = "EchoAction, CallToolAction and ListToolsAction"
             error = f"unknown action {type(action).__name__}; there are {known}"
-            return Observation(reward=0.0, metadata={"error": error})
+            return scored(Observation(), Score(unscored=error))
         message = self._shown = action.message
-        return EchoObservation(
-            echoed_message=message,
-            message_length=len(message),
-            reward=round(len(message) * REWARD_PER_CHARACTER, 10),
-        )
+        seen = EchoObservation(echoed_message=message, message_length=len(message))
+        if self._task is not None:
+            return self._judged(seen, message == WORD_OF[self._task])
+        reward = round(len(message) * REWARD_PER_CHARACTER, 10)
+        return scored(seen, Score(reward, {"length": reward}))
+
+    def _judged(self, seen: EchoObservation, is_said: bool) -> EchoObservation:
+        self._is_said = is_said
+        score = Score(float(is_said), {"said": float(is_said)})
+        return termination(seen, score) if is_said else transition(seen, score)
 
     @property
     def state(self) -> State:
@@ -107,9 +138,29 @@ class EchoEnvironment(
         return TASKS[split][index]
 
     def snapshot(self) -> bytes:
-        """Store the episode, which is its state."""
-        return self._state.model_dump_json().encode()
+        """Store the episode: its state, and what there is to say."""
+        stored = _Stored(state=self._state, task=self._task, is_said=self._is_said)
+        return stored.model_dump_json().encode()
 
     def restore(self, data: bytes) -> None:
         """Go on with a stored episode."""
-        self._state = State.model_validate_json(data)
+        stored = _Stored.model_validate_json(data)
+        self._task = None if stored.task is None else _known_task(stored.task)
+        self._state, self._is_said = stored.state, stored.is_said
+
+
+class _Stored(BaseModel):
+    """An episode that is stored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: State
+    task: str | None
+    is_said: bool
+
+
+def _known_task(task: str | dict[str, Any]) -> str:
+    name = task.get("id") if isinstance(task, dict) else task
+    if name not in WORD_OF:
+        raise Refused(f"there is no task {name!r:.80}; there are {', '.join(WORD_OF)}")
+    return str(name)

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from openenv.errors import ExecutionFailed
+from openenv.reward import REWARD_INFO
 from openenv.testing import check_environment
 from openenv.types import Action
 
@@ -22,6 +24,26 @@ def test_it_repeats_the_message_and_pays_a_tenth_a_character() -> None:
     assert result.observation.echoed_message == "Hello, World!"
     assert result.observation.message_length == 13
     assert result.reward == 1.3
+    assert result.components == {"length": 1.3}
+
+
+def test_saying_the_word_of_a_task_earns_1_and_ends_the_episode() -> None:
+    with EchoEnv.local(EchoEnvironment).sync() as env:
+        shown = env.reset(task={"id": "say-hello", "prompt": "..."})
+        assert shown.observation.echoed_message == "Say 'hello'."
+        wrong = env.step(EchoAction(message="hello and more"))
+        assert (wrong.reward, wrong.done) == (0.0, False)
+        (fork,) = env.fork(1)
+        for one in (env, fork):
+            right = one.step(EchoAction(message="hello"))
+            assert (right.reward, right.components, right.done) == (1.0, {"said": 1.0}, True)
+            for action in (EchoAction(message="hello"), ListToolsAction()):
+                with pytest.raises(ExecutionFailed, match="call reset"):
+                    one.step(action)
+        with pytest.raises(ExecutionFailed, match="say-goodbye"):
+            env.reset(task="say-what")
+        env.reset()
+        assert env.step(EchoAction(message="hello")).reward == 0.5
 
 
 def test_its_tools_are_listed_and_called() -> None:
@@ -43,10 +65,10 @@ def test_a_tool_is_called_without_a_step() -> None:
         assert env.state().step_count == 0
 
 
-def test_an_action_that_it_does_not_know_is_told_so() -> None:
+def test_an_action_that_it_does_not_know_is_not_scored_and_told_so() -> None:
     observation = EchoEnvironment().step(Action())
-    assert observation.reward == 0.0
-    assert "Action" in observation.metadata["error"]
+    assert observation.reward is None
+    assert "Action" in observation.metadata[REWARD_INFO]["unscored"]
 
 
 def test_its_own_step_counts_as_one_that_is_served() -> None:

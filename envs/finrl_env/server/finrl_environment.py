@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from openenv.environment import Environment
+from openenv.environment import Environment, scored
 from openenv.errors import NotSupported, Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import FinRLAction, FinRLObservation, FinRLState, FinRLTask
 from .configuration import MARKETS, Setup, setup_from_environ, setup_of
@@ -103,6 +104,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+    REWARD = RewardSpec("per_step", components=("market", "commissions", "idle"))
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -159,7 +161,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
             step_count=0,
             episode_id=episode_id or str(uuid.uuid4()),
         )
-        return self._observe({"tickers": list(setting.market.tickers)})
+        return scored(self._observe({"tickers": list(setting.market.tickers)}), 0.0)
 
     def step(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
         self, action: FinRLAction
@@ -180,13 +182,17 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         if progress.day == last_day:
             progress.done = True
             traded = [0.0] * len(setting.market.tickers)
+            parts = {"idle": progress.reward}
         else:
+            paid = progress.book.costs
             traded = _trade_today(setting, progress, action.actions)
+            commissions = (paid - progress.book.costs) * setting.rules.reward_scaling
+            parts = {"market": progress.reward - commissions, "commissions": commissions}
             progress.done = progress.day == last_day and not setting.rules.idle_last_step
         metadata: dict[str, Any] = {"traded": traded}
         if progress.done:
             metadata["metrics"] = self.state.metrics.model_dump()
-        return self._observe(metadata)
+        return scored(self._observe(metadata), Score(progress.reward, parts))
 
     @property
     def state(self) -> FinRLState:
@@ -394,7 +400,6 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
             portfolio_value=progress.values[-1],
             date=_date(setting, progress.day),
             done=progress.done,
-            reward=progress.reward,
             metadata=metadata,
         )
 

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from support import rewards
 from support.servers import serving
 
 import finrl_env
@@ -209,6 +210,22 @@ def test_rewards_add_up_to_the_gain_without_the_idle_step(market: str) -> None:
     assert len(seen) == env.state.days == env.state.step_count + 1
     gain = seen[-1].portfolio_value - seen[0].portfolio_value
     assert sum(one.reward or 0.0 for one in seen) == pytest.approx(gain * 1e-4)
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_rewards_are_as_they_are_declared(idle: bool) -> None:
+    choices, config = random.Random(4), {"idle_last_step": idle, "market": "mixed"}
+    with FinRLEnv.local(lambda: FinRLEnvironment(config)).sync() as env:
+        traded = rewards.played(
+            env, lambda seen: FinRLAction(actions=[choices.uniform(-1, 1)]), seed=4, days=60
+        )
+        metrics = env.state().metrics
+    total, brought = rewards.worth(traded), rewards.parts(traded)
+    assert total is not None
+    last = traded[-1].reward if idle else 0.0
+    assert brought.get("idle", 0.0) == last
+    assert brought["commissions"] == pytest.approx(-metrics.costs * 1e-4)
+    assert total - (last or 0.0) == pytest.approx(metrics.total_return * 100_000 * 1e-4)
 
 
 def test_the_idle_step_trades_nothing_and_repeats_the_last_reward() -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.environment import Environment, restart, termination, transition, truncation
 from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import (
     Game2048Action,
@@ -51,6 +52,7 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
     NEVER_BLOCKS: ClassVar[bool] = True
+    REWARD = RewardSpec("per_step", range=(0.0, 2.0 * HIGHEST), components=("merged",))
 
     def __init__(self, goal: int | None = None, max_moves: int | None = None) -> None:
         super().__init__()
@@ -113,11 +115,12 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
         self._score += made
         self._moves += 1
         observation = self._observe()
+        score = Score(float(made), {"merged": float(made)})
         if self._is_finished:
-            return termination(observation, float(made))
+            return termination(observation, score)
         if self._is_cut_off:
-            return truncation(observation, float(made))
-        return transition(observation, float(made))
+            return truncation(observation, score)
+        return transition(observation, score)
 
     @property
     def state(self) -> Game2048State:

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import pyspiel
 import pytest
+from support import rewards
 from support.servers import serving
 
 from game_2048_env import (
@@ -64,6 +65,17 @@ def on_board(env: Game2048Environment, board: list[int], **changes: Any) -> None
 @pytest.mark.parametrize("options", [{}, {"goal": 32}, {"max_moves": 9}])
 def test_it_keeps_the_contract(options: dict[str, int]) -> None:
     check_environment(partial(Game2048Environment, **options), actions=first_legal)
+
+
+def test_its_rewards_are_as_they_are_declared() -> None:
+    choices = random.Random(3)
+    with Game2048Env.local(Game2048Environment).sync() as env:
+        game = rewards.played(
+            env, lambda seen: Game2048Action(move=choices.choice(seen.legal_actions)), seed=3
+        )
+        score = env.state().score
+    assert game[-1].done and rewards.worth(game) == score > 0
+    assert rewards.parts(game) == {"merged": score}
 
 
 def test_it_is_played_over_a_socket() -> None:

@@ -19,8 +19,9 @@ from typing import Any, ClassVar, NamedTuple
 import pyspiel
 from pydantic import BaseModel, ConfigDict, Field
 
-from openenv.environment import Environment
+from openenv.environment import Environment, restart, termination, transition
 from openenv.errors import NotSupported, Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import (
     DEFAULT_GAME,
@@ -97,6 +98,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+    REWARD = RewardSpec("per_step", components=("payoff",))
 
     def __init__(
         self,
@@ -372,16 +374,18 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         position, agent = self._position, self.agent_player
         done = position.is_terminal()
         self._legal = [] if done else position.legal_actions(agent)
-        reward = self._collect(done)
-        return OpenSpielObservation(
+        payoff = self._collect(done)
+        observation = OpenSpielObservation(
             info_state=self._setting.rules.tensor(position, agent),
             legal_actions=self._legal,
             game_phase="terminal" if done else phase,
             current_player_id=position.current_player(),
             opponent_last_action=self._opponent_last_action,
-            done=done,
-            reward=None if phase == "initial" and not done else reward,
         )
+        if phase == "initial" and not done:
+            return restart(observation)
+        score = Score(payoff, {"payoff": payoff})
+        return termination(observation, score) if done else transition(observation, score)
 
     def _collect(self, done: bool) -> float:
         """Return what the agent was paid since it last collected.

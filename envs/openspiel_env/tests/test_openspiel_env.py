@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from support import rewards
 
 from openenv import Refused
 from openenv.errors import NotSupported
@@ -71,6 +72,18 @@ def test_every_game_keeps_the_contract(game: str) -> None:
 
 def test_every_second_player_keeps_the_contract() -> None:
     check_environment(partial(OpenSpielEnvironment, "kuhn_poker", 1), actions=last_legal)
+
+
+@pytest.mark.parametrize("game", [*SIX_GAMES, *SIMULTANEOUS_GAMES])
+def test_rewards_are_as_they_are_declared(game: str) -> None:
+    choices = random.Random(5)
+    with OpenSpielEnv.local(partial(OpenSpielEnvironment, game)).sync() as env:
+        played = rewards.played(
+            env, lambda seen: OpenSpielAction(action_id=choices.choice(seen.legal_actions)), seed=5
+        )
+        paid = rewards.worth(played)
+    assert played[-1].done
+    assert rewards.parts(played) == ({"payoff": paid} if paid else {})
 
 
 def test_a_client_chooses_the_game_and_plays_it() -> None:

@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from openenv.environment import Environment, restart, termination
 from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import (
     ReasoningGymAction,
@@ -51,6 +52,7 @@ class ReasoningGymEnvironment(
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+    REWARD = RewardSpec("terminal", (0.0, 1.0), ("correctness",))
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,14 +114,13 @@ class ReasoningGymEnvironment(
             raise Refused("step() was called before reset(): nothing was asked")
         if self._is_answered:
             raise Refused("step() was called after done: the question is answered, call reset()")
-        score, why = self._scored(self._recipe, action.answer)
+        score = self._scored(self._recipe, action.answer)
         self._is_answered = True
         observation = ReasoningGymObservation(
             question=str(self._entry["question"]),
-            score=score,
+            score=score.value,
             correct_answer=self._correct_answer,
             dataset_metadata=_plain(self._entry.get("metadata")),
-            metadata={} if why is None else {"error": why},
         )
         self._last = termination(observation, score)
         return self._last
@@ -257,12 +258,13 @@ class ReasoningGymEnvironment(
         recipe = _recipe(dataset_name, dataset_config, dataset_specs, seed, size)
         return recipe, 0, None
 
-    def _scored(self, recipe: Recipe, answer: str) -> tuple[float | None, str | None]:
-        """The score, or None and why there is none."""
+    def _scored(self, recipe: Recipe, answer: str) -> Score:
         try:
-            return recipe.score(answer, self._entry), None
+            score = recipe.score(answer, self._entry)
         except Exception as error:  # several datasets raise at answers that they cannot read
-            return None, f"{recipe.name} could not score this answer: {type(error).__name__}"
+            why = f"{recipe.name} could not score this answer: {type(error).__name__}"
+            return Score(unscored=why)
+        return Score(score, {"correctness": score})
 
 
 class _Snapshot(BaseModel):

@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 import reasoning_gym
+from support import rewards
 from support.servers import serving
 
 from openenv import Refused
 from openenv.errors import ServerError
+from openenv.reward import REWARD_INFO
 from openenv.testing import check_environment
 from openenv.testing.environment import ARGUMENTS_ARE_TAKEN
 from reasoning_gym_env import ReasoningGymAction, ReasoningGymEnv, ReasoningGymObservation
@@ -74,6 +76,17 @@ def test_it_keeps_the_contract(arguments: dict[str, Any]) -> None:
         # That gives each argument by itself, and options belong to their dataset.
         skip=[ARGUMENTS_ARE_TAKEN] if "dataset_config" in arguments else [],
     )
+
+
+def test_rewards_are_as_they_are_declared() -> None:
+    with ReasoningGymEnv.local(ReasoningGymEnvironment).sync() as env:
+        right = rewards.played(
+            env, lambda _: ReasoningGymAction(answer=str(env.state().correct_answer)), seed=4
+        )
+        wrong = rewards.played(env, lambda _: ReasoningGymAction(answer="a zebra"))
+    assert (rewards.worth(right), rewards.parts(right)) == (1.0, {"correctness": 1.0})
+    assert wrong[-1].reward is not None
+    assert rewards.worth(wrong) == wrong[-1].components["correctness"] < 1.0
 
 
 def test_it_is_played_over_a_socket() -> None:
@@ -242,7 +255,7 @@ def test_an_answer_that_cannot_be_scored_has_no_reward_and_a_reason() -> None:
     env.reset(dataset_name="prime_factorization", seed=42)
     last = answer(env, "x")
     assert last.done and last.reward is None and last.score is None
-    assert "prime_factorization" in last.metadata["error"]
+    assert "prime_factorization" in last.metadata[REWARD_INFO]["unscored"]
     assert last.correct_answer
 
 

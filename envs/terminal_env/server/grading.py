@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openenv.errors import SandboxEnded, SandboxError, SandboxFileError
+from openenv.reward import Score
 from openenv.sandbox import Sandbox
 
 from .tasks import Check, FileCheck, RunCheck, Task
 
-__all__ = ["CLEAN_BASH", "Fresh", "Score", "score"]
+__all__ = ["CLEAN_BASH", "Fresh", "Grade", "graded"]
 
 Fresh = Callable[[], "contextlib.AbstractContextManager[Sandbox]"]
 
@@ -37,33 +38,34 @@ CLEAN_BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 
 
 @dataclass(frozen=True)
-class Score:
-    """What an agent's work is worth.
+class Grade:
+    """How an agent's work did.
 
     Attributes:
+        score: The part that holds of the checks that count, 0 to 1; all of it is forfeited where
+            one that must hold does not. Unscored where that could not be found out.
         checks: Which checks hold, by their names.
-        reward: The part that holds of those that count, 0 to 1; None where it could not be found.
-        why: Why it could not be found.
+        passed: How many count as held.
+        total: How many there are that count.
     """
 
-    reward: float | None
+    score: Score
     checks: dict[str, bool] = field(default_factory=dict)
-    why: str | None = None
     passed: int = 0
     total: int = 0
 
     @property
     def words(self) -> str:
         """What the agent is told."""
-        if self.reward is None:
+        if self.score.value is None:
             return "the task could not be scored\n"
         return f"{self.passed} of {self.total} checks hold\n"
 
     @property
     def notes(self) -> dict[str, Any]:
         """What goes into the observation's metadata."""
-        if self.reward is None:
-            return {"reward_error": self.why}
+        if self.score.value is None:
+            return {}
         return {"checks_passed": self.passed, "checks_total": self.total}
 
 
@@ -71,7 +73,7 @@ class CouldNotLook(Exception):
     """What would be judged could not be seen, through no fault of the agent's."""
 
 
-def score(task: Task, sandbox: Sandbox, fresh: Fresh) -> Score:
+def graded(task: Task, sandbox: Sandbox, fresh: Fresh) -> Grade:
     """Judge what was left behind in a sandbox, every process of which is ended.
 
     Args:
@@ -85,13 +87,15 @@ def score(task: Task, sandbox: Sandbox, fresh: Fresh) -> Score:
         seen = {one.path: one for one in _look(sandbox, files) or ()}
         held = [(check, _holds(check, seen, sandbox, fresh)) for check in task.checks]
     except (SandboxError, CouldNotLook) as error:
-        return Score(None, why=str(error))
+        return Grade(Score(unscored=str(error)))
     counted = [holds for check, holds in held if not check.must_hold]
     passed = sum(counted)
+    parts = {"checks": passed / len(counted)}
     if not all(holds for check, holds in held if check.must_hold):
+        parts["must_hold"] = -parts["checks"]
         passed = 0
     names = {f"{number}. {check.name}": holds for number, (check, holds) in enumerate(held, 1)}
-    return Score(passed / len(counted), names, None, passed, len(counted))
+    return Grade(Score(sum(parts.values()), parts), names, passed, len(counted))
 
 
 def _holds(check: Check, seen: dict[str, Seen], sandbox: Sandbox, fresh: Fresh) -> bool:

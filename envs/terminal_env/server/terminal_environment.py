@@ -13,12 +13,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from openenv.environment import Environment
+from openenv.environment import Environment, termination, truncation
 from openenv.errors import Refused, SandboxEnded, SandboxFileError
+from openenv.reward import RewardSpec
 from openenv.sandbox import Sandbox, strongest
 
 from ..models import TerminalAction, TerminalObservation, TerminalState, TerminalTask
-from .grading import CLEAN_BASH, Score, score
+from .grading import CLEAN_BASH, Grade, graded
 from .settings import Settings, settings_of
 from .shell import NoShell, Shell
 from .tasks import Task, TaskSet
@@ -39,7 +40,8 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
 
     Without a task an episode never ends. With one (`reset(task=...)`) it ends when it is submitted,
     or when the task's time or steps are over (`truncated`), and is rewarded then with the part of
-    the task's checks that hold; no other step is rewarded.
+    the task's checks that hold, or with 0 where one that must hold does not; no other step is
+    rewarded.
 
     Args:
         settings: Of the sandbox and the terminal; by default what the environment variables say.
@@ -52,6 +54,7 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+    REWARD = RewardSpec("terminal", (0.0, 1.0), ("checks", "must_hold"))
 
     def __init__(self, settings: Settings | None = None, *, tasks: TaskSet | None = None) -> None:
         super().__init__()
@@ -139,16 +142,12 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
             raise TypeError(f"expected a TerminalAction, got {type(action).__name__}")
         warm = self._going_on()
         self._refuse_what_cannot_be_done(action, warm.shell)
-        began = time.monotonic()
         if action.kind == "submit" or self._time_is_over():
-            observation = self._scored(warm, limit="time" if self._time_is_over() else None)
-        else:
-            observation = self._done(action, warm, timeout_s)
-            self._state.step_count += 1
-            if (limit := self._limit_reached()) is not None:
-                observation = self._scored(warm, observation, limit)
-        observation.metadata["seconds"] = round(time.monotonic() - began, 6)
-        return observation
+            return self._scored(warm, limit="time" if self._time_is_over() else None)
+        observation = self._done(action, warm, timeout_s)
+        self._state.step_count += 1
+        limit = self._limit_reached()
+        return observation if limit is None else self._scored(warm, observation, limit)
 
     def _going_on(self) -> Warm:
         if self._is_over:
@@ -342,23 +341,23 @@ class TerminalEnvironment(Environment[TerminalAction, TerminalObservation, Termi
         """Judge what there is, and end the episode."""
         assert self._task is not None
         self._screen = self._screen_of(warm)
-        scored = self._score(self._task, warm)
+        grade = self._grade(self._task, warm)
         self._is_over = True
         self._end()
         self._state.running = False
-        self._state.checks = scored.checks or None
+        self._state.checks = grade.checks or None
         if last is None:
             self._state.step_count += 1
-            last = TerminalObservation(output=scored.words, cwd=self._state.cwd)
+            last = TerminalObservation(output=grade.words, cwd=self._state.cwd)
         last.running = False
-        last.done, last.reward, last.truncated = True, scored.reward, limit is not None
-        last.metadata |= scored.notes
-        if limit is not None:
-            last.metadata["limit"] = limit
-        return last
+        last.metadata |= grade.notes
+        if limit is None:
+            return termination(last, grade.score)
+        last.metadata["limit"] = limit
+        return truncation(last, grade.score)
 
-    def _score(self, task: Task, warm: Warm) -> Score:
-        return score(task, warm.sandbox, self._fresh)
+    def _grade(self, task: Task, warm: Warm) -> Grade:
+        return graded(task, warm.sandbox, self._fresh)
 
     @contextlib.contextmanager
     def _fresh(self) -> Any:

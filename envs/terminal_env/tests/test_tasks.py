@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from support import rewards
 
 from openenv import Refused
+from openenv.reward import REWARD_INFO
 
+from .. import TerminalAction, TerminalEnv
 from ..server.bundled import bundled_tasks
+from ..server.settings import Settings
 from ..server.tasks import Check, FileCheck, RunCheck, Task, TaskSet
+from ..server.terminal_environment import TerminalEnvironment
 from .conftest import Make, run, submit
 
 TASKS = {task.id: task for task in bundled_tasks()}
@@ -274,10 +279,31 @@ def test_a_task_that_cannot_be_set_up_is_refused_and_the_episode_goes_on(make: M
     assert run(env, "echo $x").output == "1\n"
 
 
+def test_rewards_are_as_they_are_declared() -> None:
+    checks: list[Check] = [
+        FileCheck(file="one", type="file"),
+        FileCheck(file="two", type="file"),
+        FileCheck(file="precious", type="file", must_hold=True),
+    ]
+    tasks = TaskSet([Task(id="a", instruction="-", setup=["touch precious"], checks=checks)])
+    settings = Settings(sandbox="bubblewrap", warm_sandboxes=0)
+    with TerminalEnv.local(lambda: TerminalEnvironment(settings, tasks=tasks)).sync() as env:
+        half, forfeited = (
+            rewards.played(env, rewards.in_turn([*commands, SUBMIT]), task="a")
+            for commands in ([TOUCH], [TOUCH, TerminalAction(command="rm precious")])
+        )
+    assert (rewards.worth(half), rewards.parts(half)) == (0.5, {"checks": 0.5})
+    assert rewards.worth(forfeited) == 0.0
+    assert rewards.parts(forfeited) == {"checks": 0.5, "must_hold": -0.5}
+
+
+TOUCH, SUBMIT = TerminalAction(command="touch one"), TerminalAction(kind="submit")
+
+
 def test_a_check_that_cannot_be_prepared_leaves_no_score(make: Make) -> None:
     task = Task(id="a", instruction="-", checks=[RunCheck(run="true", before=["false"])])
     env = make(task)
     env.reset(task="a")
     last = submit(env)
     assert (last.done, last.reward) == (True, None)
-    assert "'false' failed" in last.metadata["reward_error"]
+    assert "'false' failed" in last.metadata[REWARD_INFO]["unscored"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -13,6 +14,7 @@ from support.servers import serving
 
 from openenv import Refused, create_app
 from openenv.errors import ValidationFailed
+from openenv.reward import REWARD_INFO
 from openenv.sandbox import SandboxPolicy
 from openenv.sandbox.policy import MIB
 from openenv.testing import check_environment
@@ -177,8 +179,9 @@ def test_a_command_may_be_left_running(env: TerminalEnvironment) -> None:
 
 
 def test_the_callers_time_counts_too(env: TerminalEnvironment) -> None:
+    began = time.monotonic()
     seen = env.step(TerminalAction(command="sleep 100", timeout_s=90), timeout_s=0.2)
-    assert seen.timed_out and seen.metadata["seconds"] < 20
+    assert seen.timed_out and time.monotonic() - began < 20
 
 
 # ------------------------------------------------------------------ the end of a shell
@@ -456,7 +459,7 @@ def test_the_limit_of_time_truncates_and_scores(make: Make) -> None:
     env.reset(task="plain")
     last = run(env, "umask 077; echo 1 > one; sleep 100")
     assert (last.reward, last.done, last.truncated, last.timed_out) == (1.0, True, True, True)
-    assert last.metadata["limit"] == "time" and last.metadata["seconds"] < 30
+    assert last.metadata["limit"] == "time"
 
 
 def test_what_could_not_be_scored_pays_nothing_and_says_why(make: Make) -> None:
@@ -466,7 +469,7 @@ def test_what_could_not_be_scored_pays_nothing_and_says_why(make: Make) -> None:
     env._warm.sandbox.close()
     last = submit(env)
     assert (last.reward, last.done) == (None, True)
-    assert "the sandbox has ended" in last.metadata["reward_error"]
+    assert "the sandbox has ended" in last.metadata[REWARD_INFO]["unscored"]
 
 
 def test_which_checks_hold_is_for_the_driver_alone(make: Make) -> None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.environment import Environment, restart, termination, transition, truncation
 from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import (
     DEFAULT_GAME,
@@ -99,6 +100,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+    REWARD = RewardSpec("terminal", components=("payoff",))
 
     def __init__(
         self,
@@ -413,9 +415,13 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         rewards, game_info = game.result()
         player = mover if self._setting.opponent == "none" else self._setting.agent_player
         info |= {"game_info": game_info, "rewards": {str(who): rewards[who] for who in rewards}}
-        if player not in rewards:
-            info["error"] = f"{game.env_id} ended without a number as the reward of {player}"
-        return self._keep(termination(self._observe(game, player, info), rewards.get(player)))
+        paid = rewards.get(player)
+        score = (
+            Score(unscored=f"{game.env_id} ended without a number as the reward of {player}")
+            if paid is None
+            else Score(paid, {"payoff": paid})
+        )
+        return self._keep(termination(self._observe(game, player, info), score))
 
     def _keep(self, observation: TextArenaObservation) -> TextArenaObservation:
         self._last = observation

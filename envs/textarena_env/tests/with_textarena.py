@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import rewards
 from support.servers import serving
 
 from openenv import Refused
 from openenv.errors import ServerError
+from openenv.reward import REWARD_INFO
 from openenv.testing import check_environment
 from openenv.testing.environment import ARGUMENTS_ARE_TAKEN
 from openenv.types import public_view
@@ -92,6 +94,27 @@ def test_it_keeps_the_contract(env_id: str, num_players: int, arguments: dict[st
         # That gives each argument by itself, and opponents need several.
         skip=[ARGUMENTS_ARE_TAKEN] if arguments else [],
     )
+
+
+def test_rewards_are_as_they_are_declared() -> None:
+    with TextArenaEnv.local(partial(TextArenaEnvironment, download_nltk=False)).sync() as env:
+        won = rewards.played(
+            env,
+            lambda seen: TextArenaAction(message=f"[{env.state().raw_state['game_number']}]"),
+            env_id="GuessTheNumber-v0",
+            seed=5,
+        )
+        moves = [TextArenaAction(message=move) for move in ("[0]", "[3]", "[1]", "[4]", "[2]")]
+        both = rewards.played(
+            env, rewards.in_turn(moves), env_id="TicTacToe-v0", num_players=2, seed=1
+        )
+        codes = [TextArenaAction(message=code) for code in ("[1 2 3 4]", "[4 3 2 1]")]
+        cut_off = rewards.played(
+            env, rewards.in_turn(codes), env_id="Mastermind-v0", max_turns=2, seed=1
+        )
+    assert (rewards.worth(won), rewards.parts(won)) == (1.0, {"payoff": 1.0})
+    assert (rewards.worth(both), rewards.parts(both)) == (1.0, {"payoff": 1.0})
+    assert cut_off[-1].truncated and rewards.worth(cut_off) == 0.0
 
 
 def test_every_argument_of_reset_may_be_null() -> None:
@@ -339,7 +362,8 @@ def test_a_reward_that_is_no_number_is_none_with_a_reason() -> None:
     seen = say(env, "nonsense")
     while not seen.done:
         seen = say(env, "nonsense")
-    assert seen.reward is None and "Countdown-v0" in seen.info["error"]
+    assert seen.reward is None and "error" not in seen.info
+    assert "Countdown-v0" in seen.metadata[REWARD_INFO]["unscored"]
 
 
 def test_a_limit_on_turns_cuts_a_game_off() -> None:

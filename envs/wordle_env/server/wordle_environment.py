@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openenv.environment import Environment, restart, termination, transition, truncation
 from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
 
 from ..models import (
     WORD_LENGTH,
@@ -68,6 +69,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
     NEVER_BLOCKS: ClassVar[bool] = True
+    REWARD = RewardSpec("terminal", (0.0, 1.0), ("solved",))
 
     def __init__(
         self,
@@ -141,9 +143,10 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
         self._guesses.append(MarkedGuess(word=word, marks=mark(word, secret)))
         observation = self._observe(self._report(), accepted=True)
         observation.metadata["shaping"] = round(known_share(self._guesses) - before, 6)
-        reward = float(self._solved)
-        over = self._solved or self._guesses_left == 0
-        return termination(observation, reward) if over else transition(observation, reward)
+        if self._solved or self._guesses_left == 0:
+            solved = float(self._solved)
+            return termination(observation, Score(solved, {"solved": solved}))
+        return transition(observation, 0.0)
 
     @property
     def state(self) -> WordleState:

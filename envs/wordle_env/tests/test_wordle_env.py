@@ -8,10 +8,12 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import rewards
 from support.servers import serving
 
 from openenv import Refused
@@ -62,6 +64,20 @@ def secret_of(env: WordleEnvironment) -> str:
 )
 def test_it_keeps_the_contract(words: list[str]) -> None:
     check_environment(WordleEnvironment, actions=[WordleAction(guess=word) for word in words])
+
+
+def test_its_rewards_are_as_they_are_declared() -> None:
+    with WordleEnv.local(WordleEnvironment).sync() as env:
+        won = rewards.played(env, guessing("mxyzt", "bl@nk", "crane"), task=task_of("crane"))
+        lost = rewards.played(env, guessing(*SIX), task=task_of("sound"))
+        cut_off = rewards.played(env, guessing(*["no"] * 3), seed=1, max_rejected=2)
+    assert (rewards.worth(won), rewards.parts(won)) == (1.0, {"solved": 1.0})
+    assert (rewards.worth(lost), lost[-1].components) == (0.0, {"solved": 0.0})
+    assert cut_off[-1].truncated and rewards.worth(cut_off) == 0.0
+
+
+def guessing(*words: str) -> Callable[[WordleObservation], WordleAction]:
+    return rewards.in_turn(WordleAction(guess=word) for word in words)
 
 
 def test_it_is_played_over_a_socket() -> None:

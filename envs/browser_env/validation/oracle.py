@@ -1,0 +1,23 @@
+"""Buttons and links that are pressed, for `openenv validate`. It goes into no image."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+EPISODES = [{"task": task, "seed": 1} for task in ("click-button/5", "click-link/3")]
+CANARIES = [{"reset": {"task": "click-button/5"}, "actions": [{"kind": "answer", "text": "done"}]}]
+
+
+def oracle(view: Any) -> dict[str, Any]:
+    """Press what the goal names."""
+    name = re.search("“(.*?)”", view.observation["goal"])
+    assert name is not None
+    found = re.search(rf'"{re.escape(name[1])}" \[ref=(e\d+)\]', view.observation["tree"])
+    assert found is not None
+    return {"kind": "click", "ref": found[1]}
+
+
+def do_nothing(view: Any) -> dict[str, Any]:
+    """Look on."""
+    return {"kind": "wait", "seconds": 0.1}

@@ -1,0 +1,18 @@
+"""Numbers that are guessed at once, for `openenv validate`. It goes into no image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+EPISODES = [{"env_id": "GuessTheNumber-v0", "seed": seed} for seed in (1, 2, 3)]
+CANARIES = [{"reset": EPISODES[0], "actions": [{"message": "[0] [21]"}] * 2}]
+
+
+def oracle(view: Any) -> dict[str, Any]:
+    """Guess the number that the game's own state holds."""
+    return {"message": f"[{view.state['raw_state']['game_number']}]"}
+
+
+def do_nothing(view: Any) -> dict[str, Any]:
+    """Guess what no number is."""
+    return {"message": "pass"}
