@@ -1,6 +1,7 @@
 """Resolve every dependency of the workspace, for all supported Pythons, into requirements.lock.
 
-The file names versions and hashes and no host, so that it works with any index.
+Environments that are apart from it have locks of their own, beside their `pyproject.toml`. A lock
+names versions and hashes and no host, so that it works with any index.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 try:
     import tomllib
@@ -27,27 +29,47 @@ APART = {"reasoning_gym_env", "textarena_env"}
 
 def requirements() -> list[str]:
     """What the workspace asks for, less its own members."""
-    root = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    root = _project(ROOT)
     wanted = [*root["project"]["dependencies"], *root["dependency-groups"]["dev"]]
     wanted += root["build-system"]["requires"] + ["editables>=0.5"]
     for path in sorted(ROOT.glob("envs/*/pyproject.toml")):
-        if path.parent.name in APART:
-            continue
-        wanted += tomllib.loads(path.read_text())["project"]["dependencies"]
-    return [line for line in wanted if not line.lower().startswith("openenv")]
+        if path.parent.name not in APART:
+            wanted += _project(path.parent)["project"]["dependencies"]
+    return wanted
 
 
-def main() -> int:
-    """Write the lock."""
+def requirements_of(environment: Path) -> list[str]:
+    """What an image of one environment has."""
+    members = (ROOT, environment)
+    return [line for member in members for line in _project(member)["project"]["dependencies"]]
+
+
+def _project(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())
+    return found
+
+
+def lock(wanted: list[str], path: Path) -> None:
+    """Resolve what is wanted, less members of the workspace, into a file."""
     uv = Path(sys.executable).with_name("uv")
     with tempfile.NamedTemporaryFile("w", suffix=".in") as source:
-        source.write("\n".join(requirements()))
+        source.write("\n".join(w for w in wanted if not w.lower().startswith("openenv")))
         source.flush()
         command = [str(uv), "pip", "compile", "--universal", "--python-version", "3.10"]
         command += ["--generate-hashes", "--no-annotate", "--no-header", "--quiet", source.name]
         resolved = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # nosec B603  # no shell
-    LOCK.write_text(HEADER + resolved)
-    print(f"{LOCK.name}: {resolved.count('==')} packages")
+    path.write_text(HEADER + resolved)
+    print(f"{path.relative_to(ROOT)}: {resolved.count('==')} packages")
+
+
+def main() -> int:
+    """Write the locks; those of environments only, where these are named."""
+    named = sys.argv[1:]
+    if not named:
+        lock(requirements(), LOCK)
+    for name in named or sorted(APART):
+        environment = ROOT / "envs" / name
+        lock(requirements_of(environment), environment / LOCK.name)
     return 0
 
 

@@ -152,10 +152,19 @@ def members(name: str, cls: type, apart: frozenset[type]) -> Iterator[str]:
                 continue
             seen.add(attribute)
             value = getattr(cls, attribute, raw)
-            if isinstance(raw, property | functools.cached_property):
+            if isinstance(raw, property | functools.cached_property) or _is_descriptor(raw):
                 yield from (f"### {name}.{attribute}", "A property.", prose(raw))
             elif inspect.isroutine(value):
                 yield from (f"### {name}.{attribute}", signature(value, attribute), prose(value))
+
+
+def _is_descriptor(raw: Any) -> bool:
+    """Whether an attribute is worked out when it is read, and is no function."""
+    return inspect.ismethoddescriptor(raw) and not callable(raw) and not _wraps(raw)
+
+
+def _wraps(raw: Any) -> bool:
+    return isinstance(raw, classmethod | staticmethod)
 
 
 # ------------------------------------------------------------------ pages

@@ -18,7 +18,8 @@ def test_every_public_name_resolves(name: str) -> None:
 
 def test_every_lazy_name_is_public() -> None:
     lazy = {name for name in dir(openenv) if not name.startswith("_")} - set(vars(openenv))
-    submodules = {"auto", "cli", "core", "providers", "server", "testing"}
+    submodules = {"auto", "cli", "core", "evals", "providers", "rewards", "rollouts", "server"}
+    submodules |= {"tasks", "testing", "validation"}
     assert lazy - submodules <= set(openenv.__all__)
 
 

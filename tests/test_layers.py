@@ -24,6 +24,7 @@ LAYERS = {
     "openenv.environment": "contract",
     "openenv.events": "contract",
     "openenv.errors": "contract",
+    "openenv.reward": "contract",
     "openenv.settings": "contract",
     "openenv.chat": "contract",
     "openenv.spaces": "contract",
@@ -83,6 +84,10 @@ LAYERS = {
     "openenv.gateway": "gateway",
     "openenv.images": "images",
     "openenv.recording": "recording",
+    "openenv.llm": "llm",
+    "openenv.rollouts": "rollouts",
+    "openenv.evals": "evals",
+    "openenv.validation": "validation",
     "openenv.testing": "testing",
     "openenv.web": "web",
     "openenv.cli": "cli",
@@ -107,8 +112,9 @@ ARROWS = {
     "integrations": INNER,
     "programs": set(),  # they run alone, in a sandbox
     "protocol": CONTRACT | {"mcp types"},
-    "rewards": CONTRACT,
+    "rewards": CONTRACT | {"llm"},
     "tasks": CONTRACT,
+    "llm": CONTRACT,
     "sessions": VALUES,
     "provider contract": CONTRACT,
     "providers": SESSIONS | {"provider contract", "sandbox"},
@@ -121,23 +127,31 @@ ARROWS = {
     "gateway": INNER,
     "images": CONTRACT | {"providers", "root"},
     "testing": INNER | {"sandbox"},
+    "rollouts": INNER | {"adapters", "auto", "llm", "pool", "recording"},
+    "evals": INNER | {"auto", "llm", "rollouts"},
+    "validation": INNER
+    | {"auto", "evals", "images", "llm", "recording", "rollouts", "sandbox", "testing"},
     "web": INNER,
     "mcp": INNER | {"mcp bridge", "mcp tools"},
     "cli": INNER
     | {
         "auto",
+        "evals",
         "gateway",
         "images",
+        "llm",
         "mcp",
         "mcp bridge",
         "mcp tools",
         "pool",
         "recording",
+        "rollouts",
         "root",
         "testing",
+        "validation",
         "web",
     },
-    "mirrors": INNER | {"auto", "mcp tools", "sandbox"},
+    "mirrors": INNER | {"auto", "evals", "llm", "mcp tools", "sandbox"},
 }
 
 # What one module may import from a layer that it may not otherwise, inside functions only.
@@ -146,17 +160,25 @@ LAZILY = {"openenv.client.launch": {"providers"}}
 # Packages that are not ours, and who needs them. What is not listed is not imported at all.
 EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
 HOMES = {
+    "anthropic": {"openenv.llm.anthropic"},
     "anyio": {"openenv.mcp.connections", "openenv.mcp.speech1", "openenv.mcp.transports"},
     "fastapi": {"openenv.server"},
     "fastmcp": {"openenv.mcp.servers"},
     "dm_env": {"openenv.adapters", "openenv.integrations"},
     "gymnasium": {"openenv._choices", "openenv.adapters", "openenv.integrations", "openenv.spaces"},
-    "matplotlib": {"openenv.cli.blackjack"},
+    "inspect_ai": {
+        "openenv.evals.inspect",
+        "openenv.evals.inspect_harness",
+        "openenv.rewards.external.inspect_ai",
+    },
+    "jinja2": {"openenv.evals.report", "openenv.validation.pages"},
+    "matplotlib": {"openenv.cli.blackjack", "openenv.evals.plots", "openenv.validation.plots"},
+    "datasets": {"openenv.tasks"},
     "docker": {"openenv.providers.engines"},
-    "httpx": {"openenv.adapters.ors"},
+    "httpx": {"openenv.adapters.ors", "openenv.rewards.external.http"},
     "azure": {"openenv.providers.aca"},
     "daytona": {"openenv.providers.daytona"},
-    "huggingface_hub": {"openenv.providers.hf"},
+    "huggingface_hub": {"openenv.providers.hf", "openenv.tasks.hub"},
     "kubernetes": {"openenv.providers._clusters"},
     "modal": {"openenv.providers.modal"},
     "urllib3": {"openenv.providers._clusters"},
@@ -170,7 +192,9 @@ HOMES = {
         "openenv.mcp.speech2",
         "openenv.mcp.transports",
     },
+    "jsonschema": {"openenv.validation.runtime.protocol"},
     "mcp_types": {"openenv.mcp.speech2", "openenv.mcp.transports"},
+    "openai": {"openenv.llm.openai"},
     "openspiel_env": {"openenv.cli"},
     "msgspec": {"openenv.protocol", "openenv.sessions"},
     "numpy": {
@@ -178,12 +202,17 @@ HOMES = {
         "openenv.adapters",
         "openenv.arrays",
         "openenv.client",
+        "openenv.evals",
         "openenv.integrations",
         "openenv.recording",
         "openenv.spaces",
+        "openenv.validation.learner",
     },
-    "verifiers": {"openenv.adapters.verifiers"},
+    "reasoning_gym": {"openenv.rewards.external.reasoning_gym"},
+    "reasoning_gym_env": {"openenv.rewards.external.reasoning_gym"},
+    "verifiers": {"openenv.adapters.verifiers", "openenv.rewards.external.verifiers"},
     "opentelemetry": {"openenv._traces"},
+    "pyarrow": {"openenv.rollouts.files", "openenv.tasks.rows"},
     "pyseccomp": {"openenv.sandbox.seccomp"},
     "frames": {"openenv.sandbox.inside"},  # beside the programs there
     "prometheus_client": {
@@ -195,7 +224,10 @@ HOMES = {
     "python_socks": {"openenv.client.transports.websocket"},
     "rich": {"openenv._bars", "openenv.cli", "openenv.providers._pulls"},
     "smolagents": {"openenv.sandbox.py_executor"},
+    "scipy": {"openenv.evals.statistics", "openenv.validation.learner"},
     "starlette": {"openenv.mcp.bridge", "openenv.mcp.speech1", "openenv.server"},
+    "torch": {"openenv.rollouts.policies.local"},
+    "transformers": {"openenv.rollouts.policies.local"},
     "typer": {"openenv.cli"},
     "uvloop": {"openenv._loops"},
     "uvicorn": {"openenv.server.run", "openenv.server.socket"},
@@ -204,21 +236,34 @@ HOMES = {
         "openenv.cli.commands.deploy",
         "openenv.manifest",
         "openenv.providers._hosted",
+        "openenv.tasks.hub",
+        "openenv.validation.parsers.tasks",
     },
 }
 # Of these, what is imported on first use only, wherever it is needed.
 LAZY_PACKAGES = {
+    "anthropic",
     "anyio",
+    "datasets",
     "fastmcp",
+    "jinja2",
+    "jsonschema",
     "matplotlib",
     "numpy",
+    "openai",
     "openspiel_env",
     "opentelemetry",
     "pathspec",
     "prometheus_client",
+    "pyarrow",
     "pyseccomp",
     "python_socks",
+    "reasoning_gym",
+    "reasoning_gym_env",
+    "scipy",
     "smolagents",
+    "torch",
+    "transformers",
     "uvloop",
     "websockets",
     "yaml",
@@ -226,7 +271,17 @@ LAZY_PACKAGES = {
 
 
 # What is itself imported on first use only, and then needs them at once.
-AT_ONCE = {"numpy": {"openenv._choices", "openenv.adapters", "openenv.integrations"}}
+AT_ONCE = {
+    "matplotlib": {"openenv.evals.plots", "openenv.validation.plots"},
+    "numpy": {
+        "openenv._choices",
+        "openenv.adapters",
+        "openenv.evals.plots",
+        "openenv.evals.statistics",
+        "openenv.integrations",
+    },
+    "scipy": {"openenv.evals.statistics"},
+}
 
 
 # ------------------------------------------------------------------ reading imports

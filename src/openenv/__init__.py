@@ -48,15 +48,20 @@ if TYPE_CHECKING:
         StepTimeout,
         TooLargeError,
         ToolFailed,
+        Unscored,
         ValidationFailed,
     )
     from openenv.pool.pool import EnvPool
     from openenv.providers.process import ProcessLimits, ProcessProvider
     from openenv.providers.uv import UVProvider
+    from openenv.reward import RewardSpec, Score
+    from openenv.rewards.rubric import Rubric
+    from openenv.rollouts import RolloutLimits, RolloutRun, RolloutsFailed, rollout, rollout_async
     from openenv.server.app import HTTPEnvServer, create_app
     from openenv.sessions.limits import Limits
     from openenv.sessions.manager import ConcurrencyConfig
     from openenv.settings import ServerMode
+    from openenv.tasks import Task, Taskset, load_tasks
     from openenv.testing import check_environment
     from openenv.types import (
         Action,
@@ -106,6 +111,12 @@ __all__ = [
     "Refused",
     "ReplayDiverged",
     "ResponseTimeout",
+    "RewardSpec",
+    "RolloutLimits",
+    "RolloutRun",
+    "RolloutsFailed",
+    "Rubric",
+    "Score",
     "ServerError",
     "ServerMode",
     "SessionBusy",
@@ -114,10 +125,13 @@ __all__ = [
     "StepResult",
     "StepTimeout",
     "SyncEnvClient",
+    "Task",
+    "Taskset",
     "TooLargeError",
     "ToolFailed",
     "Transform",
     "UVProvider",
+    "Unscored",
     "ValidationFailed",
     "VectorEnv",
     "__version__",
@@ -125,8 +139,11 @@ __all__ = [
     "cli",
     "core",
     "create_app",
+    "load_tasks",
     "public_view",
     "restart",
+    "rollout",
+    "rollout_async",
     "termination",
     "transition",
     "truncation",
@@ -171,15 +188,26 @@ _names, __dir__ = lazy(
             "StepTimeout",
             "TooLargeError",
             "ToolFailed",
+            "Unscored",
             "ValidationFailed",
         ],
         "openenv.pool.pool": ["EnvPool"],
         "openenv.providers.process": ["ProcessLimits", "ProcessProvider"],
         "openenv.providers.uv": ["UVProvider"],
+        "openenv.reward": ["RewardSpec", "Score"],
+        "openenv.rewards.rubric": ["Rubric"],
+        "openenv.rollouts": [
+            "RolloutLimits",
+            "RolloutRun",
+            "RolloutsFailed",
+            "rollout",
+            "rollout_async",
+        ],
         "openenv.server.app": ["HTTPEnvServer", "create_app"],
         "openenv.sessions.limits": ["Limits"],
         "openenv.sessions.manager": ["ConcurrencyConfig"],
         "openenv.settings": ["ServerMode"],
+        "openenv.tasks": ["Task", "Taskset", "load_tasks"],
         "openenv.testing": ["check_environment"],
         "openenv.types": [
             "Action",
@@ -191,7 +219,19 @@ _names, __dir__ = lazy(
             "public_view",
         ],
     },
-    submodules=["auto", "cli", "core", "providers", "server", "testing"],
+    submodules=[
+        "auto",
+        "cli",
+        "core",
+        "evals",
+        "providers",
+        "rewards",
+        "rollouts",
+        "server",
+        "tasks",
+        "testing",
+        "validation",
+    ],
 )
 
 

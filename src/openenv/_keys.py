@@ -4,11 +4,12 @@ by themselves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from openenv.settings import api_key
 
-__all__ = ["checked_key", "forget_key", "key_for", "note_key"]
+__all__ = ["checked_key", "forget_key", "key_for", "key_headers", "note_key"]
 
 _of_servers: dict[str, str | None] = {}
 
@@ -40,6 +41,19 @@ def key_for(url: str) -> str | None:
     """
     place = _place(url)
     return _of_servers[place] if place in _of_servers else api_key()
+
+
+def key_headers(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
+    """The header that carries a key beside `headers`, of which a gateway may need one.
+
+    Raises:
+        ValueError: No header can carry it.
+    """
+    given = {name.lower() for name in headers}
+    if key is None or {"authorization", "x-api-key"} <= given:
+        return {}
+    checked_key(key)
+    return {"X-API-Key": key} if "authorization" in given else {"Authorization": f"Bearer {key}"}
 
 
 def _place(url: str) -> str:

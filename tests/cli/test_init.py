@@ -37,6 +37,8 @@ PROMISED = {
     "server/requirements.txt",
     "tests/__init__.py",
     "tests/test_my_game_env.py",
+    "validation/oracle.py",
+    "validation/runtime.json",
 }
 
 
@@ -75,7 +77,7 @@ def test_what_it_writes_passes_its_own_tests(my_game_env: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 def test_what_it_writes_keeps_the_contract(
@@ -233,6 +235,7 @@ def test_every_name_gives_names_that_are_legal(
 ECHO = ENVIRONMENTS / "echo_env"
 SPECIAL_TO_ECHO = {
     "README.md",
+    "openenv.yaml",
     "__init__.py",
     "client.py",
     "models.py",
@@ -264,6 +267,13 @@ def test_what_is_general_is_the_same_in_the_template_and_in_echo_env(
 ) -> None:
     for path in sorted(set(rendered) - SPECIAL_TO_ECHO):
         assert (ECHO / path).read_text(encoding="utf-8") == rendered[path], path
+
+
+def test_the_manifests_differ_in_the_tools_that_echo_env_has(rendered: dict[str, str]) -> None:
+    ours = (ECHO / "openenv.yaml").read_text(encoding="utf-8")
+    without_tools = re.sub(r" *declared_tools: .*\n", "", ours)
+    assert without_tools != ours
+    assert without_tools == rendered["openenv.yaml"]
 
 
 def test_the_apps_differ_in_the_models_they_name_only(rendered: dict[str, str]) -> None:

@@ -14,12 +14,17 @@ from openenv.cli.commands.build import build
 from openenv.cli.commands.containers import prune, ps
 from openenv.cli.commands.demo import demo
 from openenv.cli.commands.deploy import deploy
+from openenv.cli.commands.eval import evaluate_command
 from openenv.cli.commands.gateway import gateway
 from openenv.cli.commands.init import init
+from openenv.cli.commands.leaderboard import leaderboard
 from openenv.cli.commands.mcp import mcp
 from openenv.cli.commands.replay import replay
+from openenv.cli.commands.rollout import rollout
+from openenv.cli.commands.score import score
 from openenv.cli.commands.serve import serve
 from openenv.cli.commands.top import top
+from openenv.cli.commands.validate import validate
 
 __all__ = ["app", "main"]
 
@@ -55,10 +60,15 @@ def _root(
 
 app.command()(init)
 app.command()(build)
+app.command()(validate)
+app.command()(leaderboard)
 app.command()(deploy)
 app.command()(serve)
 app.command()(mcp)
+app.command()(rollout)
 app.command()(replay)
+app.command("eval")(evaluate_command)
+app.command()(score)
 app.command()(demo)
 app.command()(top)
 app.command()(ps)

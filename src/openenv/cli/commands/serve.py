@@ -27,6 +27,7 @@ from openenv.settings import use_api_key_file
 
 if TYPE_CHECKING:
     from openenv.sessions.recording import RecordingOptions
+    from openenv.tasks import ServedTasks
 
 __all__ = ["load_application", "recording_of", "serve"]
 
@@ -131,6 +132,15 @@ RecordOnRequest = Annotated[
         "--record-on-request", help="Record only those sessions whose clients ask for it."
     ),
 ]
+Tasks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="The tasks that `reset` may be told to begin: a .jsonl or .parquet file, a folder of "
+        "a data set, hf://datasets/ORG/NAME, or module:function.",
+        show_default=False,
+    ),
+]
 Debug = Annotated[
     bool,
     typer.Option(
@@ -188,6 +198,7 @@ def serve(
     workers: WorkerCount = None,
     record: Record = None,
     record_on_request: RecordOnRequest = False,
+    tasks: Tasks = None,
     debug: Debug = False,
     log_format: LogFormatOption = None,
     api_key_file: KeyFile = None,
@@ -207,6 +218,12 @@ def serve(
             hint="use --reload while you write the environment, --workers when you run it",
             exit_code=MISUSED,
         )
+    if tasks is not None and (reload or mcp):
+        raise CommandError(
+            f"--tasks and {'--reload' if reload else '--mcp'} exclude each other",
+            hint="give them in the program: create_app(..., tasks=SOURCE)",
+            exit_code=MISUSED,
+        )
     if api_key_file is not None:
         use_api_key_file(str(api_key_file))
     sys.path.insert(0, str(Path.cwd()))
@@ -218,7 +235,10 @@ def serve(
         target, application = str(wrapping), wrapping.application(workers, recording, debug)
     else:
         target = package_called(target)
-        application = load_application(target, workers, recording, debug)
+        served = None if tasks is None else _served_tasks(tasks)
+        application = load_application(target, workers, recording, debug, served)
+        if served is not None:
+            say(f"tasks: {served}")
     tls = _tls_options(ssl_certfile, ssl_keyfile, ssl_keyfile_password_file)
     bound = _listen(host, port)
     scheme = "https" if tls else "http"
@@ -316,8 +336,28 @@ def package_called(target: str) -> str:
     return target if info is None else info.module
 
 
+def _served_tasks(source: str) -> ServedTasks:
+    """The tasks of a source.
+
+    Raises:
+        CommandError: They cannot be had.
+    """
+    from openenv._packages import MissingPackage
+    from openenv.errors import ConnectError
+    from openenv.tasks import ServedTasks, TasksetError
+
+    try:
+        return ServedTasks(source)
+    except (TasksetError, MissingPackage, ConnectError) as error:
+        raise CommandError(f"--tasks: {error}", exit_code=MISUSED) from error
+
+
 def load_application(
-    target: str, workers: int | None, recording: RecordingOptions | None, debug: bool
+    target: str,
+    workers: int | None,
+    recording: RecordingOptions | None,
+    debug: bool,
+    tasks: ServedTasks | None = None,
 ) -> Any:
     """Import what a target names, ready to be served.
 
@@ -329,10 +369,13 @@ def load_application(
     from openenv.server.loading import TargetError, load_target
     from openenv.server.recording import record_sessions
     from openenv.server.run import check_guarded, show_errors
+    from openenv.server.tasks import give_tasks
     from openenv.server.workers import serve_from_workers
 
     try:
         application = load_target(target)
+        if tasks is not None:
+            give_tasks(application, target, tasks)
         if workers is not None:
             serve_from_workers(application, target, workers)
         if recording is not None:

@@ -1,0 +1,367 @@
+"""`openenv eval`: how well a policy does, how sure that is, and what two runs have apart."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli._progress import display
+from openenv.cli.commands import rollout as playing
+
+if TYPE_CHECKING:
+    from openenv.evals import Comparison, EvalConfig, EvalResult, Evaluation
+    from openenv.evals.metrics import Estimate
+
+__all__ = ["evaluate_command"]
+
+NAMED = 10  # tasks, at most, in what is said
+
+Env = Annotated[
+    str | None,
+    typer.Argument(
+        help="What to play, as for `openenv rollout`; or the folder or file of a run, which is "
+        "evaluated as it is.",
+        metavar="ENV",
+        show_default=False,
+    ),
+]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="RUN",
+        help="Play nothing; evaluate this file of rollouts, or folder of a run.",
+        show_default=False,
+    ),
+]
+OutputDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--output-dir",
+        "-o",
+        metavar="FOLDER",
+        help="Write rollouts.jsonl, result.json and the reports to this folder.",
+        show_default=False,
+    ),
+]
+Compare = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Say what this run has apart from an earlier one: its folder, its rollouts, or its "
+        "result.json. `--compare A B` compares two that are stored.",
+        show_default=False,
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        help="A sample is solved from this reward on.",
+        show_default="the highest that is declared, or 1",
+    ),
+]
+WhatOfUnscored = Annotated[
+    str,
+    typer.Option(
+        "--unscored",
+        metavar="skip|fail",
+        help="Samples without a known reward are left out, or count as not solved.",
+    ),
+]
+Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="How sure intervals are.")]
+Report = Annotated[
+    str, typer.Option(metavar="KINDS", help="Which reports to write: html, md, or none.")
+]
+Seed = Annotated[int, typer.Option(help="What all seeds follow from.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Go on with the folder's rollouts: what is there is not played again."
+    ),
+]
+NoCheck = Annotated[
+    bool,
+    typer.Option(
+        "--no-check",
+        help="Do not look first whether the environment shows the same twice for one seed.",
+    ),
+]
+
+
+def evaluate_command(
+    env: Env = None,
+    policy: playing.PolicyName = "random",
+    tasks: playing.Tasks = None,
+    split: playing.Split = None,
+    samples: playing.Samples = 1,
+    num_tasks: playing.NumTasks = None,
+    concurrency: playing.Concurrency = 16,
+    seed: Seed = 0,
+    max_steps: playing.MaxSteps = None,
+    max_seconds: playing.MaxSeconds = None,
+    max_tokens: playing.MaxTokens = None,
+    retries: playing.Retries = 2,
+    error_budget: playing.ErrorBudget = "0.1",
+    trajectory_scorer: playing.Scorer = None,
+    base_url: playing.BaseURL = None,
+    temperature: playing.Temperature = None,
+    system_prompt: playing.SystemPrompt = None,
+    act_by: playing.ActBy = None,
+    output_dir: OutputDir = None,
+    resume: Resume = False,
+    stored: From = None,
+    compare: Compare = None,
+    threshold: Threshold = None,
+    unscored: WhatOfUnscored = "skip",
+    level: Level = 0.95,
+    report: Report = "html,md",
+    no_check: NoCheck = False,
+    as_json: playing.AsJSON = False,
+) -> None:
+    """Have a policy play an environment's tasks, and say how well it did and how sure that is.
+
+    It exits 0; 1 if nothing could be played or evaluated; 2 if it was misused.
+    """
+    options = dict(locals())
+    from openenv.evals.results import load_evaluation, result_of, save
+
+    reports = _reports(report)
+    if resume and output_dir is None:
+        why = "--resume needs to know which folder"
+        raise CommandError(why, hint="--output-dir FOLDER", exit_code=MISUSED)
+    evaluation = {"threshold": threshold, "unscored": _unscored(unscored), "level": level}
+    run = _stored_run(env, stored)
+    with _said(output_dir):
+        found = load_evaluation(run, **evaluation) if run else _played(options, evaluation)
+        here = run or output_dir
+        compared = None if compare is None else _compared(compare, here, found, evaluation)
+        result = result_of(_config(options, run, found), found)
+        if output_dir is not None:
+            with display() as shown:
+                shown.begin("reporting")
+                files = save(output_dir, result, found, compared, reports)
+                shown.finish(", ".join(file.name for file in files))
+    if as_json:
+        emit(_as_data(result, compared, output_dir))
+        return
+    say(in_words(found))
+    if compared is not None:
+        say(compared_in_words(compared))
+    if output_dir is not None:
+        say(f"It is in {output_dir}")
+
+
+# ------------------------------------------------------------------ what was asked for
+
+
+def _reports(text: str) -> list[str]:
+    from openenv.evals.results import REPORTS
+
+    names = [name.strip() for name in text.split(",") if name.strip() not in ("", "none")]
+    for name in names:
+        if name not in REPORTS:
+            known = f"there are {', '.join(REPORTS)}, and none"
+            raise CommandError(
+                f"there is no report of kind {name!r}",
+                hint=did_you_mean(name, REPORTS) or known,
+                exit_code=MISUSED,
+            )
+    return names
+
+
+def _unscored(text: str) -> str:
+    if text not in ("skip", "fail"):
+        raise CommandError(
+            f"--unscored {text!r}: there is no such treatment",
+            hint=did_you_mean(text, ("skip", "fail")) or "there are skip and fail",
+            exit_code=MISUSED,
+        )
+    return text
+
+
+def _stored_run(env: str | None, stored: Path | None) -> Path | None:
+    """The run that is evaluated as it is; None where one is to be played."""
+    from openenv.evals.results import is_stored
+
+    if stored is not None and env is not None:
+        raise CommandError("ENV and --from exclude each other", exit_code=MISUSED)
+    if stored is None and env is None:
+        raise CommandError(
+            "what is to be evaluated?",
+            hint="name an environment; or a run that is stored, by --from RUN",
+            exit_code=MISUSED,
+        )
+    if stored is not None:
+        return stored
+    assert env is not None
+    return Path(env) if is_stored(env) else None
+
+
+# What has no part in what an evaluation comes to.
+BESIDE = {"as_json", "compare", "env", "output_dir", "report", "resume", "stored"}
+OF_STORED = {"level", "threshold", "unscored"}
+
+
+def _config(options: dict[str, Any], run: Path | None, found: Evaluation) -> EvalConfig:
+    """What was asked for, so that it can be done again."""
+    import openenv
+    from openenv.evals import EvalConfig
+
+    names = OF_STORED if run is not None else set(options) - BESIDE
+    asked = {name: options[name] for name in sorted(names) if options[name] is not None}
+    return EvalConfig(
+        harness_name="EnvEvalHarness",
+        harness_version=openenv.__version__,
+        library_versions={"openenv": openenv.__version__, "python": platform.python_version()},
+        dataset=found.environment,
+        eval_parameters={**asked, **({} if run is None else {"run": str(run)})},
+    )
+
+
+# ------------------------------------------------------------------ playing
+
+
+def _played(options: dict[str, Any], evaluation: dict[str, Any]) -> Evaluation:
+    from openenv import rollouts
+    from openenv.evals.harness import play_and_evaluate, seeds_as_tasks
+    from openenv.tasks import load_tasks
+
+    sys.path.insert(0, str(Path.cwd()))
+    given = {name: options[name] for name in ("temperature", "system_prompt", "act_by")}
+    known = {name: value for name, value in given.items() if value is not None}
+    who = rollouts.policy_named(options["policy"], base_url=options["base_url"], **known)
+    what: Any = None
+    num_tasks = options["num_tasks"]
+    if options["tasks"] is not None:
+        what = load_tasks(options["tasks"], split=options["split"])
+    elif num_tasks is not None:
+        what = seeds_as_tasks(range(options["seed"], options["seed"] + num_tasks))
+    limits = rollouts.RolloutLimits(
+        options["max_steps"], options["max_seconds"], options["max_tokens"]
+    )
+    with display() as shown:
+        shown.begin("rollouts")
+        found = play_and_evaluate(
+            options["env"],
+            who,
+            what,
+            output_dir=options["output_dir"],
+            checks_reproducibility=not options["no_check"],
+            evaluation=evaluation,
+            n=options["samples"],
+            num_tasks=num_tasks,
+            concurrency=options["concurrency"],
+            seed=options["seed"],
+            limits=limits,
+            retries=options["retries"],
+            error_budget=playing._budget(options["error_budget"]),
+            trajectory_scorer=playing._scorer(options["trajectory_scorer"]),
+            resume=options["resume"],
+            progress=lambda progress: shown.update(progress.done, playing.told(progress)),
+        )
+        shown.finish(f"{found.counts['samples']:,} rollouts")
+    return found
+
+
+def _compared(
+    other: Path, run: Path | None, found: Evaluation, evaluation: dict[str, Any]
+) -> Comparison:
+    from openenv.evals import compare
+    from openenv.evals.results import load_evaluation
+
+    before = load_evaluation(other, **evaluation)
+    is_same = before.policy == found.policy
+    names = (str(other), str(run or "this run")) if is_same else None
+    return compare(before, found, names=names, level=evaluation["level"])
+
+
+@contextmanager
+def _said(output_dir: Path | None) -> Iterator[None]:
+    """Say what went wrong, and of which kind it is."""
+    from openenv.evals import EvaluationError
+    from openenv.rollouts import RolloutsFailed
+
+    try:
+        with playing._said(None):
+            try:
+                yield
+            except FileExistsError as error:
+                hint = "--resume goes on with them; or name another folder"
+                why = f"there are rollouts in {output_dir} already"
+                raise CommandError(why, hint=hint, exit_code=MISUSED) from error
+            except RolloutsFailed as error:
+                cure = "once that is mended, --resume goes on" if output_dir else None
+                raise CommandError(str(error), hint=cure) from error
+            except EvaluationError as error:
+                raise CommandError(str(error), exit_code=MISUSED) from error
+    except ModuleNotFoundError as error:
+        raise CommandError(str(error)) from error
+
+
+# ------------------------------------------------------------------ what is said
+
+
+def _as_data(
+    result: EvalResult, compared: Comparison | None, output_dir: Path | None
+) -> dict[str, Any]:
+    """The scores and the comparison, without what is in the files only."""
+    scores = {name: value for name, value in result.scores.items() if name != "evaluation"}
+    return {
+        "scores": scores,
+        "notes": result.scores["evaluation"].get("notes", []),
+        "comparison": None if compared is None else compared.model_dump(exclude={"per_task"}),
+        "output_dir": None if output_dir is None else str(output_dir),
+    }
+
+
+def in_words(found: Evaluation) -> str:
+    """What a run came to, in a few lines."""
+    counts = found.counts
+    lines = [
+        f"solved: {_shown(found.success, 'percent')}, from a reward of {found.threshold:g} on",
+        f"mean reward: {_shown(found.mean_reward, 'number')}",
+    ]
+    if len(found.pass_at_k) > 1:
+        curve = (f"{k}: {_shown(one, 'percent')}" for k, one in _few(found.pass_at_k))
+        lines.append(f"pass@k: {'; '.join(curve)}")
+    lines.append(
+        f"{counts['tasks']:,} tasks, {counts['samples']:,} samples: {counts['scored']:,} scored, "
+        f"{counts['unscored']:,} could not be, {counts['failed']:,} failed"
+    )
+    return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
+
+
+def _few(curve: dict[int, Estimate]) -> Iterator[tuple[int, Estimate]]:
+    last = max(curve)
+    return ((k, one) for k, one in curve.items() if not k & (k - 1) or k == last)
+
+
+def _shown(estimate: Estimate, how: str) -> str:
+    from openenv.evals.report import FILTERS
+
+    value: str = FILTERS[how](estimate.value)
+    return value if estimate.low is None else f"{value} ({FILTERS[f'{how}_interval'](estimate)})"
+
+
+def compared_in_words(compared: Comparison) -> str:
+    """What two runs have apart, in a few lines."""
+    from openenv.evals.report import number, p_value, signed
+
+    lines = [f"{compared.after} against {compared.before}, {compared.tasks:,} tasks in both:"]
+    tested = [one for one in compared.differences if one.p_adjusted is not None]
+    for one in tested:
+        interval = "" if one.low is None else f" ({number(one.low)} to {number(one.high)})"
+        p = p_value(one.p_adjusted)
+        lines.append(f"  {one.name}: {signed(one.difference)}{interval}, p {p}")
+    for what, tasks in (("fixed", compared.fixed), ("regressed", compared.regressed)):
+        more = len(tasks) - NAMED
+        named = ", ".join(tasks[:NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        lines.append(f"  {what}: {len(tasks):,}{f': {named}' if named else ''}")
+    return "\n".join([*lines, *(f"note: {warning}" for warning in compared.warnings)])

@@ -1,0 +1,127 @@
+"""`openenv leaderboard`: validate many environments, and rank them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._progress import display
+from openenv.cli.commands.validate import NO_PACKAGE, ProviderChoice, level_of, policy_of
+
+if TYPE_CHECKING:
+    from openenv.validation.leaderboard import Entry, Leaderboard, Settings
+
+__all__ = ["leaderboard"]
+
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH...",
+        help="Environments: directories, folders of them, names of installed ones, addresses of "
+        "servers.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    Path,
+    typer.Option(metavar="DIR", help="Where reports and tables go."),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Keep reports that are finished, where nothing has changed."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON.")]
+LevelOption = Annotated[
+    str, typer.Option("--level", metavar="static|runtime|semantic", help="How deep to look.")
+]
+Learn = Annotated[bool, typer.Option("--learn", help="Have a small learner train in each.")]
+SkipBuild = Annotated[bool, typer.Option("--skip-build", help="Build no images.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(metavar="VERSION", help="The severity policy.", show_default=False),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(min=1, help="How many at a time; more than one disturbs what speed is measured."),
+]
+Timeout = Annotated[
+    float, typer.Option(min=1.0, metavar="SECONDS", help="What one environment may take.")
+]
+Provider = Annotated[ProviderChoice, typer.Option(help="What starts them; as of validate.")]
+
+
+def leaderboard(
+    paths: Paths,
+    output: Output = Path("leaderboard"),
+    resume: Resume = False,
+    as_json: AsJson = False,
+    level: LevelOption = "semantic",
+    learn: Learn = False,
+    skip_build: SkipBuild = False,
+    policy: Policy = None,
+    jobs: Jobs = 1,
+    timeout: Timeout = 1800.0,
+    provider: Provider = ProviderChoice.AUTO,
+) -> None:
+    """Validate many environments, and rank them by their points.
+
+    One that fails, crashes or hangs stops no other. It exits 0 where each could be validated,
+    whatever came of it, and 1 where one could not.
+    """
+    from openenv.errors import OpenEnvError
+    from openenv.validation.leaderboard import Settings, targets_of
+    from openenv.validation.targets import NoPackage
+
+    how = Settings(
+        level_of(level, learn), policy, skip_build, provider.value, resume, jobs, timeout
+    )
+    try:
+        policy_of(policy)
+        targets = targets_of(paths)
+    except NoPackage as error:
+        raise CommandError(str(error), exit_code=NO_PACKAGE) from error
+    except OpenEnvError as error:
+        raise CommandError(str(error), exit_code=MISUSED) from error
+    board = _ranked(targets, output, how)
+    _write_page(board, output)
+    if as_json:
+        emit(board.as_data())
+    else:
+        sys.stdout.write(board.markdown())
+    unranked = [entry.name for entry in board.entries if entry.total is None]
+    if unranked:
+        raise CommandError(
+            f"could not be validated: {', '.join(unranked)}",
+            hint=f"{output}/leaderboard.json says why; --resume keeps the others",
+        )
+
+
+def _ranked(targets: list[str], output: Path, how: Settings) -> Leaderboard:
+    from openenv.validation.leaderboard import rank
+
+    with display() as shown:
+        shown.begin("validating", len(targets))
+
+        def finished(entry: Entry, done: int, total: int) -> None:
+            shown.update(done, f"{entry.name}: {entry.verdict}")
+
+        board = rank(targets, output, how, finished)
+        resumed = sum(entry.is_resumed for entry in board.entries)
+        kept = f", {resumed} of them kept" if resumed else ""
+        shown.finish(f"{len(targets)} environments{kept}")
+    return board
+
+
+def _write_page(board: Leaderboard, output: Path) -> None:
+    """Write the page of HTML, where what it needs is installed; the other tables are there."""
+    from openenv._packages import MissingPackage
+
+    try:
+        (output / "leaderboard.html").write_text(board.html(), encoding="utf-8")
+    except MissingPackage as error:
+        say(f"no page was written: {error}", style="yellow")
+    say(f"wrote {output}/leaderboard.json and .md")

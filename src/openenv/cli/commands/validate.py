@@ -1,0 +1,454 @@
+"""`openenv validate`: is an environment fit to be learned in, and what is to be mended?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
+
+if TYPE_CHECKING:
+    from openenv.cli._progress import Display
+    from openenv.validation.pages import Page
+    from openenv.validation.policy import SeverityPolicy
+    from openenv.validation.report import CheckResult
+    from openenv.validation.runner import Validation
+    from openenv.validation.static.building import BuildSettings
+    from openenv.validation.types import Level
+    from openenv.validation.url import ServerReport
+
+__all__ = ["ProviderChoice", "level_of", "policy_of", "validate"]
+
+# The exit codes of RFC 008 beside 0 and 1: it cannot be told what this is; something else is wrong.
+NO_PACKAGE = 2
+INTERNAL = 3
+
+FORMATS = ("html", "md")
+STYLES = {
+    "pass": "green",  # nosec B105  # no password
+    "warn": "yellow",
+    "fail": "bold red",
+    "error": "bold red",
+    "skip": "dim",
+}
+EVIDENCE = 6
+
+
+class ProviderChoice(str, Enum):
+    """What starts a package."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    PROCESS = "process"
+
+
+# ------------------------------------------------------------------ its options
+
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TARGET]",
+        help="A directory with an openenv.yaml, the name of an installed environment, or the "
+        "address of a server. By default the current directory.",
+        show_default=False,
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="A server that runs: look at its routes.", show_default=False),
+]
+LevelOption = Annotated[
+    str,
+    typer.Option(
+        "--level",
+        metavar="static|runtime|semantic",
+        help="How deep to look: read the package, serve it, or ask what its reward means as well.",
+    ),
+]
+SkipBuild = Annotated[
+    bool, typer.Option("--skip-build", help="Build no image; what needs one is skipped.")
+]
+Local = Annotated[
+    bool, typer.Option("--local", help="TARGET is a package, which is the default; not with --url.")
+]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VERSION|FILE",
+        help="The severity policy: v1 (static), v2, v3, or a file of one's own. By default v1 for "
+        "the static level, v3 for the others.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the report, as JSON, there; and what was seen into FILE's .artifacts beside.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="Of --url: what each route may take.")
+]
+Learn = Annotated[
+    bool, typer.Option("--learn", help="Have a small learner train in it as well; takes minutes.")
+]
+Report = Annotated[
+    str | None,
+    typer.Option(
+        metavar="html,md",
+        help="Write pages for people: beside --output, or as validation.html and .md here.",
+        show_default=False,
+    ),
+]
+Badge = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.svg", help="Draw a badge for a README.", show_default=False),
+]
+Provider = Annotated[
+    ProviderChoice,
+    typer.Option(
+        help="What starts the package: a container, or a process of this machine, which contains "
+        "nothing. By default a container where an engine is there."
+    ),
+]
+
+
+Base = Annotated[
+    str | None,
+    typer.Option(metavar="IMAGE", help="As of `openenv build`: what images start from."),
+]
+Network = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="As of `openenv build`: the network of builds."),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="As of `openenv build`: certificates that builds trust."),
+]
+
+
+# ------------------------------------------------------------------ the command
+
+
+def validate(
+    target: Target = None,
+    url: Url = None,
+    level: LevelOption = "semantic",
+    skip_build: SkipBuild = False,
+    local: Local = False,
+    policy: Policy = None,
+    as_json: AsJson = False,
+    output: Output = None,
+    timeout: Timeout = 5.0,
+    learn: Learn = False,
+    report: Report = None,
+    badge: Badge = None,
+    provider: Provider = ProviderChoice.AUTO,
+    base: Base = None,
+    network: Network = None,
+    ca_file: CaFile = None,
+) -> None:
+    """Say whether an environment is fit to be learned in, and what to mend.
+
+    It exits 0 where the verdict is pass or warn, 1 where it is fail, 2 where TARGET is no package
+    that can be validated, 3 where something else went wrong.
+    """
+    address = _address(target, url, local)
+    if address is not None:
+        _look_at_server(address, timeout, as_json, output)
+        return
+    formats = _formats(report)
+    with _told():
+        from openenv.validation.targets import find_package
+
+        found = find_package(target or ".")
+        wanted = _Wanted(level_of(level, learn), policy_of(policy), skip_build, provider, output)
+        validation = _validated(found, wanted, _settings(base, network, ca_file))
+        page = _page(validation)
+        _write(page, validation, output, formats, badge)
+    if as_json:
+        sys.stdout.write(_text(validation))
+    else:
+        _show(page)
+    if validation.report.verdict.value == "fail":
+        raise typer.Exit(FAILED)
+
+
+def _address(target: str | None, url: str | None, local: bool) -> str | None:
+    """The server that is meant; None where a package is."""
+    from openenv.validation.targets import is_url
+
+    if url is not None and (target is not None or local):
+        what = "TARGET" if target is not None else "--local"
+        raise CommandError(f"{what} and --url exclude each other", exit_code=FAILED)
+    if target is not None and is_url(target):
+        if local:
+            raise CommandError(f"--local wants a package, and {target} is a server")
+        return target
+    if url is not None and not is_url(url):
+        raise CommandError(
+            f"--url {url} is no address", hint=f"write --url http://{url}", exit_code=FAILED
+        )
+    return url
+
+
+def level_of(name: str, learn: bool) -> Level:
+    """The level of a name.
+
+    Raises:
+        CommandError: There is none.
+    """
+    from openenv.validation.types import Level
+
+    if learn:
+        return Level.STATISTICAL
+    known = {one.name.lower(): one for one in Level if one is not Level.STATISTICAL}
+    if name not in known:
+        hint = did_you_mean(name, known) or f"there are {', '.join(known)}"
+        raise CommandError(f"there is no level {name!r}", hint=hint, exit_code=INTERNAL)
+    return known[name]
+
+
+def policy_of(told: str | None) -> SeverityPolicy | None:
+    """The policy of a version or a file; None where nobody named one.
+
+    Raises:
+        PolicyError: There is none.
+    """
+    from openenv.validation.policy import load_policy, read_policy
+
+    if told is None:
+        return None
+    return read_policy(Path(told)) if told.endswith(".json") else load_policy(told)
+
+
+def _formats(told: str | None) -> list[str]:
+    formats = [one.strip() for one in (told or "").split(",") if one.strip()]
+    for one in formats:
+        if one not in FORMATS:
+            hint = did_you_mean(one, FORMATS) or f"there are {', '.join(FORMATS)}"
+            raise CommandError(f"--report knows no {one!r}", hint=hint, exit_code=MISUSED)
+    return formats
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what went wrong, by the exit codes of RFC 008."""
+    from openenv.errors import OpenEnvError
+    from openenv.validation.signature import SignatureError, UnsupportedPackageError
+    from openenv.validation.targets import NoPackage
+
+    try:
+        yield
+    except (SignatureError, UnsupportedPackageError, NoPackage) as error:
+        hint = "an environment has an openenv.yaml: `openenv init NAME` writes one"
+        raise CommandError(
+            str(error),
+            hint=None if isinstance(error, UnsupportedPackageError) else hint,
+            exit_code=NO_PACKAGE,
+        ) from error
+    except OpenEnvError as error:
+        raise CommandError(str(error), exit_code=INTERNAL) from error
+    except OSError as error:
+        raise CommandError(f"{type(error).__name__}: {error}", exit_code=INTERNAL) from error
+
+
+# ------------------------------------------------------------------ a package
+
+
+class _Wanted(NamedTuple):
+    """What was asked for."""
+
+    level: Level
+    policy: SeverityPolicy | None
+    skip_build: bool
+    provider: ProviderChoice
+    output: Path | None
+
+
+def _settings(base: str | None, network: str | None, ca_file: Path | None) -> BuildSettings:
+    from openenv.images import Locking, Options
+    from openenv.validation.static.building import BuildSettings
+
+    return BuildSettings(base, Options(network=network, ca_file=ca_file), Locking(ca_file=ca_file))
+
+
+def _validated(target: Path, wanted: _Wanted, build: BuildSettings) -> Validation:
+    from openenv.cli._progress import display
+    from openenv.validation.artifacts import directory_of
+    from openenv.validation.providers.choice import choose_provider
+    from openenv.validation.runner import validate as run
+    from openenv.validation.types import Level
+
+    with display() as shown:
+        told, chosen, artifacts = _Progress(shown), None, None
+        if wanted.level > Level.STATIC:
+            chosen = choose_provider(
+                wanted.provider.value, skip_build=wanted.skip_build, settings=build, tell=say
+            )
+            artifacts = None if wanted.output is None else directory_of(wanted.output)
+        validation = run(
+            target,
+            max_level=wanted.level,
+            skip_build=wanted.skip_build,
+            policy=wanted.policy,
+            provider=chosen,
+            artifacts_dir=artifacts,
+            build=build,
+            progress=told,
+        )
+        shown.finish(f"{len(validation.report.results)} checks")
+    return validation
+
+
+class _Progress:
+    """Shows how far a validation is, once it is known how many checks there are."""
+
+    def __init__(self, shown: Display) -> None:
+        self._shown = shown
+        self._has_begun = False
+
+    def __call__(self, check_id: str, done: int, total: int, words: str) -> None:
+        if not self._has_begun:
+            self._shown.begin("validating", total)
+            self._has_begun = True
+        self._shown.update(done, check_id or words)
+
+
+def _page(validation: Validation) -> Page:
+    from openenv.validation.pages import Page
+
+    return Page(
+        validation.report,
+        validation.policy,
+        validation.scores,
+        validation.provider,
+        validation.seconds,
+    )
+
+
+def _text(validation: Validation) -> str:
+    from openenv.validation.report import write_report
+
+    return write_report(validation.report)
+
+
+def _write(
+    page: Page, validation: Validation, output: Path | None, formats: list[str], badge: Path | None
+) -> None:
+    from openenv.validation.pages import badge as drawn
+    from openenv.validation.pages import html_page, markdown_page
+    from openenv.validation.report import write_report
+
+    if output is not None:
+        write_report(validation.report, output)
+        say(f"wrote {output}")
+    stem = (output or Path("validation.json")).with_suffix("")
+    for name in formats:
+        text = html_page(page) if name == "html" else markdown_page(page)
+        path = stem.with_name(f"{stem.name}.{name}")
+        path.write_text(text, encoding="utf-8")
+        say(f"wrote {path}")
+    if badge is not None:
+        badge.parent.mkdir(parents=True, exist_ok=True)
+        badge.write_text(drawn(page.report.verdict, page.scores), encoding="utf-8")
+        say(f"wrote {badge}")
+
+
+def _show(page: Page) -> None:
+    """Print the report for people: what ended well in a line each, and the rest in full."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from openenv.validation.pages import points
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(f"Validation of {page.name} ({page.report.target})", style="bold"))
+    run_by = f", run by: {page.provider}" if page.provider else ""
+    console.print(
+        Text(f"  policy {page.report.policy_version}, levels: {', '.join(page.levels)}{run_by}")
+    )
+    for result in page.report.results:
+        _show_result(console, result)
+    shown = [
+        f"{one.property.value} {points(one.value)}"
+        for one in page.scores.properties
+        if one.value is not None
+    ]
+    console.print(Text(f"Score: {points(page.scores.total)} of 100 ({', '.join(shown)})"))
+    verdict = page.report.verdict.value
+    console.print(Text.assemble("Verdict: ", (verdict.upper(), STYLES[verdict])))
+
+
+def _show_result(console: object, result: CheckResult) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    assert isinstance(console, Console)
+    status = result.status.value
+    line = Text.assemble(
+        "  ", (f"{status.upper():<5}", STYLES[status]), f" {result.check_id}", style=""
+    )
+    line.append(f"  {result.duration_s:.2f} s", style="dim")
+    console.print(line)
+    if status == "pass":
+        return
+    for words in result.evidence[:EVIDENCE]:
+        console.print(Text(f"        {words}"))
+    if len(result.evidence) > EVIDENCE:
+        console.print(Text(f"        and {len(result.evidence) - EVIDENCE} more, see --json"))
+    for number, words in enumerate((result.remediation or "").splitlines()):
+        mark = "hint: " if number == 0 else "      "
+        console.print(Text.assemble("        ", (mark, "bold cyan"), words))
+
+
+# ------------------------------------------------------------------ a server
+
+
+def _look_at_server(url: str, timeout_s: float, as_json: bool, output: Path | None) -> None:
+    import json
+
+    from openenv.validation.url import inspect_server
+
+    report = inspect_server(url, timeout_s=timeout_s)
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(report.as_data(), indent=2) + "\n", encoding="utf-8")
+        say(f"wrote {output}")
+    if as_json:
+        emit(report.as_data())
+    else:
+        _show_server(report)
+    if not report.passed:
+        raise typer.Exit(FAILED)
+
+
+def _show_server(report: ServerReport) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(f"Server at {report.target} ({report.profile})", style="bold"))
+    console.print(Text(f"  version {report.version}, mode {report.mode}"))
+    for one in report.criteria:
+        status = "pass" if one.passed else "fail"
+        console.print(
+            Text.assemble("  ", (f"{status.upper():<5}", STYLES[status]), f" {one.id}", style="")
+        )
+        if not one.passed:
+            if one.details is not None:
+                console.print(Text(f"        {one.details}"))
+            console.print(Text(f"        expected {dict(one.expected)}"))
+            if one.actual is not None:
+                console.print(Text(f"        found {dict(one.actual)}"))
+    verdict = "pass" if report.passed else "fail"
+    console.print(Text.assemble("Verdict: ", (verdict.upper(), STYLES[verdict])))

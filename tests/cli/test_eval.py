@@ -1,0 +1,206 @@
+"""`openenv eval`: played, evaluated, reported and compared, as its users have it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import run_openenv
+from support.runs import HEADER, rollout, run_of
+from typer.testing import CliRunner
+
+from openenv.cli.__main__ import app
+from openenv.cli._console import CommandError
+from openenv.evals import Evaluation
+from openenv.evals.results import load_evaluation
+from openenv.rollouts import RolloutWriter, read_rollouts
+
+POLICIES = """
+def stands(observation):
+    return {"action": "stand"}
+
+def hits_below_17(observation):
+    return {"action": "hit" if observation.player_total < 17 else "stand"}
+
+def breaks(observation):
+    raise ZeroDivisionError("the policy is broken")
+"""
+
+PLAY = ("eval", "blackjack_env", "--num-tasks", "12", "-n", "2", "--threshold", "1")
+
+
+def the_data(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where two runs are: `a`, of a player who stands, and `b`, of a better one."""
+    folder = tmp_path_factory.mktemp("evaluations")
+    (folder / "players.py").write_text(POLICIES)
+    first = run_openenv(*PLAY, "--policy", "players:stands", "-o", "runs/a", cwd=folder)
+    assert (first.returncode, first.stdout) == (0, ""), first.stderr
+    better = ("--policy", "players:hits_below_17", "--output-dir", "runs/b", "--compare", "runs/a")
+    done = run_openenv(*PLAY, *better, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "a.txt").write_text(first.stderr)
+    (folder / "b.json").write_text(done.stdout)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_run_has_its_folder(folder: Path) -> None:
+    names = {file.name for file in (folder / "runs" / "b").iterdir()}
+    reports = {"report.html", "report.md", "result.json", "comparison.json"}
+    assert names == {"rollouts.jsonl", *reports}
+    found = load_evaluation(folder / "runs" / "b" / "result.json")
+    assert (
+        found.counts["samples"] == len(list(read_rollouts(folder / "runs/b/rollouts.jsonl"))) == 24
+    )
+    assert (found.counts["tasks"], found.policy) == (12, "players:hits_below_17")
+    assert found.reproducible is True
+
+
+@pytest.mark.slow
+def test_what_it_says_is_what_it_found(folder: Path) -> None:
+    said, found = (
+        (folder / "a.txt").read_text(),
+        load_evaluation(folder / "runs" / "a", threshold=1.0),
+    )
+    assert found.success.value is not None
+    assert f"solved: {100 * found.success.value:.1f} %" in said
+    assert "12 tasks, 24 samples: 24 scored, 0 could not be, 0 failed" in said
+    assert "It is in runs/a" in said
+
+
+@pytest.mark.slow
+def test_json_has_scores_and_comparison(folder: Path) -> None:
+    data = json.loads((folder / "b.json").read_text())
+    found = load_evaluation(folder / "runs" / "b", threshold=1.0)
+    assert data["scores"]["success_rate"] == found.success.value
+    assert data["output_dir"] == "runs/b"
+    compared = data["comparison"]
+    assert (compared["before"], compared["after"]) == ("players:stands", "players:hits_below_17")
+    assert (compared["tasks"], compared["warnings"]) == (12, [])
+    solved = compared["solved_in_both"] + compared["solved_in_neither"]
+    assert solved + len(compared["fixed"]) + len(compared["regressed"]) == 12
+
+
+@pytest.mark.slow
+def test_two_runs_that_are_stored_are_compared(folder: Path) -> None:
+    again = the_data(
+        run_openenv(
+            "eval", "--compare", "runs/a", "runs/b", "--threshold", "1", "--json", cwd=folder
+        )
+    )
+    then = json.loads((folder / "b.json").read_text())
+    assert again["comparison"] == then["comparison"]
+
+
+@pytest.mark.slow
+def test_what_was_played_is_evaluated_otherwise(folder: Path) -> None:
+    """Without playing: a threshold that every hand reaches."""
+    stored = "runs/a/rollouts.jsonl"
+    done = run_openenv(
+        "eval", "--from", stored, "--threshold", "-1", "-o", "again", "--report", "md", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "solved: 100.0 %" in done.stderr
+    assert {file.name for file in (folder / "again").iterdir()} == {"result.json", "report.md"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_there_is_gone_on_with_only_if_asked_for(folder: Path) -> None:
+    lines = (folder / "runs/a/rollouts.jsonl").read_text().splitlines(keepends=True)
+    part = folder / "part"
+    part.mkdir()
+    (part / "rollouts.jsonl").write_text("".join(lines[:10]))
+    stands = (*PLAY, "--policy", "players:stands", "-o", "part", "--report", "none")
+    refused = run_openenv(*stands, cwd=folder)
+    assert refused.returncode == 2 and "--resume" in refused.stderr
+    done = run_openenv(*stands, "--resume", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found, whole = (load_evaluation(folder / name, threshold=1.0) for name in ("part", "runs/a"))
+    assert found.success == whole.success and found.mean_reward == whole.mean_reward
+    assert (part / "rollouts.jsonl").read_text().startswith("".join(lines[:10]))
+
+
+@pytest.mark.slow
+def test_a_policy_that_fails_is_an_error_with_its_cause(folder: Path) -> None:
+    done = run_openenv(*PLAY, "--policy", "players:breaks", "-o", "broken", cwd=folder)
+    assert done.returncode == 1
+    assert "the policy is broken" in done.stderr and "--resume goes on" in done.stderr
+    assert not (folder / "broken" / "result.json").exists()
+
+
+# ------------------------------------------------------------------ misuse
+
+
+def refused(*arguments: str) -> CommandError:
+    """What the command says, in this process, of what it cannot do."""
+    done = CliRunner().invoke(app, ["eval", *arguments])
+    assert done.output == "" and isinstance(done.exception, CommandError), done.exception
+    return done.exception
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "what is to be evaluated"),
+        (("x", "--from", "y"), "exclude each other"),
+        (("--from", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("--from", "a.jsonl", "--report", "htm"), "did you mean html?"),
+        (("--from", "a.jsonl", "--unscored", "fale"), "did you mean fail?"),
+        (("--from", "."), "is no run"),
+        (("--from", "a.jsonl", "--compare", "c.jsonl"), "c.jsonl"),
+        (("--compare", "a.jsonl", "b.jsonl"), "no task in common"),
+        (("blackjack_env", "--resume"), "--output-dir FOLDER"),
+        (("blackjack_env", "--policy", "rondom"), "did you mean 'random'?"),
+        (("blackjack_env", "--error-budget", "some"), "is no number"),
+    ],
+)
+def test_misuse_is_told_and_nothing_played(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    written(tmp_path / "a.jsonl", {"a": [1.0]})
+    written(tmp_path / "b.jsonl", {"b": [1.0]})
+    error = refused(*arguments)
+    assert said in f"{error} {error.hint}"
+    assert error.exit_code in (1, 2)
+
+
+# ------------------------------------------------------------------ what is said, in process
+
+
+def written(path: Path, rewards: dict[str, Any]) -> Path:
+    with RolloutWriter(path, HEADER) as writer:
+        for one in run_of(rewards):
+            writer.write(one)
+    return path
+
+
+def test_what_was_left_out_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path / "rollouts.jsonl", {"a": [1.0, None], "b": [0.0]})
+    done = CliRunner().invoke(app, ["eval", str(path), "--json"])
+    assert done.exception is None
+    assert "1 of 3 samples have no known reward" in json.loads(done.stdout)["notes"][0]
+
+
+def test_words_are_short_where_there_are_many_tasks() -> None:
+    from openenv.cli.commands.eval import compared_in_words, in_words
+    from openenv.evals import compare, evaluate
+
+    def run(reward: float) -> Evaluation:
+        return evaluate([rollout(f"t{i}", s, reward) for i in range(40) for s in range(20)], HEADER)
+
+    words = in_words(run(1.0))
+    assert "1: 100.0 %" in words and "16: " in words and "20: " in words and "; 3: " not in words
+    told = compared_in_words(compare(run(0.0), run(1.0)))
+    assert "fixed: 40: t0, t1" in told and "and 30 more" in told and "regressed: 0\n" in f"{told}\n"

@@ -1,0 +1,189 @@
+"""`openenv rollout`: a policy plays, and there is a record."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import COMMAND, environ, run_openenv
+from support.llm_server import Reply, llm_server
+from support.processes import wait_until
+from support.terminals import run_on_a_terminal
+
+from openenv.cli.__main__ import app
+from openenv.cli._console import CommandError
+from openenv.cli.commands.rollout import told
+from openenv.rollouts import Progress, read_header, read_rollouts
+
+TESTS = Path(__file__).parents[1]
+
+
+def rollout(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command, with the modules of the tests to import from."""
+    return subprocess.run(
+        [*COMMAND, "rollout", *arguments],
+        cwd=cwd,
+        env=environ(TESTS),
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=40,
+    )
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    path = tmp_path / "tasks.jsonl"
+    rows = [{"id": f"t{n}", "reset": {"start": f"w{n}"}, "split": "ab"[n % 2]} for n in range(6)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_game_is_played_by_chance_and_summed_up(tmp_path: Path) -> None:
+    arguments = ["-n", "6", "--max-steps", "5", "--seed", "3", "--json"]
+    done = rollout("2048", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["rollouts"] == summary["scored"] == 6
+    assert summary["limits"] == {"steps": 6}
+    assert summary["seed"] == 3
+    assert "rollouts" in done.stderr
+
+
+def test_a_run_is_written_and_gone_on_with(tmp_path: Path, tasks: Path) -> None:
+    given = ["rollouts.worlds:Talk", "--policy", "scripted:script.jsonl", "--tasks", str(tasks)]
+    given += ["--split", "b", "-n", "2", "--seed", "1", "--output", "runs/x.jsonl"]
+    (tmp_path / "script.jsonl").write_text('{"word": "over"}\n')
+    assert rollout(*given, cwd=tmp_path).returncode == 0
+    output = tmp_path / "runs" / "x.jsonl"
+    found = list(read_rollouts(output))
+    assert sorted(one.id for one in found) == [f"t{n}#{k}" for n in (1, 3, 5) for k in (0, 1)]
+    assert read_header(output).policy == "scripted:script.jsonl"
+
+    again = rollout(*given, cwd=tmp_path)
+    assert again.returncode == 2
+    assert "--resume" in again.stderr
+    output.write_bytes(output.read_bytes()[:-10])
+    more = rollout(*given, "--resume", "--json", cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert json.loads(more.stdout)["rollouts"] == 6
+    assert sorted(one.id for one in read_rollouts(output)) == sorted(one.id for one in found)
+
+
+def test_a_table_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "--credit", "uniform"]
+    given += ["--trajectory-scorer", "rollouts.player:length", "-o", "x.parquet"]
+    done = rollout(*given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (found,) = read_rollouts(tmp_path / "x.parquet")
+    assert found.reward == 2.0
+    assert found.step_rewards == [1.0, 1.0]
+    assert "x.parquet" in done.stderr
+
+
+def test_a_model_is_asked_where_it_is_served(tmp_path: Path) -> None:
+    with llm_server(Reply("", calls=[("say", {"word": "over"})])) as server:
+        given = ["--policy", "openai:toy", "--base-url", server.url, "--temperature", "0.5"]
+        done = rollout(
+            "rollouts.worlds:Talk", *given, "--system-prompt", "Be brief.", "--json", cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        (asked,) = server.asked
+    assert asked.body["temperature"] == 0.5
+    assert asked.messages[0]["content"] == "Be brief."
+    assert json.loads(done.stdout)["outcomes"] == {"done": 1}
+
+
+def test_a_person_plays_at_the_terminal(tmp_path: Path) -> None:
+    given = ["rollouts.worlds:Talk", "--policy", "human", "--json"]
+    done = rollout(*given, cwd=tmp_path, stdin="hello\nover\n")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 2
+    assert "word: " in done.stderr
+
+
+def test_more_failures_than_may_be_exit_with_1_and_name_the_cause(tmp_path: Path) -> None:
+    given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:mistaken", "-n", "30"]
+    done = rollout(*given, "--output", "x.jsonl", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "--resume" in done.stderr
+    assert len(list(read_rollouts(tmp_path / "x.jsonl"))) > 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["2048", "--policy", "radnom"], "did you mean 'random'?"),
+        (["no_such_env"], "no_such_env"),
+        (["2048", "--tasks", "no/such.jsonl"], "no such file"),
+        (["2048", "--resume"], "--output"),
+        (["2048", "--error-budget", "some"], "no number"),
+        (["2048", "--credit", "unifrom"], "uniform"),
+        (["2048", "--trajectory-scorer", "rollouts.player:nothing"], "nothing"),
+        (["2048", "--max-seconds", "-1"], "seconds"),
+        (["2048", "--base-url", "http://127.0.0.1:9"], "asks no server"),
+    ],
+)
+def test_what_cannot_be_meant_exits_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(CommandError) as raised:
+        app(["rollout", *arguments], standalone_mode=False)
+    assert raised.value.exit_code == 2
+    assert said in f"{raised.value} {raised.value.hint}"
+
+
+def test_a_server_that_does_not_answer_exits_with_1(tmp_path: Path) -> None:
+    done = rollout("http://127.0.0.1:9", "--policy", "rollouts.player:say", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_that_is_interrupted_can_be_gone_on_with(tmp_path: Path) -> None:
+    given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-n", "3000"]
+    given += ["--seed", "1", "--output", "x.jsonl"]
+    output = tmp_path / "x.jsonl"
+    with subprocess.Popen(
+        [*COMMAND, "rollout", *given], cwd=tmp_path, env=environ(TESTS), stderr=subprocess.PIPE
+    ) as process:
+        wait_until(lambda: output.exists() and output.stat().st_size > 50_000, 30)
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=20)
+    assert process.returncode == 130, words.decode()
+    assert b"Traceback" not in words
+    content = output.read_bytes()
+    assert content.endswith(b"\n")
+    assert 10 < content.count(b"\n") < 3000
+
+
+def test_progress_is_said_in_a_line() -> None:
+    progress = Progress(1200, 10000, 3, 0.51, 410.0, 21.4, 256, 256)
+    line = "1,200 of 10,000, 410.0/s, 0:21 left, mean reward 0.51, 256 at once, 3 failed"
+    assert told(progress) == line
+
+
+def test_a_terminal_has_a_bar() -> None:
+    shown = run_on_a_terminal(f"""
+        import sys
+        sys.path[:0] = [{str(TESTS)!r}]
+        sys.argv[1:] = ["rollout", "rollouts.worlds:Talk", "--policy", "rollouts.player:say"]
+        from openenv.cli.__main__ import app
+        app(standalone_mode=False)
+    """)
+    assert "rollouts" in shown
+    assert "━" in shown
+
+
+def test_help_names_the_policies(tmp_path: Path) -> None:
+    done = run_openenv("rollout", "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    words: Any = done.stdout.replace("\n", " ")
+    assert "transformers:FOLDER" in words
