@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from openenv.errors import (
 )
 from openenv.sessions import manager as sessions_manager
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
-from openenv.sessions.session import GetState, Reset, Session, SessionPhase, Step
+from openenv.sessions.session import CalledBack, GetState, Reset, Session, SessionPhase, Step
 from openenv.sessions.spec import EnvironmentSpec
 
 pytestmark = pytest.mark.anyio
@@ -195,6 +196,24 @@ async def test_what_a_factory_makes_must_be_an_environment(manage: Manage) -> No
         assert "no method 'reset'" in str(caught.value.__cause__)
         assert manager.active_sessions == 0
     assert await text_after_reset(await manager.create()) == "ready"
+
+
+async def test_a_step_that_is_cancelled_before_it_began_leaves_no_coroutine_behind(
+    manage: Manage,
+) -> None:
+    session = await manage(AsyncCounter).create()
+    await session.handle(Reset({}))
+    ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    work = CalledBack(
+        session,
+        Step({"what": "sleep", "value": HANGS_S}),
+        done=lambda _, why: ended.set_result(why),
+    )
+    session.serve(work)
+    work.cancel()
+    assert isinstance(await ended, asyncio.CancelledError)
+    gc.collect()  # where a coroutine that nobody awaited would be a warning, and so an error
+    assert (await session.handle(GetState())).state.step_count == 1
 
 
 @pytest.mark.parametrize("ending", ["made", "raised"])

@@ -15,6 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
+from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import Any, Protocol
 
@@ -174,7 +175,7 @@ class Work(msgspec.Struct, eq=False):
         """Nobody waits for it any more. A coroutine is cancelled; a call on a thread goes on."""
         self.is_cancelled = True
         if self.task is not None:
-            self.task.cancel()
+            _cancel_once_begun(self.task)
 
 
 class Deadline:
@@ -563,7 +564,7 @@ class Session:
         began = _now()
         work.task = task = self._host.begin(asyncio.get_running_loop(), coroutine)
         if work.is_cancelled:
-            task.cancel()
+            _cancel_once_begun(task)
         if task.done():
             self._awaited(work, task, began)
         else:
@@ -728,6 +729,17 @@ class Session:
         described = await self.handle(Call("get_metadata"), encode=_metadata)
         assert isinstance(described, EnvironmentMetadata)
         return described
+
+
+def _cancel_once_begun(task: Cancellable) -> None:
+    """Cancel a task, though not before its first step: then nothing would await, and so end, the
+    coroutine that the environment has made. (From Python 3.12 on, tasks begin at once.)
+    """
+    coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
+    if isinstance(coroutine, CoroutineType) and getcoroutinestate(coroutine) == CORO_CREATED:
+        asyncio.get_running_loop().call_soon(task.cancel)
+    else:
+        task.cancel()
 
 
 def _not_begun(timeout_s: float) -> StepTimeout:
