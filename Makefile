@@ -9,6 +9,9 @@ PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadfile
 
 TEST_READY := $(READY) engines
 
+# What is compiled once is kept: tests start hundreds of interpreters.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo engines escapes test test-core test-compat test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs mirrors lock clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions

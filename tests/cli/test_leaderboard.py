@@ -47,6 +47,7 @@ def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
         find_package(str(tmp_path / "file"))
 
 
+@pytest.mark.slow
 def test_one_that_fails_stops_no_other_and_comes_last(folder: Path, tmp_path: Path) -> None:
     board = rank(targets_of([str(folder)]), tmp_path / "out", STATIC)
     assert [Path(one.target).name for one in board.entries] == ["good_env", "late_env", "odd_env"]

@@ -44,6 +44,7 @@ def tasks(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_game_is_played_by_chance_and_summed_up(tmp_path: Path) -> None:
     arguments = ["-n", "6", "--max-steps", "5", "--seed", "3", "--json"]
     done = rollout("2048", *arguments, cwd=tmp_path)
@@ -55,6 +56,7 @@ def test_a_game_is_played_by_chance_and_summed_up(tmp_path: Path) -> None:
     assert "rollouts" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_is_written_and_gone_on_with(tmp_path: Path, tasks: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "scripted:script.jsonl", "--tasks", str(tasks)]
     given += ["--split", "b", "-n", "2", "--seed", "1", "--output", "runs/x.jsonl"]
@@ -75,6 +77,7 @@ def test_a_run_is_written_and_gone_on_with(tmp_path: Path, tasks: Path) -> None:
     assert sorted(one.id for one in read_rollouts(output)) == sorted(one.id for one in found)
 
 
+@pytest.mark.slow
 def test_a_table_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "--credit", "uniform"]
     given += ["--trajectory-scorer", "rollouts.player:length", "-o", "x.parquet"]
@@ -86,6 +89,7 @@ def test_a_table_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     assert "x.parquet" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_is_asked_where_it_is_served(tmp_path: Path) -> None:
     with llm_server(Reply("", calls=[("say", {"word": "over"})])) as server:
         given = ["--policy", "openai:toy", "--base-url", server.url, "--temperature", "0.5"]
@@ -147,6 +151,7 @@ def test_a_server_that_does_not_answer_exits_with_1(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_can_be_gone_on_with(tmp_path: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-n", "3000"]
     given += ["--seed", "1", "--output", "x.jsonl"]

@@ -92,6 +92,7 @@ def test_a_failed_check_exits_1_and_says_what_to_write(
     assert "Verdict: FAIL" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -187,6 +187,7 @@ async def test_an_error_of_the_environment_is_no_reason_to_stop_its_server(url: 
     await client.close()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_server_that_has_died_says_how() -> None:
     class Dying(Serving):

@@ -86,6 +86,7 @@ def test_a_server_that_is_gone_is_said_to_be_gone() -> None:
     env.close()
 
 
+@pytest.mark.slow
 def test_an_interrupted_call_leaves_the_client_usable(relay: Relay) -> None:
     with CounterEnv(base_url=relay.url) as env:
         env.reset()

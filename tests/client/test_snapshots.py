@@ -74,6 +74,7 @@ async def rolls(env: Any, count: int = 3) -> list[int]:
     return [(await env.step(Roll(sides=1000))).observation.number for _ in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connect", TRANSPORTS, indirect=True)
 @pytest.mark.parametrize("cls", STORED)
 async def test_an_episode_is_stored_and_restored(connect: Connect, cls: Any) -> None:

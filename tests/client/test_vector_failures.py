@@ -182,6 +182,7 @@ def test_more_environments_than_slots_is_said_of_those_that_have_none(version: i
 # ------------------------------------------------------------------ time
 
 
+@pytest.mark.slow
 def test_one_that_takes_too_long_is_an_error_and_its_answer_is_dropped(
     version: int, url: str
 ) -> None:
@@ -207,6 +208,7 @@ def resets(envs: VectorEnv, mask: list[bool]) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_an_interrupted_step_leaves_the_environments_usable(version: int, url: str) -> None:
     with vector(url) as envs:
         envs.reset()
@@ -240,6 +242,7 @@ def test_a_lost_connection_is_an_error_and_reset_makes_another(version: int, rel
         assert envs.step(GO)[1].tolist() == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_connection_lost_while_a_step_runs_is_an_error(version: int, relay: Relay) -> None:
     with vector(relay.url) as envs:
         envs.reset()
@@ -312,6 +315,7 @@ def test_one_that_was_never_used_can_be_closed() -> None:
     vector("http://127.0.0.1:9").close()
 
 
+@pytest.mark.slow
 def test_closing_while_a_step_runs_ends_it(version: int, url: str) -> None:
     envs = vector(url)
     envs.reset()
@@ -385,6 +389,7 @@ def test_a_forked_child_has_episodes_of_its_own(version: int, url: str) -> None:
         assert envs.step(GO)[1].tolist() == [1, 1, 1], "the parent's go on"
 
 
+@pytest.mark.slow
 def test_a_provider_starts_the_server_and_stops_it_again() -> None:
     provider = ProcessProvider(f"{Path(probe.__file__)}:ProbeEnvironment")
     with VectorEnv(num_envs=2, provider=provider, client=probe.ProbeEnv) as envs:
@@ -397,6 +402,7 @@ def test_a_provider_starts_the_server_and_stops_it_again() -> None:
 # ------------------------------------------------------------------ send and recv
 
 
+@pytest.mark.slow
 def test_the_first_that_are_done_come_first(version: int, url: str) -> None:
     with vector(url, 4, batch_size=2) as envs:
         envs.reset()
@@ -411,6 +417,7 @@ def test_the_first_that_are_done_come_first(version: int, url: str) -> None:
         assert observations["text"] == ["step 1", "step 1"]
 
 
+@pytest.mark.slow
 def test_a_reset_within_a_batch_waits_for_nobody_else(version: int, url: str) -> None:
     with vector(url, 2, batch_size=1, autoreset_mode="SameStep") as envs:
         envs.reset()

@@ -86,6 +86,7 @@ def _is_busy(env: CounterEnv) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_reset_gives_up_an_environment_that_does_not_come_back(log: Log) -> None:
     app = create_app(Stuck, max_concurrent_envs=2)
     with serving(app) as url, CounterEnv(base_url=url) as env:

@@ -75,6 +75,7 @@ def test_a_batch_over_the_limit_goes_in_several_frames() -> None:
         assert envs.step([Do()] * 8)[1].tolist() == [2] * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subprotocol", ["openenv.v1.json", None])
 @pytest.mark.parametrize("way", ["socket", "asgi"])
 def test_a_client_that_does_not_read_is_cut_off(
@@ -121,6 +122,7 @@ def messages(frame: Frame) -> list[dict[str, Any]]:
     return found if isinstance(found, list) else [found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["socket", "asgi"])
 def test_what_a_client_asks_and_does_not_read_is_not_begun(way: str, log: Log) -> None:
     """Of a thousand requests in one frame, it gets as many answers at a time as it reads."""

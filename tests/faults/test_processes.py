@@ -27,6 +27,7 @@ TESTS = Path(__file__).parents[1]
 PLAYER = str(TESTS / "faults/player.py")
 
 
+@pytest.mark.slow
 def test_a_client_that_is_paused_goes_on_where_it_was(log: Log) -> None:
     """As a laptop that sleeps: meanwhile its connection has gone, and it does not know."""
     with serving(create_app(Counter)) as url:
@@ -49,6 +50,7 @@ def test_a_client_that_is_paused_goes_on_where_it_was(log: Log) -> None:
     assert log.count("step") == 20 and log.count("init") == 1
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_ends_no_session(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
     config = ConcurrencyConfig(max_concurrent_envs=4, session_timeout=1.0)
     with serving(create_app(Counter, concurrency_config=config)) as url:

@@ -131,6 +131,7 @@ async def test_patience_ends(url: str) -> None:
                 await fourth.reset()
 
 
+@pytest.mark.slow
 async def test_a_message_limit_does_not_end_the_wait(app: FastAPI, url: str) -> None:
     async with CounterEnv(url) as one, CounterEnv(url) as two:
         await one.reset()
@@ -192,6 +193,7 @@ async def test_version_0_and_http_are_refused_at_once_and_told_when_to_come_back
         assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1
 
 
+@pytest.mark.slow
 def test_a_message_limit_does_not_end_the_wait_of_a_vector(url: str) -> None:
     with CounterEnv(url) as one:
         one.reset()

@@ -41,6 +41,7 @@ def test_an_episode_goes_on_where_it_was(relay: Relay) -> None:
     assert Counter.log.count("init") == 1, "one environment all along"
 
 
+@pytest.mark.slow
 def test_a_step_under_way_is_taken_once_and_answered(relay: Relay) -> None:
     with CounterEnv(base_url=relay.url) as env:
         env.reset()
@@ -50,6 +51,7 @@ def test_a_step_under_way_is_taken_once_and_answered(relay: Relay) -> None:
     assert Counter.log.count("step") == 2
 
 
+@pytest.mark.slow
 def test_an_answer_made_while_nobody_was_there_is_not_lost(relay: Relay) -> None:
     with CounterEnv(base_url=relay.url) as env:
         env.reset()
@@ -83,6 +85,7 @@ def test_a_drop_while_the_policy_thinks_is_mended_meanwhile(relay: Relay) -> Non
         assert env.step(Do()).observation.text == "step 1"
 
 
+@pytest.mark.slow
 def test_a_proxy_that_is_away_for_a_while_costs_nothing(relay: Relay) -> None:
     with CounterEnv(base_url=relay.url) as env:
         env.reset()
@@ -217,6 +220,7 @@ def test_a_call_while_the_connection_is_away_has_its_own_limit() -> None:
         relay.close()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_call_that_was_cancelled_is_answered_when_it_is_made_again(relay: Relay) -> None:
     async with CounterEnv(base_url=relay.url) as env:

@@ -96,6 +96,7 @@ def dice(serve: Serve) -> list[str]:
 # ------------------------------------------------------------------ where sessions go
 
 
+@pytest.mark.slow
 def test_new_sessions_go_to_the_server_with_the_least_to_do(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -114,6 +115,7 @@ def test_new_sessions_go_to_the_server_with_the_least_to_do(
     wait_until(lambda: [one["connections"] for one in gateway.servers()] == [0, 0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["0", "1"])
 def test_a_gateway_changes_nothing_that_a_client_sees(
     dice: list[str],
@@ -133,6 +135,7 @@ def test_a_gateway_changes_nothing_that_a_client_sees(
     assert seen[0] == seen[1] == seen[2]
 
 
+@pytest.mark.slow
 def test_the_sessions_of_a_vector_are_spread(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -148,6 +151,7 @@ def test_the_sessions_of_a_vector_are_spread(
     assert list(observations["number"]) == list(expected["number"])
 
 
+@pytest.mark.slow
 def test_several_environments_have_names(serve: Serve, front: Callable[..., Gateway]) -> None:
     one, other = (serve(create_app(Dice)) for _ in range(2))
     gateway = front(f"dice={one}", f"more={other}")
@@ -166,6 +170,7 @@ def test_several_environments_have_names(serve: Serve, front: Callable[..., Gate
 # ------------------------------------------------------------------ two of them
 
 
+@pytest.mark.slow
 def test_two_gateways_agree_on_where_a_session_is(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -183,6 +188,7 @@ def test_two_gateways_agree_on_where_a_session_is(
     assert ask(f"{one.url}/state", OpenEnv_Session_Id=session)[0] == 404
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_through_the_other_gateway_when_one_is_killed(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -208,6 +214,7 @@ def test_a_session_goes_on_through_the_other_gateway_when_one_is_killed(
         balancer.close()
 
 
+@pytest.mark.slow
 def test_one_that_is_stopped_lets_sessions_go_on_through_the_other(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -263,6 +270,7 @@ def test_sessions_of_a_server_that_dies_are_lost_and_new_ones_go_elsewhere(
         provider.close()
 
 
+@pytest.mark.slow
 def test_where_no_server_answers_it_says_so(front: Callable[..., Gateway]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -274,6 +282,7 @@ def test_where_no_server_answers_it_says_so(front: Callable[..., Gateway]) -> No
     assert (status, said) == (503, {"detail": "none of 1 servers answers"})
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_gets_sessions_again(
     serve: Serve, front: Callable[..., Gateway]
 ) -> None:
@@ -291,6 +300,7 @@ def test_a_server_that_comes_back_gets_sessions_again(
         relay.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
@@ -318,6 +328,7 @@ def test_what_breaks_http_is_refused_and_harms_nobody(
     assert "Traceback" not in gateway.running.words()
 
 
+@pytest.mark.slow
 def test_bodies_of_any_size_and_many_at_once(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -402,6 +413,7 @@ def test_an_agent_reaches_the_session_of_its_trainer(guarded: Gateway) -> None:
             env.close()
 
 
+@pytest.mark.slow
 def test_keyless_servers_are_not_reached_by_a_key_that_nobody_knows(
     dice: list[str], front: Callable[..., Gateway], tmp_path: Path
 ) -> None:
@@ -420,6 +432,7 @@ def test_keyless_servers_are_not_reached_by_a_key_that_nobody_knows(
         assert ask(access.url, call, Authorization=f"Bearer {KEY}")[0] == 200
 
 
+@pytest.mark.slow
 def test_a_handshake_that_a_server_refuses_leaves_no_connection(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -442,6 +455,7 @@ def test_a_handshake_that_a_server_refuses_leaves_no_connection(
     assert connections() <= 2, "what it looks at the server by"
 
 
+@pytest.mark.slow
 def test_web_pages_of_others_are_turned_away(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -463,6 +477,7 @@ def test_web_pages_of_others_are_turned_away(
 # ------------------------------------------------------------------ watching and draining
 
 
+@pytest.mark.slow
 def test_a_server_that_is_drained_keeps_its_sessions_and_gets_no_new_ones(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:
@@ -485,6 +500,7 @@ def test_a_server_that_is_drained_keeps_its_sessions_and_gets_no_new_ones(
     assert status == 404 and "'nobody'" in said["detail"]
 
 
+@pytest.mark.slow
 def test_metrics_count_what_passes(dice: list[str], front: Callable[..., Gateway]) -> None:
     gateway = front(dice[0])
     with DiceEnv(base_url=gateway.url).sync() as env:
@@ -503,6 +519,7 @@ def test_metrics_count_what_passes(dice: list[str], front: Callable[..., Gateway
         assert line in text
 
 
+@pytest.mark.slow
 def test_it_speaks_tls(
     dice: list[str], front: Callable[..., Gateway], of_loopback: Certificates
 ) -> None:
@@ -515,6 +532,7 @@ def test_it_speaks_tls(
         assert env.reset(seed=1).done is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -528,6 +546,7 @@ def test_what_is_no_server_is_named(tmp_path: Path, arguments: list[str], words:
     assert ran.returncode == 2 and words in ran.stderr, ran.stderr
 
 
+@pytest.mark.slow
 def test_a_name_stands_for_its_addresses(serve: Serve, front: Callable[..., Gateway]) -> None:
     url = serve(create_app(Dice))
     gateway = front(url.replace("http://127.0.0.1", "dns://localhost"))
@@ -566,6 +585,7 @@ def test_a_route_is_of_the_address_alone() -> None:
     assert re.fullmatch("[a-z2-7]{8}", route_of("http://a:1"))
 
 
+@pytest.mark.slow
 def test_time_is_not_lost_on_a_silent_client(
     dice: list[str], front: Callable[..., Gateway]
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_secret_in_the_context_is_left_out_and_said(tmp_path: Path) -> None:
     assert ".env\n" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -27,6 +27,7 @@ def mcp(url: str) -> str:
     return f"{url}/mcp"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", [FastLibrary, Library])
 @pytest.mark.parametrize(
     ("client", "workers"), [*((client, None) for client in CLIENTS), ("sdk", 1)]

@@ -452,6 +452,7 @@ def test_a_call_that_is_made_again_is_not_made_twice(desk: str) -> None:
     pytest.fail("no answer came")
 
 
+@pytest.mark.slow
 @VERSIONS
 def test_a_call_that_was_late_is_not_the_answer_to_the_next(desk: str, version: str) -> None:
     with MCPToolClient(base_url=desk, message_timeout_s=0.5).sync() as env:

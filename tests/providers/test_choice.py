@@ -20,6 +20,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_engine")
 def test_without_an_engine_the_installed_package_is_served_and_it_is_said(
     caplog: pytest.LogCaptureFixture,

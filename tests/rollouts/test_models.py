@@ -30,6 +30,7 @@ def says(word: str) -> Reply:
     return Reply("", calls=[("say", {"word": word})])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 def test_a_model_acts_by_the_tools_of_the_environment(kind: str) -> None:
     with llm_server([says("a"), says("over")]) as server:
@@ -195,6 +196,7 @@ def test_a_model_writes_no_more_than_its_tokens() -> None:
     assert found.usage.completion_tokens == 12
 
 
+@pytest.mark.slow
 def test_a_model_that_has_too_much_to_do_is_asked_anew_and_less() -> None:
     first = True
 

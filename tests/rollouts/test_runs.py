@@ -453,6 +453,7 @@ class Overloaded(Exception):
     status_code = 429
 
 
+@pytest.mark.slow
 def test_a_policy_that_fails_for_a_passing_cause_plays_anew() -> None:
     failures = Counter[str]()
 

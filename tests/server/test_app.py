@@ -60,6 +60,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["plain", "mounted"])
 @pytest.mark.parametrize(("sessions", "warning"), [(200, ""), (1000, "1000 sessions are allowed")])
 def test_a_limit_of_open_files_is_raised_and_named_where_it_is_too_low(

@@ -226,6 +226,7 @@ def test_in_the_same_process_the_text_is_told(what: str) -> None:
 TARGET = f"{Leaky.__module__}:Leaky"
 
 
+@pytest.mark.slow
 def test_the_client_of_a_provider_says_where_the_log_is() -> None:
     provider = ProcessProvider(TARGET)
     with LeakyEnv.with_provider(provider) as env:

@@ -309,6 +309,7 @@ class Slow(Single):
         super().close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["socket", "application", "memory"])
 def test_one_after_the_other_they_get_the_one_slot(serve: Serve, where: str) -> None:
     app = create_app(Slow)

@@ -274,6 +274,7 @@ def test_10000_requests_of_version_1_are_answered_in_order(url: str) -> None:
         sender.join(5)
 
 
+@pytest.mark.slow
 def test_a_client_that_never_reads_is_not_served_for_ever(url: str) -> None:
     """What is not read stays in the kernel, not in the server: it stops listening."""
     request = frame(TEXT, b'{"type":"step","data":{"what":"echo","value":"%b"}}' % (b"x" * 50_000))

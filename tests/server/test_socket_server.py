@@ -207,6 +207,7 @@ def serve_with() -> Iterator[Callable[..., str]]:
         yield lambda **options: stack.enter_context(serving(app_of(), **options))
 
 
+@pytest.mark.slow
 def test_a_client_that_answers_no_ping_is_cut(
     serve_with: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

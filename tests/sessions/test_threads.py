@@ -404,6 +404,7 @@ class OnTheLoop(Quick):
         return Seen()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Undeclared, AnyThread, OnTheLoop])
 async def test_a_slow_step_holds_up_none_of_200_sessions(manage: Manage, cls: type[Quick]) -> None:
     """Each quick session steps every 50 ms, as one that waits for a policy does."""

@@ -226,6 +226,7 @@ async def test_a_cancelled_coroutine_is_cancelled_there(manage: Manage) -> None:
 CRASHES = [("kill", None, -signal.SIGKILL), ("exit", 3, 3), ("segfault", 0, -signal.SIGSEGV)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "value", "code"), CRASHES, ids=[crash[0] for crash in CRASHES])
 async def test_a_crash_is_told_to_its_sessions_and_harms_no_other(
     manage: Manage, what: str, value: Any, code: int

@@ -115,6 +115,7 @@ def test_a_row_in_a_split_that_is_damaged_is_told_by_its_line(tmp_path: Path) ->
     assert caught.value.row == "line 3"
 
 
+@pytest.mark.slow
 def test_tasks_are_not_kept(tmp_path: Path) -> None:
     rows = ({"id": f"task-{i}", "prompt": "x" * 400} for i in range(20_000))
     path = write_lines(tmp_path / "tasks.jsonl", list(rows))

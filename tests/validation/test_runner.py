@@ -276,6 +276,7 @@ def test_a_package_that_needs_a_key_is_not_run(tmp_path: Path) -> None:
     assert startup.status is SKIP and startup.evidence[0].startswith("credentials")
 
 
+@pytest.mark.slow
 def test_a_package_that_does_not_start_fails_and_says_why(tmp_path: Path) -> None:
     package = write_package(tmp_path)
     (package / "server" / "app.py").write_text("raise RuntimeError('no lamp')\n")
@@ -312,6 +313,7 @@ def test_a_package_is_run_and_what_was_seen_is_kept(tmp_path: Path) -> None:
     assert validation.provider == "process" and "runtime.startup" in told
 
 
+@pytest.mark.slow
 def test_a_process_is_started_and_stopped(tmp_path: Path) -> None:
     import urllib.request
 

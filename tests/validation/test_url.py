@@ -113,6 +113,7 @@ def test_the_report_has_the_keys_of_the_public_package() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "failed", "mode", "profile"),
     [

@@ -65,6 +65,7 @@ def last_legal(observation: OpenSpielObservation) -> OpenSpielAction:
     return OpenSpielAction(action_id=observation.legal_actions[-1] if not observation.done else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", SIX_GAMES + SIMULTANEOUS_GAMES)
 def test_every_game_keeps_the_contract(game: str) -> None:
     check_environment(partial(OpenSpielEnvironment, game), actions=last_legal)

@@ -129,6 +129,7 @@ def test_a_key_is_told_by_a_file_that_only_its_owner_reads(provider: OfHere) -> 
         assert server.api_key in (machine.root / "tmp" / "openenv-server.key").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("exec false", 1), ("kill $$", 143)])
 def test_the_end_of_a_server_is_told_with_its_code(
     provider: OfHere, command: str, code: int

@@ -99,6 +99,7 @@ def test_what_says_try_again_is_asked_again(
     assert score(bounded(scorer)).value == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -250,6 +251,7 @@ def test_it_may_run_in_a_sandbox() -> None:
     assert score(sandboxed(GRADES)) == Score(1.0, step_rewards=[0.0, 1.0])
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_in_a_sandbox_is_no_score() -> None:
     assert "exit code 3" in str(refusal(sandboxed("raise SystemExit(3)")))
     assert "within 0.5 s" in str(refusal(sandboxed("while True: pass", timeout_s=0.5)))

@@ -45,6 +45,7 @@ def line(form: str, location: str = "validation/oracle.json") -> str:
     return f"    oracle: {{form: {form}, location: {location}}}\n"
 
 
+@pytest.mark.slow
 def test_without_an_oracle_an_environment_fails(tmp_path: Path) -> None:
     found = checked(copied(tmp_path), None)
     assert found["semantic.oracle_max"].status is FAIL
@@ -56,6 +57,7 @@ def test_without_an_oracle_an_environment_fails(tmp_path: Path) -> None:
         assert found[check_id].status is SKIP
 
 
+@pytest.mark.slow
 def test_a_trajectory_that_is_written_down_is_shown(tmp_path: Path) -> None:
     actions = [{"say": word} for word in RIGHT]
     root = written(copied(tmp_path), {"reset": {"task": "test-0"}, "actions": actions})
