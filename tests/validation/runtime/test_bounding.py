@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,9 +52,9 @@ CONFINED: dict[str, Any] = {
         ["/tmp", "/", "tmpfs"],
         ["/etc/hosts", "/var/lib/containers/hosts", "ext4"],
     ],
-    "memory_bytes": str(4096 * 2**20),
-    "processes": "512",
-    "cpu": "200000 100000",
+    "memory_bytes": 4096 * 2**20,
+    "processes": 512,
+    "cpu": 2.0,
     "interfaces": ["lo"],
     "has_default_route": False,
     "reached": [],
@@ -91,11 +93,11 @@ def test_what_is_confined_passes() -> None:
         ("runtime.host_containment", {"writable": ["/etc"]}),
         ("runtime.host_containment", {"sockets": ["/var/run/docker.sock"]}),
         ("runtime.host_containment", {"mounts": [["/data", "/home/somebody", "ext4"]]}),
-        ("runtime.resource_bounds", {"memory_bytes": "max"}),
-        ("runtime.resource_bounds", {"memory_bytes": str(8192 * 2**20)}),
-        ("runtime.resource_bounds", {"processes": "max"}),
-        ("runtime.resource_bounds", {"cpu": "max 100000"}),
-        ("runtime.resource_bounds", {"cpu": "800000 100000"}),
+        ("runtime.resource_bounds", {"memory_bytes": None}),
+        ("runtime.resource_bounds", {"memory_bytes": 8192 * 2**20}),
+        ("runtime.resource_bounds", {"processes": None}),
+        ("runtime.resource_bounds", {"cpu": None}),
+        ("runtime.resource_bounds", {"cpu": 8.0}),
     ],
 )
 def test_one_opening_is_caught_by_its_check_alone(check_id: str, changes: dict[str, Any]) -> None:
@@ -120,6 +122,54 @@ def test_a_network_is_as_it_is_declared(
     declared = manifest(mode, ("example.com",) if mode == "allowlist" else ())
     confinement = Confinement({}, {**CONFINED, **changes})
     assert judge_network_policy("runtime.network_policy", declared, confinement).status is expected
+
+
+def test_what_the_provider_mounts_itself_is_no_opening() -> None:
+    mounts = [*CONFINED["mounts"], ["/run/openenv", "/tmp/told", "ext4"]]
+    for told, expected in (({}, FAIL), ({"own_mounts": ["/run/openenv"]}, PASS)):
+        confinement = Confinement(told, {**CONFINED, "mounts": mounts})
+        result = judge_host_containment("runtime.host_containment", manifest(), confinement)
+        assert result.status is expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (
+            {"memory.max": "536870912", "pids.max": "512", "cpu.max": "150000 100000"},
+            (536870912, 512, 1.5),
+        ),
+        ({"memory.max": "max", "pids.max": "max", "cpu.max": "max 100000"}, (None, None, None)),
+        (
+            {
+                "memory/memory.limit_in_bytes": "536870912",
+                "pids/pids.max": "512",
+                "cpu/cpu.cfs_quota_us": "150000",
+                "cpu/cpu.cfs_period_us": "100000",
+            },
+            (536870912, 512, 1.5),
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+                "pids/pids.max": "max",
+                "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000",
+            },
+            (None, None, None),
+        ),
+        ({}, (None, None, None)),
+    ],
+    ids=["version 2", "version 2, no limits", "version 1", "version 1, no limits", "none"],
+)
+def test_the_program_that_looks_reads_control_groups(
+    files: dict[str, str], expected: tuple[Any, ...], tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    limits = runpy.run_path(str(PROGRAM))["limits"](str(tmp_path))
+    assert (limits["memory_bytes"], limits["processes"], limits["cpu"]) == expected
 
 
 def test_what_could_not_be_looked_at_is_skipped() -> None:

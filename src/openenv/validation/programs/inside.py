@@ -14,6 +14,8 @@ import sys
 ENGINES = ("/var/run/docker.sock", "/run/podman/podman.sock")
 ROOTS = ("/", "/etc", "/usr", "/var", "/root")
 PROBE = ".openenv-probe"
+CGROUPS = "/sys/fs/cgroup"
+NO_LIMIT = 2**60  # version 1 says "none" by a number of nearly 2**63 bytes
 
 
 def main(told: str) -> None:
@@ -28,15 +30,34 @@ def main(told: str) -> None:
         "writable": [place for place in ROOTS if _is_writable(place)],
         "sockets": [path for path in ENGINES if os.path.exists(path)],
         "mounts": [[m[4], m[3], m[m.index("-") + 1]] for m in mounts if "-" in m],
-        "memory_bytes": _text("/sys/fs/cgroup/memory.max").strip(),
-        "processes": _text("/sys/fs/cgroup/pids.max").strip(),
-        "cpu": _text("/sys/fs/cgroup/cpu.max").strip(),
+        **limits(CGROUPS),
         "interfaces": [name for _, name in socket.if_nameindex()],
         "has_default_route": _has_default_route(),
         "reached": [place[0] for place in places if _is_reached(place, timeout_s)],
         "allowed_reached": [place[0] for place in allowed if _is_reached(place, timeout_s)],
     }
     sys.stdout.write(json.dumps(found))
+
+
+def limits(root: str) -> dict[str, float | None]:
+    """What its control group holds it to, of version 2 or 1; None where there is no limit."""
+    memory = _text(f"{root}/memory.max") or _text(f"{root}/memory/memory.limit_in_bytes")
+    processes = _text(f"{root}/pids.max") or _text(f"{root}/pids/pids.max")
+    cpu = _text(f"{root}/cpu.max").strip()
+    for old in ("cpu", "cpu,cpuacct"):
+        pair = (_text(f"{root}/{old}/cpu.cfs_{one}_us").strip() for one in ("quota", "period"))
+        cpu = cpu or " ".join(pair).strip()
+    quota, _, period = cpu.partition(" ")
+    is_limited = quota.isdigit() and period.isdigit()
+    return {
+        "memory_bytes": _number(memory),
+        "processes": _number(processes),
+        "cpu": int(quota) / int(period) if is_limited else None,
+    }
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdigit() and int(text) < NO_LIMIT else None
 
 
 def _text(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from openenv.validation.load import LoadReport, MemoryReport
@@ -43,7 +43,7 @@ DANGEROUS = {
     21: "SYS_ADMIN",
     27: "MKNOD",
 }
-# What an engine mounts itself, and file systems that hold nothing of the machine.
+# What every engine mounts itself, and file systems that hold nothing of the machine.
 OWN_MOUNTS = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
 VIRTUAL = {"overlay", "tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs"}
 
@@ -96,7 +96,8 @@ def judge_host_containment(
     """It holds no rights over the machine, and sees nothing of it."""
     if confinement.inside is None:
         return _unknown(check_id, confinement)
-    wrong = list(_openings(confinement.inside))
+    told = confinement.inspected.get("own_mounts", ())
+    wrong = list(_openings(confinement.inside, (*OWN_MOUNTS, *told)))
     if wrong:
         return failed(
             check_id,
@@ -107,7 +108,7 @@ def judge_host_containment(
     return passed(check_id, "no rights, no mounts, a read-only root", uid=confinement.inside["uid"])
 
 
-def _openings(inside: Mapping[str, Any]) -> Iterator[str]:
+def _openings(inside: Mapping[str, Any], own_mounts: Sequence[str]) -> Iterator[str]:
     held = [name for bit, name in DANGEROUS.items() if inside["capabilities"] >> bit & 1]
     if held:
         yield f"it holds the capabilities {', '.join(held)}"
@@ -118,7 +119,7 @@ def _openings(inside: Mapping[str, Any]) -> Iterator[str]:
     if inside["writable"]:
         yield f"it can write to {', '.join(inside['writable'])}"
     for place, root, kind in inside["mounts"]:
-        if kind not in VIRTUAL and root != "/" and place not in OWN_MOUNTS:
+        if kind not in VIRTUAL and root != "/" and place not in own_mounts:
             yield f"a directory of the machine is mounted at {place}"
 
 
@@ -131,15 +132,14 @@ def judge_resource_bounds(
         return _unknown(check_id, confinement)
     wrong = []
     declared = manifest.resources
-    memory = _limit(inside["memory_bytes"])
+    memory, cores, processes = (inside[name] for name in ("memory_bytes", "cpu", "processes"))
     if memory is None or memory > declared.memory_mb * MIB:
         wrong.append(f"memory: declared are {declared.memory_mb} MB, in force {_shown(memory)}")
-    cores = _cores(inside["cpu"])
     if cores is None or cores > declared.cpu * 1.01:
         wrong.append(f"cpu: declared are {declared.cpu:g}, in force {cores or 'no limit'}")
-    if _limit(inside["processes"]) is None:
+    if processes is None:
         wrong.append("processes: there is no limit to how many it starts")
-    measured = {"memory_bytes": memory, "cpu": cores, "processes": inside["processes"]}
+    measured = {"memory_bytes": memory, "cpu": cores, "processes": processes}
     if wrong:
         return failed(
             check_id,
@@ -150,18 +150,8 @@ def judge_resource_bounds(
     return passed(check_id, **measured)
 
 
-def _limit(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
-
-
 def _shown(limit: int | None) -> str:
     return "no limit" if limit is None else f"{limit / MIB:.0f} MB"
-
-
-def _cores(text: str) -> float | None:
-    """Of ``cpu.max``: microseconds in each period, or ``max``."""
-    quota, _, period = text.partition(" ")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 
 
 # ------------------------------------------------------------------ secrets

@@ -329,7 +329,8 @@ def _recorded(seen: Transcript, directory: Path, inside: RunningSubject | None) 
 
 def _fetch_recordings(subject: RunningSubject, directory: Path) -> None:
     """Copy the first recording out of a subject."""
-    script = f"cat $(ls {RECORDINGS_INSIDE}/*.jsonl | head -1)"
+    files = f"find {RECORDINGS_INSIDE} -name '*.jsonl' | sort | head -1"
+    script = f'for file in $({files}); do cat "$file"; done'
     done = subject.exec(["sh", "-c", script], RECORDED_WITHIN_S)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "fetched.jsonl").write_text(done.stdout, encoding="utf-8")
