@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
+import functools
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from openenv._packages import MissingPackage
-from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
+from openenv.errors import ProviderError
 from openenv.images import BuildError, build, find_builder
 from openenv.providers.docker import INSIDE, LocalDockerProvider
 from openenv.providers.engines import about, find_engine
-from openenv.providers.servers import Server
 from openenv.validation.manifest import ExecutionDeclaration, NetworkPolicy
-from openenv.validation.providers import ExecResult, LaunchSpec, SubjectError, UnmetRequirement
+from openenv.validation.providers import LaunchSpec, SubjectError, UnmetRequirement
+from openenv.validation.providers.served import ServedSubject
 from openenv.validation.static.building import BuildSettings, is_means
 from openenv.validation.static.package import read_package
 from openenv.validation.types import ProviderCapability
@@ -105,16 +105,10 @@ class DockerValidationProvider:
             provider = LocalDockerProvider(progress=False)
         except (MissingPackage, ProviderError) as error:
             raise UnmetRequirement("engine", str(error)) from error
-        try:
-            server = provider.launch(spec.image_ref, env_vars=spec.env_vars, **_options(spec))
-        except ProviderError as error:
-            raise _subject_error(error, "start") from error
-        try:
-            server.wait_for_ready(spec.startup_timeout_s)
-        except ProviderError as error:
-            server.stop()
-            raise _subject_error(error, "readiness") from error
-        return DockerSubject(server, spec)
+        launch = functools.partial(
+            provider.launch, spec.image_ref, env_vars=spec.env_vars, **_options(spec)
+        )
+        return DockerSubject.begin(launch, spec)
 
 
 def _capabilities() -> frozenset[ProviderCapability]:
@@ -151,25 +145,8 @@ def _network(policy: NetworkPolicy) -> str | list[str]:
     return [f"{host}:{port}" for host in policy.allowed_hosts for port in PORTS]
 
 
-def _subject_error(error: ProviderError, phase: str) -> SubjectError:
-    if isinstance(error, ProviderTimeout):
-        phase = "readiness"
-    elif isinstance(error, ProviderExited):
-        phase = "start"
-    return SubjectError(phase, str(error), logs=str(getattr(error, "logs", "")))
-
-
-class DockerSubject:
-    """A package's image that runs.
-
-    Attributes:
-        base_url: Where it answers.
-    """
-
-    def __init__(self, server: Server, spec: LaunchSpec) -> None:
-        self._server = server
-        self._spec = spec
-        self.base_url = server.url
+class DockerSubject(ServedSubject):
+    """A package's image that runs."""
 
     def inspect(self) -> dict[str, Any]:
         """What is in force."""
@@ -189,21 +166,3 @@ class DockerSubject:
             "read_only": bool((state.get("HostConfig") or {}).get("ReadonlyRootfs")),
             **({"pid": pid} if pid else {}),
         }
-
-    def logs(self, max_bytes: int = 65536) -> str:
-        """The end of what it has printed."""
-        return self._server.logs()[-max_bytes:]
-
-    def exec(self, argv: list[str], timeout_s: float) -> ExecResult:
-        """Run a command in its container.
-
-        Raises:
-            ProviderError: It could not be run, or took longer.
-        """
-        began = time.monotonic()
-        done = self._server.execute(argv, timeout_s)
-        return ExecResult(done.exit_code, done.stdout, done.stderr, time.monotonic() - began)
-
-    def stop(self) -> None:
-        """End it, and remove its container."""
-        self._server.stop()

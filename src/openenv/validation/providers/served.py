@@ -1,0 +1,81 @@
+"""A subject that one of `openenv.providers` has started."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from typing_extensions import Self
+
+from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
+from openenv.providers.servers import Server
+from openenv.validation.providers import ExecResult, LaunchSpec, SubjectError
+
+__all__ = ["ServedSubject"]
+
+
+class ServedSubject(ABC):
+    """A package that serves.
+
+    Args:
+        server: What serves it.
+        spec: What it was given.
+
+    Attributes:
+        base_url: Where it answers.
+    """
+
+    def __init__(self, server: Server, spec: LaunchSpec) -> None:
+        self._server = server
+        self._spec = spec
+        self.base_url = server.url
+
+    @classmethod
+    def begin(cls, launch: Callable[[], Server], spec: LaunchSpec) -> Self:
+        """Launch a server, and wait until it answers.
+
+        Raises:
+            SubjectError: It ended, or did not answer in time.
+        """
+        try:
+            server = launch()
+        except ProviderError as error:
+            raise _subject_error(error, "start") from error
+        try:
+            server.wait_for_ready(spec.startup_timeout_s)
+        except ProviderError as error:
+            server.stop()
+            raise _subject_error(error, "readiness") from error
+        return cls(server, spec)
+
+    @abstractmethod
+    def inspect(self) -> dict[str, Any]:
+        """What is in force."""
+
+    def logs(self, max_bytes: int = 65536) -> str:
+        """The end of what it has printed."""
+        return self._server.logs()[-max_bytes:]
+
+    def exec(self, argv: list[str], timeout_s: float) -> ExecResult:
+        """Run a command where it runs, with its variables.
+
+        Raises:
+            ProviderError: It could not be run, or took longer.
+        """
+        began = time.monotonic()
+        done = self._server.execute(argv, timeout_s)
+        return ExecResult(done.exit_code, done.stdout, done.stderr, time.monotonic() - began)
+
+    def stop(self) -> None:
+        """End it, with all that was made or started for it."""
+        self._server.stop()
+
+
+def _subject_error(error: ProviderError, phase: str) -> SubjectError:
+    if isinstance(error, ProviderTimeout):
+        phase = "readiness"
+    elif isinstance(error, ProviderExited):
+        phase = "start"
+    return SubjectError(phase, str(error), logs=str(getattr(error, "logs", "")))
