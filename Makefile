@@ -12,7 +12,7 @@ TEST_READY := $(READY) engines
 # What is compiled once is kept: tests start hundreds of interpreters.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo engines escapes test test-core test-compat test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs mirrors lock clean
+.PHONY: demo engines escapes test test-core test-compat test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs mirrors lock badges clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
@@ -25,7 +25,7 @@ test-core: $(TEST_READY)  ## what needs no other package and is quick
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
-	$(PYTHON) -m pytest -m containers tests/providers/containers
+	$(PYTHON) -m pytest -m containers tests/providers/containers tests/validation/containers
 
 test-images: $(READY)  ## build images of environments by Podman, and run them
 	scripts/containers
@@ -44,6 +44,12 @@ test-ray: $(READY)  ## on a cluster of Ray with three nodes, on this machine
 
 test-compat: $(TEST_READY)  ## with other packages, in virtual environments of their own
 	$(PYTEST) -m compat
+
+badges: $(READY)  ## validate our environments in containers; writes their badges and a table
+	scripts/containers
+	CONTAINERS_CONF=$(CURDIR)/.containers/containers.conf $(PYTHON) scripts/badges.py -- \
+		--base localhost/openenv-test-base:latest --network host \
+		--ca-file /etc/ssl/certs/ca-certificates.crt
 
 conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
 	$(PYTHON) scripts/conformance.py

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import ENVIRONMENTS
 from support.validated import replace, write_package
+from validation.containers.parts import BASE, RESOURCES, spec_of
 
-from openenv.providers.engines import find_engine
 from openenv.validation import CheckResult, CheckStatus, Level, validate
-from openenv.validation.manifest import NetworkPolicy, ResourceDeclaration
-from openenv.validation.providers import LaunchSpec, SubjectError, UnmetRequirement
+from openenv.validation.providers import SubjectError, UnmetRequirement
 from openenv.validation.providers.docker import DockerValidationProvider
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 
-BASE = "localhost/openenv-test-base:latest"
-IMAGE = "localhost/openenv-test:latest"
 DOCKERFILE = f"""\
 FROM {BASE}
 COPY . /lamp_env
 USER 1000:1000
 """
-RESOURCES = ResourceDeclaration(cpu=1, memory_mb=512, disk_mb=64, episode_timeout_s=60)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def engine() -> Iterator[Any]:
-    """The engine; at the end it has no image and no container of these tests."""
-    told = ENVIRONMENTS.parent / ".containers" / "containers.conf"
-    with pytest.MonkeyPatch.context() as patch:
-        if told.exists():
-            patch.setenv("CONTAINERS_CONF", str(told))
-        client = find_engine()
-        yield client
-        names = [name for image in client.images() for name in image.get("RepoTags") or ()]
-        assert not [name for name in names if "openenv-validate" in name]
-        assert client.containers(all=True, filters={"label": "dev.openenv.validation"}) == []
 
 
 def built(package: Path, artifacts: Path) -> dict[str, CheckResult]:
@@ -81,20 +61,6 @@ def test_a_base_that_is_not_to_be_had_is_nobodys_fault(tmp_path: Path) -> None:
     replace(package, "server/Dockerfile", BASE, "localhost/there-is-no-such-base:1")
     result = built(package, tmp_path / "kept")["static.reproducible_build"]
     assert result.status is CheckStatus.SKIP and "image_build" in result.evidence[0]
-
-
-def spec_of(engine: Any, **changes: Any) -> LaunchSpec:
-    values = {
-        "image_ref": str(engine.inspect_image(IMAGE)["Id"]),
-        "resources": RESOURCES,
-        "network": NetworkPolicy(mode="no-network"),
-        "run_id": "validate-test",
-        "startup_timeout_s": 60.0,
-    }
-    image_ref = values["image_ref"]
-    if not str(image_ref).startswith("sha256:"):
-        values["image_ref"] = f"sha256:{image_ref}"
-    return LaunchSpec(**{**values, **changes})
 
 
 def test_a_subject_is_held_to_what_it_declares(engine: Any) -> None:

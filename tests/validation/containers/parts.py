@@ -1,0 +1,26 @@
+"""What these tests share beside fixtures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openenv.validation.manifest import NetworkPolicy, ResourceDeclaration
+from openenv.validation.providers import LaunchSpec
+
+__all__ = ["BASE", "IMAGE", "RESOURCES", "spec_of"]
+
+BASE = "localhost/openenv-test-base:latest"
+IMAGE = "localhost/openenv-test:latest"
+RESOURCES = ResourceDeclaration(cpu=1, memory_mb=512, disk_mb=64, episode_timeout_s=60)
+
+
+def spec_of(engine: Any, **changes: Any) -> LaunchSpec:
+    """What a container of the image for tests is given."""
+    values = {
+        "image_ref": f"sha256:{str(engine.inspect_image(IMAGE)['Id']).removeprefix('sha256:')}",
+        "resources": RESOURCES,
+        "network": NetworkPolicy(mode="no-network"),
+        "run_id": "validate-test",
+        "startup_timeout_s": 60.0,
+    }
+    return LaunchSpec(**{**values, **changes})
