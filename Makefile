@@ -25,7 +25,8 @@ test-core: $(TEST_READY)  ## what needs no other package and is quick
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
-	$(PYTHON) -m pytest -m containers tests/providers/containers tests/validation/containers
+	$(PYTHON) -m pytest -m containers tests/providers/containers tests/sandbox/containers \
+		tests/validation/containers
 
 test-images: $(READY)  ## build images of environments by Podman, and run them
 	scripts/containers

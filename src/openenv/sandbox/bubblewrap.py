@@ -2,12 +2,18 @@
 
 bubblewrap: https://github.com/containers/bubblewrap. As root it makes the namespaces as root, and
 the first process changes to a user of its own; as anybody else it makes a namespace of users too.
+
+In a container a namespace of users is often all that can be had: an engine that hides parts of
+/proc lets nobody mount another, and a filter may refuse to set a host name. There a sandbox has no
+/proc, and goes by the container's name, of which it can change nothing.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from functools import cache
 from pathlib import Path
 
 from openenv.sandbox import seccomp
@@ -28,6 +34,7 @@ from openenv.sandbox.proxy import PROXY_SOCKET, Proxy
 __all__ = ["Bubblewrap"]
 
 HOME, GUEST = "/home/agent", "/run/openenv"
+HOST_NAME, PROC = ("--hostname", "sandbox"), ("--proc", "/proc")
 UID = 1000  # in a namespace of users
 
 PASSWD = "root:x:0:0::/root:/usr/sbin/nologin\nagent:x:{uid}:{uid}::" + HOME + ":/bin/bash\n"
@@ -77,15 +84,11 @@ def _command(
     proxy: Path | None,
 ) -> list[str]:
     """The command line. Later mounts lie over earlier ones; the root is closed last."""
-    if uid is None:
-        # No --disable-userns: older bubblewraps have none, and the filter refuses new namespaces.
-        options = ["--unshare-all", "--uid", str(UID), "--gid", str(UID), "--cap-drop", "ALL"]
-    else:
-        options = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-        options += ["--unshare-cgroup-try", "--cap-drop", "ALL"]
-        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    has_own_user = uid is not None
+    options = _namespaces(has_own_user)
     options += ["--die-with-parent", "--as-pid-1", "--new-session", "--clearenv"]
-    options += ["--hostname", "sandbox"]
+    if _allows(has_own_user, *HOST_NAME):
+        options += HOST_NAME
     seen = seen_of_this_machine(policy)
     for folder in _folders_of([*seen, *texts, GUEST, HOME]):
         options += ["--perms", "0755", "--dir", folder]  # else they are closed to all but root
@@ -95,7 +98,9 @@ def _command(
         options += ["--symlink", os.readlink(path), path]
     for path, fd in texts.items():
         options += ["--perms", "0444", "--ro-bind-data", str(fd), path]
-    options += ["--proc", "/proc", "--dev", "/dev"]
+    if _allows(has_own_user, *PROC):
+        options += PROC
+    options += ["--dev", "/dev"]
     options += _writable("/dev/shm", 16 * MIB)  # in there
     options += _writable("/tmp", policy.disk_bytes)  # in there
     options += _writable(HOME, policy.disk_bytes)
@@ -107,6 +112,25 @@ def _command(
     options += ["--chdir", HOME, "--seccomp", str(program)]
     guest = [PYTHON, "-I", "-S", f"{GUEST}/guest.py", settings_of(policy, uid)]
     return ["bwrap", *options, "--", *guest]
+
+
+def _namespaces(has_own_user: bool) -> list[str]:
+    if has_own_user:
+        options = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+        options += ["--unshare-cgroup-try", "--cap-drop", "ALL"]
+        return [*options, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    # No --disable-userns: older bubblewraps have none, and the filter refuses new namespaces.
+    return ["--unshare-all", "--uid", str(UID), "--gid", str(UID), "--cap-drop", "ALL"]
+
+
+@cache
+def _allows(has_own_user: bool, *options: str) -> bool:
+    """Whether a sandbox may have some options here; tried once in a process."""
+    command = ["bwrap", *_namespaces(has_own_user), "--ro-bind", "/", "/", *options, "true"]
+    tried = subprocess.run(  # nosec B603  # no shell
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20
+    )
+    return tried.returncode == 0
 
 
 def _folders_of(paths: list[str]) -> list[str]:
