@@ -37,6 +37,8 @@ is ended | `60` |
 | `OPENENV_ALLOWED_ORIGINS` | further web pages that may use a server; `*` is any | its own |
 | `OPENENV_ALLOWED_HOSTS` | further names of a server on loopback; `*` is any | this machine's |
 | `OPENENV_CA_FILE` | certificates (PEM) by which clients tell servers | the system's |
+| `OPENAI_API_KEY` | the key of models that policies ask by OpenAI's API | none |
+| `ANTHROPIC_API_KEY` | the same of Anthropic's API | none |
 
 Origins and names are lists with commas. A server on the main thread of its process takes the keys
 out of its environment variables, where its child processes would find them.
@@ -57,6 +59,7 @@ from enum import Enum
 
 __all__ = [
     "KEY_VARIABLES",
+    "MODEL_KEY_VARIABLES",
     "ServerMode",
     "allowed_hosts",
     "allowed_origins",
@@ -69,6 +72,7 @@ __all__ = [
     "hide_keys",
     "limit",
     "log_level",
+    "model_key",
     "parse_mode",
     "protocol_version",
     "run_images",
@@ -89,6 +93,8 @@ __all__ = [
 
 # What no process that is started should get by chance.
 KEY_VARIABLES = ("OPENENV_API_KEY", "OPENENV_API_KEY_FILE")
+# Of models, by the API that they are asked by.
+MODEL_KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _hidden: dict[str, str] = {}
 
 
@@ -287,6 +293,11 @@ def api_key() -> str | None:
 def api_key_file() -> str | None:
     """The file in which a server finds its keys."""
     return _secret("OPENENV_API_KEY_FILE")
+
+
+def model_key(api: str) -> str | None:
+    """The key of models that are asked by an API, ``openai`` or ``anthropic``."""
+    return os.environ.get(MODEL_KEY_VARIABLES[api]) or None
 
 
 def use_api_key_file(path: str) -> None:

@@ -13,6 +13,7 @@ from support.commands import run_openenv
 from support.runs import HEADER, rollout, run_of
 from typer.testing import CliRunner
 
+from game_2048_env.server.game_2048_environment import Game2048Environment
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
 from openenv.evals import Evaluation
@@ -51,6 +52,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.txt").write_text(first.stderr)
     (folder / "b.json").write_text(done.stdout)
     return folder
+
+
+@pytest.mark.slow
+def test_an_environments_own_tasks_are_played(tmp_path: Path) -> None:
+    asked = ("eval", "2048", "--split", "test", "--num-tasks", "3", "--max-steps", "2")
+    the_data(run_openenv(*asked, "-o", "run", "--json", cwd=tmp_path))
+    played = {record.task_id for record in read_rollouts(tmp_path / "run" / "rollouts.jsonl")}
+    assert played == {task.id for task in Game2048Environment().list_tasks("test")[:3]}
+    refused = run_openenv("eval", "2048", "--split", "nowhere", cwd=tmp_path)
+    assert refused.returncode != 0 and "train, test" in refused.stderr
 
 
 @pytest.mark.slow
@@ -191,6 +202,22 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["eval", str(path), "--json"])
     assert done.exception is None
     assert "1 of 3 samples have no known reward" in json.loads(done.stdout)["notes"][0]
+
+
+def test_a_result_that_was_evaluated_otherwise_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "rollouts.jsonl", {"a": [1.0], "b": [0.0]})
+    done = CliRunner().invoke(app, ["eval", str(path), "-o", str(tmp_path), "--report", "none"])
+    assert done.exception is None
+    result = tmp_path / "result.json"
+    assert json.loads(result.read_text())["config"]["eval_parameters"] == {
+        "level": 0.95,
+        "run": str(path),
+        "threshold": 1.0,
+        "unscored": "skip",
+    }
+    assert CliRunner().invoke(app, ["eval", "--from", str(result)]).exception is None
+    error = refused("--from", str(result), "--threshold", "0.5")
+    assert "was evaluated with threshold=1.0, and 0.5 is asked for" in str(error)
 
 
 def test_words_are_short_where_there_are_many_tasks() -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +15,10 @@ import pytest
 from support.commands import run_openenv
 from support.validated import replace, write_package
 
+from openenv.validation import leaderboard
 from openenv.validation.leaderboard import Entry, Leaderboard, Settings, rank, targets_of
 from openenv.validation.targets import NoPackage, find_package, packages_in
-from openenv.validation.types import Level
+from openenv.validation.types import Level, Severity
 
 STATIC = Settings(Level.STATIC, skip_build=True, provider="process")
 
@@ -133,3 +139,145 @@ def test_an_interrupted_ranking_ends_what_runs_and_can_be_resumed(
     assert not (out / "leaderboard.json").exists()
     again = Settings(Level.STATIC, skip_build=True, provider="process", resume=True)
     assert sorted(one.is_resumed for one in rank(targets, out, again).entries) == [False, True]
+
+
+# ------------------------------------------------------------------ validations that go wrong
+
+HANGS = """
+import os, pathlib, sys, time
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+time.sleep(600)
+"""
+LEADERBOARD = """
+import pathlib, sys
+from openenv.validation import leaderboard
+code, pid_file, target, out = sys.argv[1:]
+leaderboard._command = lambda *_: [sys.executable, "-c", code, pid_file]
+leaderboard.rank([target], pathlib.Path(out), leaderboard.Settings(leaderboard.Level.STATIC))
+"""
+
+
+def eventually(is_so: Any) -> bool:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if is_so():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def is_gone(pid: int) -> bool:
+    """It has ended; also where nobody has collected it yet."""
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def ranked_by(
+    program: str | list[str], monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any
+) -> Entry:
+    """What is said of a package whose validation is a program of ours."""
+    command = [sys.executable, "-c", program] if isinstance(program, str) else program
+    monkeypatch.setattr(leaderboard, "_command", lambda *_: command)
+    settings = Settings(Level.STATIC, **how)
+    (entry,) = rank([str(folder / "good_env")], folder / "out", settings).entries
+    assert (entry.total, entry.verdict) == (None, "error")
+    return entry
+
+
+def test_how_a_validation_crashed_is_said(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    killed = "import os, signal; print('last', file=sys.stderr); os.kill(os.getpid(), 9)"
+    entry = ranked_by(f"import sys; {killed}", monkeypatch, folder)
+    assert entry.why == "it was ended by signal 9 (Killed): last"
+
+
+@pytest.mark.slow
+def test_what_a_validation_that_hangs_said_last_is_told(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """Asked to end, it does: its own last words are there, and no secret of them."""
+    monkeypatch.setenv("SOME_API_KEY", "sesame-opens-it")
+    script = "trap 'echo put away sesame-opens-it >&2; exit 1' INT; sleep 600 & wait"
+    why = ranked_by(["sh", "-c", script], monkeypatch, folder, timeout_s=1.0).why
+    assert why == "it took longer than 1 s: put away ***"
+
+
+def test_what_a_validation_leaves_behind_is_ended(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """It holds the way that words come by, too: nobody waits for it."""
+    pid_file = folder / "pid"
+    code = f"""
+import pathlib, subprocess, sys
+left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path({str(pid_file)!r}).write_text(str(left.pid))
+sys.exit("broken")
+"""
+    assert ranked_by(code, monkeypatch, folder, timeout_s=60).why == "broken"
+    assert eventually(lambda: is_gone(int(pid_file.read_text())))
+
+
+def test_of_what_a_validation_writes_the_end_is_kept(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    code = "import sys; sys.exit('x' * 5_000_000 + '\\nthe end')"
+    why = ranked_by(code, monkeypatch, folder).why
+    assert why.endswith("the end") and len(why) <= leaderboard.LAST_BYTES
+
+
+@pytest.mark.slow
+def test_where_the_leaderboard_is_killed_its_validations_end(folder: Path, tmp_path: Path) -> None:
+    """Else they would go on, and write over the reports of those that are begun anew."""
+    pid_file = tmp_path / "pid"
+    arguments = [HANGS, str(pid_file), str(folder / "good_env"), str(tmp_path / "out")]
+    running = subprocess.Popen([sys.executable, "-c", LEADERBOARD, *arguments])
+    try:
+        assert eventually(lambda: pid_file.exists() and pid_file.read_text())
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    pid = int(pid_file.read_text())
+    try:
+        assert eventually(lambda: is_gone(pid))
+    finally:
+        if not is_gone(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+# ------------------------------------------------------------------ what a report stands for
+
+
+def test_packages_of_the_same_name_have_reports_of_their_own(tmp_path: Path) -> None:
+    names = {leaderboard._slug(str(tmp_path / place / "envs" / "a_env")) for place in "ab"}
+    assert len(names) == 2
+
+
+def test_what_validate_is_told_is_handed_on_and_part_of_what_a_report_stands_for(
+    folder: Path,
+) -> None:
+    target, report = str(folder / "good_env"), folder / "report.json"
+    told = Settings(Level.STATIC, base="b:1", network="none", ca_file=Path("ca.pem"))
+    command = " ".join(leaderboard._command(target, report, told))
+    assert "--base b:1 --network none --ca-file ca.pem" in command
+    plain = Settings(Level.STATIC)
+    made = [leaderboard._made_of(target, how, how.severity) for how in (told, plain)]
+    assert made[0] != made[1]
+
+
+@pytest.mark.slow
+def test_a_policy_of_ones_own_ranks_too(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    policy = STATIC.severity.model_copy(update={"policy_version": "own"})
+    own.write_text(policy.model_dump_json())
+    how = Settings(Level.STATIC, str(own), skip_build=True, provider="process", resume=True)
+    targets = [str(folder / "good_env")]
+    board = rank(targets, tmp_path / "out", how)
+    assert (board.entries[0].verdict, board.as_data()["policy_version"]) == ("warn", "own")
+    assert rank(targets, tmp_path / "out", how).entries[0].is_resumed
+    entries = [
+        *policy.entries[1:],
+        policy.entries[0].model_copy(update={"severity": Severity.ADVISORY}),
+    ]
+    own.write_text(policy.model_copy(update={"entries": entries}).model_dump_json())
+    assert not rank(targets, tmp_path / "out", how).entries[0].is_resumed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -111,6 +112,57 @@ def test_a_person_plays_at_the_terminal(tmp_path: Path) -> None:
     assert "word: " in done.stderr
 
 
+@pytest.mark.slow
+def test_a_sampler_chooses_from_the_tasks_that_the_environment_has(tmp_path: Path) -> None:
+    given = ["2048", "--split", "test", "--sampler", "shuffled", "--num-tasks", "4"]
+    given += ["--max-steps", "1", "--output", "x.jsonl", "--json"]
+    done = rollout(*given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    order = [one.task_id for one in read_rollouts(tmp_path / "x.jsonl")]
+    assert len(set(order)) == 4
+    again = rollout(*given, "--resume", cwd=tmp_path)  # by the seed that was drawn
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["seed"] == json.loads(done.stdout)["seed"]
+    assert [one.task_id for one in read_rollouts(tmp_path / "x.jsonl")] == order
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_and_the_run_can_be_gone_on_with(tmp_path: Path) -> None:
+    given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-n", "60"]
+    given += ["--seed", "1", "--output", "x.jsonl"]
+    limited = ["bash", "-c", 'ulimit -f 20 && exec "$@"', "-", *COMMAND, "rollout", *given]
+    done = subprocess.run(
+        limited, cwd=tmp_path, env=environ(TESTS), capture_output=True, text=True, timeout=40
+    )
+    assert done.returncode == 1, done.stderr
+    assert "can be gone on with" in done.stderr and "x.jsonl" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert 0 < len(list(read_rollouts(tmp_path / "x.jsonl"))) < 60
+    more = rollout(*given, "--resume", cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert len({one.id for one in read_rollouts(tmp_path / "x.jsonl")}) == 60
+
+
+@pytest.mark.slow
+def test_a_person_may_leave_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    command = [*COMMAND, "rollout", "rollouts.worlds:Talk", "--policy", "human"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environ(TESTS),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+        said = b""
+        while b"word: " not in said:
+            said += os.read(process.stderr.fileno(), 4096)
+        process.stdin.write(b"hel")
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130  # though the input has not ended
+
+
 def test_more_failures_than_may_be_exit_with_1_and_name_the_cause(tmp_path: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:mistaken", "-n", "30"]
     done = rollout(*given, "--output", "x.jsonl", cwd=tmp_path)
@@ -132,6 +184,14 @@ def test_more_failures_than_may_be_exit_with_1_and_name_the_cause(tmp_path: Path
         (["2048", "--trajectory-scorer", "rollouts.player:nothing"], "nothing"),
         (["2048", "--max-seconds", "-1"], "seconds"),
         (["2048", "--base-url", "http://127.0.0.1:9"], "asks no server"),
+        (["2048", "--max-reply-tokens", "9"], "takes no max_tokens"),
+        (["2048", "--tasks", "own"], "has the splits train, test"),
+        (["2048", "--split", "tset"], "did you mean 'test'"),
+        (["rollouts.worlds:Talk", "--tasks", "own"], "has no tasks of its own"),
+        (["2048", "--sampler", "shuffled"], "--tasks own"),
+        (["2048", "--split", "test", "--sampler", "shufled"], "did you mean 'shuffled'"),
+        (["2048", "--split", "test", "--sampler", "curriculum"], "--num-tasks"),
+        (["2048", "--split", "test", "--sampler", "weighted:x", "--num-tasks", "2"], "number 'x'"),
     ],
 )
 def test_what_cannot_be_meant_exits_with_2(

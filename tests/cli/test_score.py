@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,16 +92,16 @@ def rollout(number: int, *words: str) -> Rollout:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("scorers", "dice", "bad"):  # of the test before
-        monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "scorers.py").write_text(textwrap.dedent(SCORERS))
     with RolloutWriter(tmp_path / "played.jsonl", Header(environment="e", policy="p")) as writer:
         for one in (rollout(1, "hi"), rollout(2, "hi", "there"), rollout(3, "a")):
             writer.write(one)
-    return tmp_path
+    yield tmp_path
+    for name in ("scorers", "dice", "bad"):  # which others may have too
+        sys.modules.pop(name, None)
 
 
 @dataclass
@@ -279,6 +279,8 @@ def test_a_recording_is_scored(here: Path) -> None:
         (["--with", "scorers:length", "--output", "played.jsonl", "--force"], "another file"),
         (["--with", "scorers:length", "--resume", "--force"], "exclude"),
         (["--with", "scorers:length", "--tasks", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--with", "scorers:length", "--split", "test"], "without tasks"),
+        (["--with", "scorers:length", "--output", "x.parquet"], "write a .jsonl"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )

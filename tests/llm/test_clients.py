@@ -20,6 +20,8 @@ from openenv.llm import (
     LLMClient,
     LLMError,
     LLMResponse,
+    LLMTimeout,
+    LLMUnreachable,
     OpenAIClient,
     ToolCall,
     Usage,
@@ -232,8 +234,9 @@ async def test_a_server_that_has_too_much_to_do_is_asked_again(make: Make) -> No
 async def test_a_server_that_does_not_answer_in_time_is_given_up(make: Make) -> None:
     with llm_server(Late()) as server:
         async with make(server) as client:
-            with pytest.raises(LLMError) as failed:
+            with pytest.raises(LLMTimeout) as failed:
                 await client.complete("a", timeout_s=0.05)
+    assert isinstance(failed.value, TimeoutError)
     assert failed.value.status is None and "imed out" in str(failed.value)
 
 
@@ -250,9 +253,20 @@ async def test_a_wrong_key_is_told(make: Make) -> None:
 async def test_where_nobody_listens_is_told(make: Make) -> None:
     with llm_server() as server:
         client = make(server)
-    with pytest.raises(LLMError) as failed:
+    with pytest.raises(LLMUnreachable) as failed:
         await client.complete("a")
+    assert isinstance(failed.value, ConnectionError)
     assert failed.value.status is None and server.url in str(failed.value)
+    again = pickle.loads(pickle.dumps(failed.value))
+    assert (again.status, str(again)) == (None, str(failed.value))
+
+
+async def test_a_message_without_content_is_not_sent_to_an_api_that_refuses_it() -> None:
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]
+    with llm_server("ok") as server:
+        async with AnthropicClient(server.url, None, "toy") as client:
+            await client.complete_with_tools([*said, {"role": "user", "content": "b"}], [])
+    assert [message["content"] for message in server.asked[0].messages] == ["a", "b"]
 
 
 @pytest.mark.parametrize("written", ["{", "[1]", "3"])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rollouts.worlds import room_for
 from support.processes import wait_until
 
 from openenv.rollouts import (
@@ -80,6 +79,22 @@ def test_a_file_that_is_there_is_not_written_over(path: Path) -> None:
     with pytest.raises(FileExistsError):
         RolloutWriter(path, header())
     assert ids(path) == ["a#0"]
+
+
+def test_a_text_that_utf_8_cannot_carry_is_written_with_backslashes(path: Path) -> None:
+    said = [{"role": "assistant", "content": "half \ud83d of it"}]
+    with RolloutWriter(path, header()) as writer:
+        writer.write(rollout("a#0", messages=said))
+    (found,) = read_rollouts(path)
+    assert found == rollout(
+        "a#0", messages=[{"role": "assistant", "content": r"half \ud83d of it"}]
+    )
+
+
+def test_lines_are_not_written_to_what_is_called_a_table(tmp_path: Path) -> None:
+    with pytest.raises(RolloutFileError, match="write_parquet"):
+        RolloutWriter(tmp_path / "x.parquet", header())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_closed_writer_writes_no_more(path: Path) -> None:
@@ -206,6 +221,19 @@ def test_what_has_failed_is_taken_out_to_be_done_again(path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
+def test_what_has_failed_may_be_kept(path: Path) -> None:
+    with RolloutWriter(path, header()) as writer:
+        writer.write(rollout("a#0", outcome="failed"))
+        writer.write(rollout("b#0"))
+    before, found = path.read_bytes(), list[Rollout]()
+    with RolloutWriter(
+        path, header(), resume=True, keeps_failed=True, on_found=found.append
+    ) as writer:
+        assert (writer.done, writer.failed) == ({"a#0", "b#0"}, {})
+    assert [one.id for one in found] == ["a#0", "b#0"]
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("other", "named"),
     [
@@ -240,17 +268,6 @@ def test_there_is_one_writer_at_a_time(path: Path) -> None:
 
 
 # ------------------------------------------------------------------ a full disk
-
-
-@contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes, as on a disk that is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_on_a_full_disk_nothing_is_lost_that_was_said_to_be_written(path: Path) -> None:

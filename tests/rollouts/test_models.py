@@ -221,6 +221,29 @@ def test_a_model_that_has_too_much_to_do_is_asked_anew_and_less() -> None:
     assert {f.at for r in run for f in r.failures} == {"policy"}
 
 
+@pytest.mark.slow
+def test_a_model_that_cannot_be_reached_is_asked_anew() -> None:
+    from openenv.llm.openai import OpenAIClient
+    from openenv.rollouts.policies.models import LLMPolicy
+
+    with llm_server() as server:
+        policy = LLMPolicy(OpenAIClient(server.url, None, "toy", max_retries=0))
+    (found,) = rollout(Talk, policy, [TASK], retries=1, error_budget=1).rollouts
+    assert [(f.type, f.is_retried) for f in found.failures] == [
+        ("LLMUnreachable", True),
+        ("LLMUnreachable", False),
+    ]
+
+
+@pytest.mark.parametrize(("options", "most"), [({}, 4096), ({"max_tokens": 7}, 7)])
+def test_a_reply_may_be_as_long_as_is_said_wherever_the_model_is(
+    options: dict[str, Any], most: int
+) -> None:
+    with llm_server([says("over")]) as server:
+        play(server.url, **options)
+    assert server.asked[0].body["max_tokens"] == most
+
+
 def test_a_model_that_says_no_is_not_asked_anew() -> None:
     with llm_server(Failure(401)) as server:
         found = play(server.url, error_budget=1)

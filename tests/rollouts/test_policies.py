@@ -8,13 +8,13 @@ from random import Random
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 from rollouts.worlds import Say, Talk
 from support.environments import Counter
 
-from openenv import Action, Environment, Observation, State
+from openenv import Action, Environment, GenericEnvClient, Observation, State
 from openenv.rollouts import (
     Decision,
     PerEpisode,
@@ -92,6 +92,30 @@ def test_a_class_is_made_anew_for_each_episode() -> None:
     assert rollout(Talk, named, [Task(id="t")]).header.policy == "memory"
 
 
+def test_messages_that_are_no_conversation_are_no_part_of_the_record(tmp_path: Path) -> None:
+    class Notes:
+        def __init__(self) -> None:
+            self.messages = ["one", "two"]
+
+        def act(self, observation: Any) -> dict[str, str]:
+            return {"word": "over"}
+
+    run = rollout(Talk, Notes, n=2, output=tmp_path / "x.jsonl")
+    assert [found.messages for found in run] == [[], []]
+
+
+def test_a_plain_policy_may_ask_a_synchronous_client_each_time() -> None:
+    """However quick it was: on the event loop that the client lives on nobody would answer."""
+    with GenericEnvClient.local(Talk).sync() as other:
+
+        def ahead(observation: Any) -> dict[str, str]:
+            other.reset()
+            return {"word": "over" if other.step({"word": "over"}).done else "a"}
+
+        run = rollout(Talk, ahead, n=30, concurrency=2)
+    assert run.summary().outcomes == {"done": 30}
+
+
 def test_an_object_that_remembers_plays_no_two_episodes_at_once() -> None:
     class One:
         def reset(self) -> None: ...
@@ -158,6 +182,7 @@ class Everything(BaseModel):
     tree: Tree
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**31))
 def test_what_is_made_up_fits_its_model(seed: int) -> None:
     made = sampled(Everything.model_json_schema(), Random(seed))
@@ -261,8 +286,11 @@ def test_a_script_may_tell_what_to_do_with_each_task(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = rollout(Talk, f"scripted:{file}", [Task(id="t0"), Task(id="t1")])
     assert {r.task_id: len(r.steps) for r in run} == {"t0": 1, "t1": 2}
-    found = only(Talk, f"scripted:{file}", [Task(id="t2")], error_budget=1)
-    assert "no actions for the task 't2'" in found.failures[0].message
+    for unknown in ("t2", "t1.5"):
+        found = only(Talk, f"scripted:{file}", [Task(id=unknown)], error_budget=1)
+        assert f"no actions for the task '{unknown}'" in found.failures[0].message
+    again = rollout(Talk, f"scripted:{file}", iter([Task(id="t1"), Task(id="t1")]))
+    assert {r.id: len(r.steps) for r in again} == {"t1#0": 2, "t1.1#0": 2}
 
 
 def test_an_episode_that_outlasts_its_script_is_stopped() -> None:
@@ -270,7 +298,14 @@ def test_an_episode_that_outlasts_its_script_is_stopped() -> None:
     assert (found.outcome, found.reward, len(found.steps)) == ("stopped", 1.0, 1)
 
 
-@pytest.mark.parametrize("content", ["", "[]\n", "{\n"])
+TWICE = '{"task_id": "t", "actions": []}\n' * 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]\n", "{\n", '{"task_id": "t", "actions": {"word": "a"}}\n', TWICE],
+    ids=["empty", "list", "torn", "no list of actions", "twice"],
+)
 def test_a_script_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "script.jsonl"
     file.write_text(content)

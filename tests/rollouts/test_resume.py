@@ -29,7 +29,7 @@ def server(folder: Path, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[
     """Serve sums from a process of its own."""
     told = folder / "port"
     told.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "openenv.server.run", "sums_app:app", "--app-dir", str(HERE)]
+    command = [sys.executable, "-m", "openenv.server.run", "ledger_app:app", "--app-dir", str(HERE)]
     command += ["--port", str(port), "--port-file", str(told)]
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(command, stderr=log, stdout=log, env=environ())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -10,17 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rollouts.worlds import Cumulative, Heard, Nan, PerStep, Say, Slow, Talk, Terminal
+from rollouts.worlds import (
+    Cumulative,
+    Heard,
+    Nan,
+    PerStep,
+    Say,
+    Slow,
+    Talk,
+    Terminal,
+    room_for,
+)
 from support.servers import serving
 
 from openenv import EnvClient, EnvPool, GenericEnvClient, SessionLost, State, create_app
-from openenv.errors import ConnectError, Unscored
+from openenv._packages import MissingPackage
+from openenv.errors import ConnectError, RateLimited, Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rollouts import (
     Decision,
     Progress,
     Rollout,
+    RolloutFileError,
     RolloutLimits,
     RolloutRun,
     RolloutsFailed,
@@ -28,6 +42,8 @@ from openenv.rollouts import (
     rollout,
     rollout_async,
 )
+from openenv.rollouts.jobs import Group, Job, Jobs
+from openenv.rollouts.sessions import sessions_of
 from openenv.tasks.task import Task
 
 
@@ -324,8 +340,20 @@ def test_tokens_get_their_share() -> None:
     (found,) = rollout(Talk, policy, token_credit="spread").rollouts
     assert found.token_rewards == [[1.0, 1.0], [4 / 3] * 3]
     assert found.usage.completion_tokens == 5
-    (found,) = rollout(Talk, script("over"), token_credit="last").rollouts
-    assert found.token_rewards is None  # it tells of none
+    run = rollout(Talk, script("over"), token_credit="last")
+    (found,) = run.rollouts
+    assert found.token_rewards is None
+    assert found.no_token_rewards is not None and "does not tell" in found.no_token_rewards
+    assert run.summary().without_token_rewards == 1
+
+
+def test_a_credit_assignment_to_tokens_that_fails_costs_the_tokens_only() -> None:
+    def policy(observation: Any) -> Decision:
+        return Decision({"word": "over"}, completion_tokens=2)
+
+    (found,) = rollout(Talk, policy, token_credit=lambda rewards, counts: [[1.0]]).rollouts
+    assert (found.outcome, found.reward, found.token_rewards) == ("done", 4.0, None)
+    assert found.no_token_rewards == "the credit assignment gave [1] for [2] tokens"
 
 
 # ------------------------------------------------------------------ limits
@@ -381,6 +409,39 @@ def test_a_limit_of_seconds_ends_a_policy_that_hangs() -> None:
 
     (found,) = rollout(Talk, policy, limits=RolloutLimits(seconds=0.2)).rollouts
     assert (found.outcome, found.limit) == ("limit", "wall_clock")
+
+
+class Limited(GenericEnvClient):
+    """Is told to come again in a minute."""
+
+    async def step(self, action: Any, **options: Any) -> Any:  # type: ignore[override]
+        raise RateLimited("too often", "RATE_LIMITED", {"retry_after_s": 60.0})
+
+
+def test_a_limit_of_seconds_ends_the_wait_for_a_key_that_asks_too_much() -> None:
+    limits = RolloutLimits(seconds=0.2)
+    (found,) = rollout(lambda: Limited.local(Talk), script("a"), limits=limits).rollouts
+    assert (found.outcome, found.limit, found.failures) == ("limit", "wall_clock", [])
+
+
+def test_an_episode_that_never_began_is_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+
+    class Hangs(Talk):
+        def reset(self, seed: int | None = None, start: str = "") -> Heard:  # type: ignore[override]
+            free.wait(30)
+            return super().reset(seed, start)
+
+    monkeypatch.setattr("openenv.rollouts.episodes.SLACK_S", 0.0)
+    (found,) = rollout(
+        Hangs,
+        script("over"),
+        limits=RolloutLimits(seconds=0.1),
+        trajectory_scorer=lambda trajectory: 0.0,
+        on_rollout=lambda _: free.set(),
+    ).rollouts
+    assert (found.outcome, found.limit, found.reward) == ("limit", "wall_clock", None)
+    assert found.unscored == "its limit of wall_clock ended it before it had begun"
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"seconds": -1.0}, {"seconds": float("inf")}])
@@ -518,6 +579,27 @@ def test_more_failures_than_the_budget_end_the_run_and_name_the_causes(tmp_path:
     assert error.run.summary().failed == sum(r.outcome == "failed" for r in found) >= 21
 
 
+def test_what_fails_once_the_budget_is_spent_is_not_counted_against_it() -> None:
+    begun, all_begun = 0, asyncio.Event()
+
+    async def policy(observation: Any) -> dict[str, str]:
+        nonlocal begun
+        begun += 1
+        if begun == 4:
+            all_begun.set()
+        await all_begun.wait()
+        raise KeyError("board")
+
+    async def note(found: Rollout) -> None:
+        await asyncio.sleep(0.01)  # for as long as it takes the others to fail too
+
+    with pytest.raises(RolloutsFailed) as raised:
+        rollout(Talk, policy, tasks(4), error_budget=1, concurrency=4, on_rollout=note)
+    assert (raised.value.failed, raised.value.ended) == (2, 2)
+    assert sum(raised.value.causes.values()) == 2
+    assert raised.value.run.summary().failed == 4
+
+
 def test_a_run_of_which_everything_fails_ends_early() -> None:
     def policy(observation: Any) -> dict[str, str]:
         raise KeyError("board")
@@ -556,8 +638,6 @@ def test_what_failed_is_done_again_by_a_resume(tmp_path: Path) -> None:
 
 
 def test_other_tasks_are_not_gone_on_with(tmp_path: Path) -> None:
-    from openenv.rollouts import RolloutFileError
-
     output = tmp_path / "x.jsonl"
     rollout(Talk, script("over"), tasks(3), output=output)
     with pytest.raises(RolloutFileError, match=r"settings\.tasks"):
@@ -653,6 +733,54 @@ def test_it_may_be_called_from_several_threads_at_once() -> None:
 # ------------------------------------------------------------------ what is told
 
 
+def test_it_is_the_same_call_awaited_or_not() -> None:
+    assert inspect.signature(rollout) == inspect.signature(rollout_async)
+    assert inspect.iscoroutinefunction(rollout_async) and not inspect.iscoroutinefunction(rollout)
+    assert rollout.__name__ == "rollout" and "concurrency:" in (rollout.__doc__ or "")
+
+
+def test_tasks_may_be_those_that_the_server_of_a_client_has() -> None:
+    """They are asked for a page at a time, while the run goes on."""
+    app = create_app(Talk, tasks={"train": [{"id": str(n)} for n in range(300)]})
+    with GenericEnvClient.local(app).sync() as client:
+        run = rollout(app, script("over"), client)
+    assert len({found.task_id for found in run}) == 300
+
+
+@pytest.mark.anyio
+async def test_a_secret_in_an_address_is_not_told_of() -> None:
+    sessions = await sessions_of("http://me:hunter22@127.0.0.1:9", lambda _: None)
+    assert sessions.name == "http://me:***@127.0.0.1:9"
+
+
+@pytest.mark.anyio
+async def test_sessions_that_are_open_yet_are_closed_at_the_end() -> None:
+    with serving(create_app(Talk, max_concurrent_envs=1)) as url:
+        for _ in range(2):
+            sessions = await sessions_of(url, lambda _: None)
+            await asyncio.wait_for(sessions.open(), 10)
+            await sessions.aclose()
+
+
+@pytest.mark.anyio
+async def test_what_was_on_its_way_when_a_run_was_stopped_is_not_begun() -> None:
+    is_taking, go_on = threading.Event(), threading.Event()
+
+    class Slowly:
+        def take(self) -> Job:
+            is_taking.set()
+            go_on.wait(10)
+            return Job("a#0", Group("a", None, None), 0, 0)
+
+    jobs = Jobs(Slowly(), {})  # type: ignore[arg-type]
+    taking = asyncio.ensure_future(jobs.take())
+    await asyncio.to_thread(is_taking.wait, 10)
+    await jobs.stop()
+    go_on.set()
+    assert await taking is None
+    jobs.close()
+
+
 def test_it_tells_how_far_it_has_come() -> None:
     told: list[Progress] = []
     rollout(Talk, script("over"), tasks(30), n=2, progress=told.append)
@@ -704,6 +832,40 @@ def test_an_error_of_a_callback_ends_the_run_and_loses_nothing(tmp_path: Path) -
     assert sorted(r.id for r in run) == sorted(f"t{n}#0" for n in range(50))
 
 
+def test_a_run_whose_disk_is_full_says_so_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    output = tmp_path / "x.jsonl"
+    given: dict[str, Any] = {"output": output, "seed": 1, "concurrency": 4}
+    with room_for(10_000), pytest.raises(OSError, match="can be gone on with") as raised:
+        rollout(Talk, script("over"), tasks(100), **given)
+    assert raised.value.filename == str(output)
+    before = {found.id for found in read_rollouts(output)}
+    assert 0 < len(before) < 100
+    run = rollout(Talk, script("over"), tasks(100), resume=True, **given)
+    ids = [found.id for found in run]
+    assert sorted(ids) == sorted(f"t{n}#0" for n in range(100))
+    assert set(ids[: len(before)]) == before
+    assert run.summary().outcomes == {"done": 100}
+
+
+def test_a_table_that_cannot_be_made_is_told_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(observation: Any) -> dict[str, str]:
+        raise AssertionError
+
+    table = tmp_path / "x.parquet"
+    table.write_bytes(b"of another run")
+    with pytest.raises(FileExistsError):
+        rollout(Talk, never, output=table)
+    with pytest.raises(RolloutFileError, match=r"no .*x\.jsonl"):
+        rollout(Talk, never, output=table, resume=True)
+    assert table.read_bytes() == b"of another run"
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPackage, match="datasets"):
+        rollout(Talk, never, output=tmp_path / "y.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
+
+
 def test_a_run_of_a_table_is_gone_on_with_by_its_lines(tmp_path: Path) -> None:
     table = tmp_path / "x.parquet"
     rollout(Talk, script("over"), tasks(3), output=table, seed=1)
@@ -724,6 +886,7 @@ def test_a_run_of_a_table_is_gone_on_with_by_its_lines(tmp_path: Path) -> None:
         {"retries": -1},
         {"error_budget": 1.5},
         {"error_budget": -1},
+        {"error_budget": float("nan")},
         {"credit": "uniformly"},
         {"token_credit": "lats"},
     ],

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rollouts.worlds import Talk
+from rollouts.worlds import Talk, room_for
 
 from openenv.rollouts import Rollout, RolloutFileError, read_rollouts, rollout
+from openenv.rollouts.samplers import sampler_named
 from openenv.tasks.curriculum import CurriculumSampler
+from openenv.tasks.load import load_tasks
 from openenv.tasks.samplers import ShuffledSampler
 from openenv.tasks.task import Task
 
@@ -124,6 +128,76 @@ def test_what_is_needed_to_go_on_has_to_be_there(tmp_path: Path) -> None:
     journal.unlink()
     with pytest.raises(RolloutFileError, match="needed to go on"):
         play(curriculum(), output, resume=True)
+
+
+def test_a_run_whose_disk_was_full_at_once_can_be_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    output = tmp_path / "x.jsonl"
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+        patched.setattr("openenv.rollouts.samplers.os.replace", full)
+        play(curriculum(), output)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+    assert len(play(curriculum(), output, resume=True)) == 120
+
+
+def test_a_sampler_whose_disk_is_full_goes_on_exactly_there(tmp_path: Path) -> None:
+    whole, resumed = curriculum(), curriculum()
+    play(whole, tmp_path / "whole.jsonl", keep=lambda _: False)
+    output = tmp_path / "x.jsonl"
+    with room_for(20_000), pytest.raises(OSError):
+        play(curriculum(), output, keep=lambda _: False)
+    assert len(play(resumed, output, keep=lambda _: False, resume=True)) == 120
+    assert (resumed.groups, resumed.episodes) == (whole.groups, whole.episodes) == (30, 120)
+
+
+# ------------------------------------------------------------------ by name
+
+
+def names(name: str, **options: Any) -> list[str]:
+    """The first tasks that a sampler of this name gives."""
+    sampler = sampler_named(name, load_tasks(TASKS), **options)
+    return [task.id for task in sampler.sample(options.get("num_tasks") or 100)]
+
+
+def test_samplers_have_names() -> None:
+    ids = [task.id for task in TASKS]
+    assert names("sequential") == ids
+    shuffled = names("shuffled", seed=3)
+    assert shuffled != ids == sorted(shuffled, key=ids.index)
+    assert names("shuffled", seed=3, num_tasks=60)[:40] == shuffled != names("shuffled", seed=4)
+    weighted = names("weighted:difficulty", num_tasks=200)
+    assert {int(id[1:]) % 4 for id in weighted} == {1, 2, 3}  # 0 weighs nothing
+    assert names("weighted:rollouts.test_samplers:second", num_tasks=5) == ["t1"] * 5
+    assert len(names("curriculum", group_size=4, num_tasks=9)) == 9
+    assert len(names("curriculum:id", group_size=4, num_tasks=9)) == 9
+
+
+def second(task: Task) -> float:
+    return float(task.id == "t1")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("shufled", {}, "did you mean 'shuffled'"),
+        ("weighted", {"num_tasks": 3}, "did you mean 'weighted:FIELD'"),
+        ("weighted:difficulty", {}, "never ends"),
+        ("weighted:rarity", {"num_tasks": 3}, "task 't0' has no number 'rarity'"),
+        ("weighted:rollouts.test_samplers:third", {"num_tasks": 3}, "third"),
+        ("curriculum", {"group_size": 4}, "never ends"),
+        ("curriculum", {"num_tasks": 3}, "at least 2 rollouts"),
+        ("curriculum:colour", {"num_tasks": 3, "group_size": 4}, "key='colour'"),
+    ],
+)
+def test_what_is_no_name_of_a_sampler_is_refused(
+    name: str, options: dict[str, int], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        names(name, **options)
 
 
 def test_another_sampler_is_not_gone_on_with(tmp_path: Path) -> None:

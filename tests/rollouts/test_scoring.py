@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from pydantic import Field
+from rollouts.worlds import Cumulative, PerStep, Terminal, room_for
 from support.dice import Dice, DiceEnv, Roll, StoredDice
 
-from openenv import create_app
+from openenv import GenericEnvClient, create_app
 from openenv.errors import RecordingError, Unscored
 from openenv.reward import Score
 from openenv.rewards.containers import WeightedSum
@@ -400,6 +401,28 @@ def test_the_report_counts_what_changed_and_why_others_have_no_reward(tmp_path: 
     assert report.mean_before == pytest.approx(4 / 3)
 
 
+def test_on_a_full_disk_it_ends_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    source = stored(tmp_path / "played.jsonl", [played(n, "a") for n in range(30)])
+    output = tmp_path / "scored.jsonl"
+    with room_for(8000), pytest.raises(OSError, match="can be gone on with"):
+        score_file(source, output, length)
+    before = [rollout.id for rollout in read_rollouts(output)]
+    assert 0 < len(before) < 30
+    report = score_file(source, output, length, resume=True)
+    assert (report.rollouts, report.resumed, report.scored) == (30, len(before), 30)
+    assert [rollout.id for rollout in read_rollouts(output)] == [f"t/{n}#0" for n in range(30)]
+
+
+def test_what_has_failed_stays_where_it_stands(tmp_path: Path) -> None:
+    rollouts = [played(1, "a"), played(2, "b", outcome="failed", reward=None), played(3, "c")]
+    source = stored(tmp_path / "played.jsonl", rollouts)
+    score_file(source, tmp_path / "scored.jsonl", length)
+    before = (tmp_path / "scored.jsonl").read_bytes()
+    report = score_file(source, tmp_path / "scored.jsonl", length, resume=True)
+    assert (report.rollouts, report.resumed, report.scored) == (3, 3, 2)
+    assert (tmp_path / "scored.jsonl").read_bytes() == before
+
+
 def test_an_output_that_is_there_is_neither_overwritten_nor_mixed(tmp_path: Path) -> None:
     source = stored(tmp_path / "played.jsonl", [played(1, "a")])
     output = tmp_path / "scored.jsonl"
@@ -507,6 +530,44 @@ def test_a_recording_is_scored(tmp_path: Path) -> None:
     found = list(read_rollouts(tmp_path / "scored.jsonl"))
     assert [scored.reward for scored in found] == [2.0, 2.0]
     assert (report.mean, report.scored) == (2.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("cls", "first", "second"),
+    [
+        (Terminal, (None, None), (2.0, [0.0, 2.0])),
+        (Cumulative, (2.0, [2.0]), (6.0, [2.0, 4.0])),
+        (PerStep, (2.5, [2.5]), (7.0, [2.5, 4.5])),
+    ],
+    ids=["terminal", "cumulative", "per step"],
+)
+def test_what_an_episode_was_worth_is_what_its_environment_declares(
+    cls: Any, first: Any, second: Any, tmp_path: Path
+) -> None:
+    """Of one that was left, a terminal reward is not known: the zeros before it are none."""
+    with GenericEnvClient.local(create_app(cls, record=tmp_path)).sync() as env:
+        for words in (["ab"], ["ab", "over"]):
+            env.reset()
+            for word in words:
+                env.step({"word": word})
+    (file,) = tmp_path.glob("*/*.jsonl")
+    left, done = read_stored(file)[1]
+    assert ((left.reward, left.step_rewards), left.outcome) == (first, "limit")
+    assert ((done.reward, done.step_rewards), done.outcome) == (second, "done")
+    if cls is Terminal:
+        assert left.unscored == "whoever drove it left it before it was over"
+    if cls is PerStep:
+        assert done.components == {"length": 6.0, "style": 1.0}
+
+
+def test_a_recorded_step_that_could_not_be_scored_is_no_0(tmp_path: Path) -> None:
+    with GenericEnvClient.local(create_app(PerStep, record=tmp_path)).sync() as env:
+        env.reset()
+        for word in ("ab", "mumble", "over"):
+            env.step({"word": word})
+    (file,) = tmp_path.glob("*/*.jsonl")
+    (found,) = read_stored(file)[1]
+    assert (found.reward, found.unscored) == (None, "the judge heard nothing")
 
 
 def restored(env: Any) -> None:

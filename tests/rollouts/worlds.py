@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -94,3 +97,14 @@ class Slow(Talk):
 class Nan(Talk):
     def step(self, action: Say) -> StepResult[Heard]:  # type: ignore[override]
         return StepResult(super().step(action), float("nan"), True)
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

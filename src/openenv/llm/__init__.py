@@ -14,6 +14,8 @@ from openenv.llm.client import (
     LLMClient,
     LLMError,
     LLMResponse,
+    LLMTimeout,
+    LLMUnreachable,
     ToolCall,
     Usage,
 )
@@ -26,6 +28,8 @@ __all__ = [
     "LLMClient",
     "LLMError",
     "LLMResponse",
+    "LLMTimeout",
+    "LLMUnreachable",
     "OpenAIClient",
     "ToolCall",
     "Usage",

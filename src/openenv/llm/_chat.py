@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from openenv.llm._per_loop import PerLoop
-from openenv.llm.client import LLMClient, LLMError, LLMResponse
+from openenv.llm.client import LLMClient, LLMError, LLMResponse, LLMTimeout, LLMUnreachable
 
 __all__ = ["NO_KEY", "ChatClient", "options_of", "tool_of"]
 
@@ -69,10 +69,8 @@ class ChatClient(LLMClient):
                 await self._send(self._clients.get(), {**request, "timeout": timeout})
             )
         except self._sdk.APIError as error:
-            raise LLMError(
-                f"{self.model!r} at {self.base_url}: {_words(error)}",
-                status=getattr(error, "status_code", None),
-            ) from error
+            status = getattr(error, "status_code", None)
+            raise self._kind(error)(self._told(_words(error)), status=status) from error
 
     def _with_system(self, messages: Messages) -> list[dict[str, Any]]:
         """Put the system prompt first, where the conversation has none of its own."""
@@ -81,8 +79,17 @@ class ChatClient(LLMClient):
             return given
         return [{"role": "system", "content": self.system_prompt}, *given]
 
+    def _kind(self, error: Exception) -> type[LLMError]:
+        """Whether there was an answer, as the two SDKs tell alike."""
+        if isinstance(error, self._sdk.APITimeoutError):
+            return LLMTimeout
+        return LLMUnreachable if isinstance(error, self._sdk.APIConnectionError) else LLMError
+
+    def _told(self, why: str) -> str:
+        return f"{self.model!r} at {self.base_url}: {why}"
+
     def _unusable(self, why: str) -> LLMError:
-        return LLMError(f"{self.model!r} at {self.base_url}: {why}")
+        return LLMError(self._told(why))
 
     @abstractmethod
     def _imported(self) -> ModuleType: ...

@@ -133,7 +133,8 @@ def _as_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             answering.append(_as_result(message))
             continue
         answering = []
-        translated.append({"role": message["role"], "content": _as_content(message)})
+        if content := _as_content(message):  # the API takes no message without
+            translated.append({"role": message["role"], "content": content})
     return translated
 
 

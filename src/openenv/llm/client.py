@@ -13,7 +13,16 @@ from typing_extensions import Self
 
 from openenv.errors import OpenEnvError
 
-__all__ = ["InvalidToolCall", "LLMClient", "LLMError", "LLMResponse", "ToolCall", "Usage"]
+__all__ = [
+    "InvalidToolCall",
+    "LLMClient",
+    "LLMError",
+    "LLMResponse",
+    "LLMTimeout",
+    "LLMUnreachable",
+    "ToolCall",
+    "Usage",
+]
 
 
 class LLMError(OpenEnvError, RuntimeError):
@@ -26,6 +35,14 @@ class LLMError(OpenEnvError, RuntimeError):
     def __init__(self, message: str, *, status: int | None = None) -> None:
         self.status = status
         super().__init__(message)
+
+
+class LLMUnreachable(LLMError, ConnectionError):
+    """The server of a model cannot be reached, or broke the connection."""
+
+
+class LLMTimeout(LLMError, TimeoutError):
+    """The server of a model did not answer in time."""
 
 
 class InvalidToolCall(LLMError, ValueError):

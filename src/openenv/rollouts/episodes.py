@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from openenv._timeouts import within
 from openenv.arrays import as_base64
 from openenv.client.client import EnvClient
-from openenv.errors import RateLimited
+from openenv.errors import RateLimited, words
 from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
 from openenv.reward import REWARD_INFO, RewardSpec, Score
 from openenv.rewards.credit import Credit, TokenCredit, terminal
@@ -40,9 +39,7 @@ from openenv.rollouts.records import Failure, Limit, Rollout, StepRecord, Usage
 from openenv.tasks.task import Task
 from openenv.types import StepResult, is_observation
 
-__all__ = ["Scoring", "Terms", "plain", "play"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Scoring", "Terms", "failed", "plain", "play", "token_rewards", "worth"]
 
 Client = EnvClient[Any, Any, Any]
 
@@ -53,6 +50,7 @@ BESIDE = {"reward", "done", "truncated", "metadata"}
 OWN_FIELDS = {REWARD_INFO, IGNORED_ARGUMENTS, INFO, TRUNCATED}
 WAITS = 8  # in a row, for a key that asks too much
 SLACK_S = 5.0  # for which an answer may be late before it is given up here
+MAX_WHY = 500  # characters
 
 
 @dataclass
@@ -167,15 +165,18 @@ class _Episode:
             self.rollout.outcome, self.rollout.limit = "limit", reached.limit
         except PolicyStopped as stopped:
             self.rollout.outcome, self.ends_run = "stopped", stopped.ends_run
-        self.at = "score"
-        await self._score()
+        has_begun, self.at = self.at != "reset", "score"
+        if has_begun:
+            await self._score()
+        else:
+            self.rollout.unscored = "its limit of wall_clock ended it before it had begun"
         self.so_far()
 
     def so_far(self) -> Rollout:
         """What there is of it by now."""
         rollout = self.rollout
         rollout.refused = self._refused
-        rollout.messages = list(getattr(self._player, "messages", ()))
+        rollout.messages = _conversation(self._player)
         rollout.usage = Usage(
             model_calls=self._model_calls,
             prompt_tokens=self._prompt_tokens,
@@ -322,7 +323,9 @@ class _Episode:
         return found
 
     async def _unhurried(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        for _ in range(WAITS):
+        """Call, and where that is too often, wait as long as is asked, several times."""
+        waited = 0
+        while True:
             left = self._left_s
             try:
                 if left is None:
@@ -330,10 +333,13 @@ class _Episode:
                 return await within(max(0.0, left) + SLACK_S, _awaited(call()))
             except RateLimited as error:  # nothing was carried out
                 self._press("RateLimited")
-                await asyncio.sleep(
-                    max(0.0, min(error.retry_after_s, math.inf if left is None else left))
-                )
-        return await call()
+                if waited == WAITS:
+                    raise
+                if left is not None and error.retry_after_s >= left:
+                    await asyncio.sleep(max(0.0, left))
+                    raise _LimitReached("wall_clock") from None
+                await asyncio.sleep(max(0.0, error.retry_after_s))
+                waited += 1
 
     # ------------------------------------------------------------------ what is kept
 
@@ -400,27 +406,52 @@ class _Episode:
             rollout.unscored = _why_none(rollout, scoring)
         if score.step_rewards is not None and score.value is not None:
             rollout.step_rewards = [float(share) for share in score.step_rewards]
-            self._share_among_tokens(rollout.step_rewards)
-
-    def _share_among_tokens(self, shares: list[float]) -> None:
-        credit = self._terms.scoring.token_credit
-        counts = [step.tokens for step in self.rollout.steps]
-        if credit is None or not counts:
-            return
-        if None in counts:
-            _say_once("the policy does not tell of its tokens, so there are no rewards of tokens")
-            return
-        given = credit(shares, [count or 0 for count in counts])
-        self.rollout.token_rewards = [[float(one) for one in tokens] for tokens in given]
+        rollout.token_rewards, rollout.no_token_rewards = token_rewards(
+            rollout.steps, rollout.step_rewards, scoring.token_credit
+        )
 
 
-_said: set[str] = set()
+def token_rewards(
+    steps: Sequence[StepRecord], shares: Sequence[float] | None, credit: TokenCredit | None
+) -> tuple[list[list[float]] | None, str | None]:
+    """What each token gets of the reward of its step.
+
+    Args:
+        steps: The steps.
+        shares: Of each, its reward; None where nobody knows.
+        credit: The credit assignment; None gives tokens nothing.
+
+    Returns:
+        The rewards of each step's tokens; or None, and why, where they should have some.
+    """
+    if credit is None or shares is None:
+        return None, None
+    if len(shares) != len(steps):
+        return None, f"there are rewards of {len(shares)} steps, and {len(steps)} steps"
+    counts = [step.tokens for step in steps]
+    for number, (count, share) in enumerate(zip(counts, shares, strict=True), 1):
+        if count is None:
+            return None, f"step {number} does not tell of its tokens (policy.completion_tokens)"
+        if not count and share:
+            return None, f"step {number} has a reward, and no tokens to give it to"
+    known = [count or 0 for count in counts]
+    try:
+        given = [[float(one) for one in tokens] for tokens in credit(shares, known)]
+    except Exception as error:
+        why = f"the credit assignment raised {type(error).__name__}: {words(error)}"
+        return None, why[:MAX_WHY]
+    if [len(tokens) for tokens in given] != known:
+        return None, f"the credit assignment gave {[len(one) for one in given]} for {known} tokens"
+    return given, None
 
 
-def _say_once(what: str) -> None:
-    if what not in _said:
-        _said.add(what)
-        logger.warning("%s", what)
+def _conversation(player: Player | None) -> list[dict[str, Any]]:
+    """The messages of a policy that holds a conversation."""
+    held = getattr(player, "messages", None)
+    if not isinstance(held, list | tuple):
+        return []
+    found = plain(list(held))
+    return found if all(isinstance(message, dict) for message in found) else []
 
 
 async def _awaited(answer: Awaitable[Any]) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from openenv._redaction import redact
 from openenv.errors import (
     CapacityError,
     ExecutionFailed,
@@ -45,6 +46,18 @@ PASSING = (
     asyncio.TimeoutError,
 )
 PASSING_STATUSES = frozenset({408, 409, 425, 429})
+PRESSING = (CapacityError, RateLimited, TimeoutError, asyncio.TimeoutError)
+# The same of the libraries that policies ask models with, which are not imported for it: the SDKs
+# of OpenAI and Anthropic, httpx, aiohttp, requests.
+PRESSING_NAMES = frozenset({"APITimeoutError", "TimeoutException", "Timeout"})
+PASSING_NAMES = PRESSING_NAMES | {
+    "APIConnectionError",
+    "TransportError",
+    "ClientConnectionError",
+    "ConnectionError",
+}
+PRESSING_STATUSES = frozenset({429, 503, 529})
+LONGEST_CHAIN = 10
 MAX_MESSAGE = 2000
 
 
@@ -71,7 +84,7 @@ class AttemptFailed(Exception):
         """It, as it is kept."""
         return Failure(
             type=type(self.cause).__name__,
-            message=words(self.cause)[:MAX_MESSAGE],
+            message=redact(words(self.cause))[:MAX_MESSAGE],
             at=self.at,
             step=len(self.rollout.steps) if self.at in ("policy", "step") else None,
             is_retried=is_retried,
@@ -81,9 +94,12 @@ class AttemptFailed(Exception):
 class RolloutsFailed(OpenEnvError, RuntimeError):
     """More rollouts have failed than may. What was written stays; a resume tries again.
 
+    The numbers are of the moment when the error budget was spent. Episodes that were running then
+    may have ended since: they are in `run` too.
+
     Attributes:
-        failed: How many.
-        ended: Of how many that have ended.
+        failed: How many had failed.
+        ended: Of how many that had ended.
         causes: How often each cause was the last one, commonest first.
         run: What there is of the run.
     """
@@ -102,31 +118,46 @@ class RolloutsFailed(OpenEnvError, RuntimeError):
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that a client of a model tells of, ours or whoever's."""
-    for name in ("status", "status_code"):
-        status = getattr(error, name, None)
-        if isinstance(status, int):
-            return status
+    for place in (error, getattr(error, "response", None)):
+        for name in ("status", "status_code"):
+            status = getattr(place, name, None)
+            if isinstance(status, int):
+                return status
     return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what it says that it came of: clients of models wrap that several times."""
+    found: BaseException | None = error
+    for _ in range(LONGEST_CHAIN):
+        if found is None:
+            return
+        yield found
+        found = found.__cause__
+
+
+def _is_called(error: BaseException, names: frozenset[str]) -> bool:
+    return any(cls.__name__ in names for cls in type(error).__mro__)
 
 
 def is_passing(error: BaseException) -> bool:
     """Whether another attempt may come out otherwise: something was lost, full, late or down."""
-    if isinstance(error, PASSING):
-        return True
-    status = _status(error)
-    if status is None:
-        return isinstance(error.__cause__, PASSING)
-    return status in PASSING_STATUSES or status >= 500
+    for one in _chain(error):
+        if isinstance(one, PASSING) or _is_called(one, PASSING_NAMES):
+            return True
+        if (status := _status(one)) is not None:
+            return status in PASSING_STATUSES or status >= 500
+    return False
 
 
 def pressure(error: BaseException) -> str | None:
     """Whether an error says that less should be asked for, and in which words."""
-    if isinstance(error, CapacityError | RateLimited):
-        return type(error).__name__
-    if isinstance(error, TimeoutError | asyncio.TimeoutError):
-        return type(error).__name__
-    status = _status(error)
-    return f"status {status}" if status in (429, 503, 529) else None
+    for one in _chain(error):
+        if isinstance(one, PRESSING) or _is_called(one, PRESSING_NAMES):
+            return type(one).__name__
+        if (status := _status(one)) is not None:
+            return f"status {status}" if status in PRESSING_STATUSES else None
+    return None
 
 
 def refusal(error: BaseException) -> str | None:

@@ -6,7 +6,8 @@ returned from survives the end of the process; what `sync` has returned from, th
 
 A Parquet file has a row a rollout and these columns, of which those of type JSON hold text:
 
-    id, task_id, group, episode_id, unscored, outcome, limit, reward_kind   string
+    id, task_id, group, episode_id, unscored, no_token_rewards              string
+    outcome, limit, reward_kind                                             string
     sample, seed, num_steps                                                 int64
     is_kept                                                                 bool
     reward, started_at, ended_at, seconds                                   float64
@@ -23,6 +24,7 @@ A Parquet file has a row a rollout and these columns, of which those of type JSO
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
@@ -34,7 +36,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import Self
 
 from openenv._packages import needs
@@ -169,8 +171,11 @@ class RolloutWriter:
         header: Its first line.
         resume: Go on with a file that is there; what is torn or has failed is removed from it.
             Without it, a file that is there already is an error.
+        keeps_failed: What has failed stays in the file that is gone on with, and is done.
         sync_every_s: How often, in seconds, `write` has all of it put on the disk itself, which may
             take a while; None leaves that to `sync` and `close`.
+        on_found: Called with each rollout that is in the file that is gone on with, those that
+            have failed too.
 
     Attributes:
         header: The first line of the file.
@@ -184,7 +189,8 @@ class RolloutWriter:
         FileExistsError: There is a file, and `resume` was not asked for.
         OSError: It cannot be written to.
         RolloutFileError: Somebody else writes to it; or it is no file of rollouts, is damaged
-            before its last line, or was written under other settings.
+            before its last line, or was written under other settings; or its name is that of a
+            Parquet file, which is not written line by line.
     """
 
     def __init__(
@@ -193,11 +199,16 @@ class RolloutWriter:
         header: Header,
         *,
         resume: bool = False,
+        keeps_failed: bool = False,
         sync_every_s: float | None = SYNC_EVERY_S,
         on_found: Callable[[Rollout], object] | None = None,
     ) -> None:
-        self._on_found = on_found
         self.path = Path(path)
+        if self.path.suffix == PARQUET:
+            why = "a table is made of a file of JSON lines: write a .jsonl, and use write_parquet"
+            raise RolloutFileError(str(path), None, why)
+        self._keeps_failed = keeps_failed
+        self._on_found = on_found
         self.is_resumed = False
         self.done: set[str] = set()
         self.failed: dict[str, list[Failure]] = {}
@@ -233,7 +244,7 @@ class RolloutWriter:
     def _note(self, rollout: Rollout) -> None:
         if rollout.id in self.done or rollout.id in self.failed:
             raise RolloutFileError(str(self.path), None, f"{rollout.id!r} is in it twice")
-        if rollout.outcome == "failed":
+        if rollout.outcome == "failed" and not self._keeps_failed:
             self.failed[rollout.id] = rollout.failures
         else:
             self.done.add(rollout.id)
@@ -250,7 +261,7 @@ class RolloutWriter:
         """
         if not self._is_open:
             raise ValueError(f"the writer of {self.path} is closed")
-        self._append(rollout.model_dump_json())
+        self._append(_line(rollout))
         if self._sync_every_s is not None and self.seconds_unsynced >= self._sync_every_s:
             self.sync()
 
@@ -306,6 +317,24 @@ class RolloutWriter:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def _line(rollout: Rollout) -> str:
+    """A rollout as JSON; what UTF-8 cannot carry of its texts is written with backslashes."""
+    try:
+        return rollout.model_dump_json()
+    except PydanticSerializationError:
+        return to_json(_carried(rollout.model_dump())).decode()
+
+
+def _carried(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_carried(name): _carried(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_carried(one) for one in value]
+    return value
 
 
 def _locked(path: Path, *, exclusive: bool) -> int:
@@ -412,7 +441,10 @@ def _without_failed(path: Path, file: int) -> int:
 
 # ------------------------------------------------------------------ Parquet
 
-_TEXT = ("id", "task_id", "group", "episode_id", "unscored", "outcome", "limit", "reward_kind")
+_TEXT = (
+    *("id", "task_id", "group", "episode_id", "unscored", "no_token_rewards"),
+    *("outcome", "limit", "reward_kind"),
+)
 _WHOLE = ("sample", "seed")
 _REAL = ("reward", "started_at", "ended_at")
 _FLAGS = ("is_kept",)
@@ -467,6 +499,25 @@ def write_parquet(source: Path_ | tuple[Header, Iterable[Rollout]], path: Path_)
             os.unlink(partial)
         raise
     return count
+
+
+def check_table(lines: Path, table: Path, *, resume: bool) -> None:
+    """See, before anything is played, that a table can be made of lines, and replaces no other.
+
+    Raises:
+        MissingPackage: pyarrow is not installed.
+        FileExistsError: There is such a table, and `resume` was not asked for.
+        RolloutFileError: There is one, but not the lines to go on with.
+    """
+    _pyarrow()
+    if not table.exists():
+        return
+    if not resume:
+        why = "it is there already; go on with it by resume, or name another one"
+        raise FileExistsError(errno.EEXIST, why, str(table))
+    if not lines.exists():
+        why = f"it is gone on with by the lines it was made of, and there is no {lines}"
+        raise RolloutFileError(str(table), None, why)
 
 
 def _pyarrow() -> Any:

@@ -272,6 +272,8 @@ class Jobs:
             if self._is_exhausted:
                 return False
             job = await self._caller(self._plan.take)
+            if self._is_stopped:  # meanwhile
+                return False
             if job is None:
                 self._is_exhausted = True
                 await self._changed_now()

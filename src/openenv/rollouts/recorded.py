@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from openenv.recording import Episode, Event, read, read_header
-from openenv.reward import REWARD_INFO, RewardSpec
+from openenv.reward import RewardSpec
+from openenv.rewards.credit import terminal
+from openenv.rollouts.episodes import worth
 from openenv.rollouts.records import Failure, Header, Rollout, StepRecord
+from openenv.types import StepResult
 
 __all__ = ["recorded_rollouts"]
+
+NO_REWARD = "the environment gave no reward"
+NOT_OVER = "whoever drove it left it before it was over"
 
 
 def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Rollout]]:
@@ -52,7 +58,7 @@ def _rollout(session_id: str, number: int, episode: Episode) -> Rollout:
     if episode.is_whole:
         _begin(rollout, episode.events[0])
     if why is None:
-        _worth(rollout, _spec(episode.events[0]))
+        _score(rollout, _spec(episode.events[0]))
     failed = [event for event in steps if event.error is not None]
     return rollout.model_copy(update={"errors": [_error(event) for event in failed]})
 
@@ -66,18 +72,21 @@ def _begin(rollout: Rollout, event: Event) -> None:
     rollout.task_id = id if isinstance(id, str) else None
 
 
-def _worth(rollout: Rollout, spec: RewardSpec) -> None:
+def _score(rollout: Rollout, spec: RewardSpec) -> None:
     """Note what the episode was worth, by what its environment says of its rewards."""
-    infos = [step.reward_info or {} for step in rollout.steps]
-    unscored = [info.get("unscored") for info in infos]
+    results: list[StepResult[Any]] = [
+        StepResult(None, step.reward, step.done, reward_info=step.reward_info)
+        for step in rollout.steps
+    ]
+    is_over = rollout.outcome != "limit"
+    score = worth(spec, results, terminal, is_over=is_over)
     rollout.reward_kind = spec.kind
-    rollout.reward = spec.total([step.reward for step in rollout.steps], unscored)
-    rollout.unscored = next((why for why in reversed(unscored) if why), None)
-    if rollout.reward is None:
-        rollout.unscored = rollout.unscored or "the environment gave no reward"
-    elif infos and spec.kind != "per_step":
-        rollout.components = infos[-1].get("components") or {}
-        rollout.step_rewards = infos[-1].get("step_rewards")
+    rollout.reward, rollout.components = score.value, dict(score.components)
+    rollout.unscored = score.unscored
+    if score.value is None and score.unscored is None:
+        rollout.unscored = NO_REWARD if is_over else NOT_OVER
+    if score.step_rewards is not None:
+        rollout.step_rewards = list(score.step_rewards)
 
 
 def _error(event: Event) -> dict[str, Any]:
@@ -111,21 +120,19 @@ def _outcome(episode: Episode, why: str | None) -> Any:
 
 def _spec(begins: Event) -> RewardSpec:
     """What the rewards of an episode mean, which is told beside its first observation."""
-    info = begins.metadata.get(REWARD_INFO)
-    declared = info.get("spec") if isinstance(info, dict) else None
+    declared = (begins.reward_info or {}).get("spec")
     return RewardSpec.from_data(declared) if isinstance(declared, dict) else RewardSpec()
 
 
 def _step(event: Event) -> StepRecord:
-    metadata = dict(event.metadata)
     return StepRecord(
         action=event.action,
         observation=event.observation,
         reward=None if event.reward is None else float(event.reward),
         done=event.done,
         truncated=event.truncated,
-        reward_info=metadata.pop(REWARD_INFO, None),
+        reward_info=event.reward_info,
         info=event.info,
-        metadata=metadata or None,
+        metadata=event.metadata or None,
         seconds=event.seconds,
     )

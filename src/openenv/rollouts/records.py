@@ -128,6 +128,9 @@ class Rollout(_Record):
     token_rewards: list[list[float]] | None = Field(
         default=None, description="Of each step, the share of each of its tokens."
     )
+    no_token_rewards: str | None = Field(
+        default=None, description="Why tokens have none, though they should."
+    )
     outcome: Outcome = "done"
     limit: Limit | None = Field(default=None, description="Which limit ended it.")
     refused: list[dict[str, Any]] = Field(

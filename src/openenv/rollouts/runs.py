@@ -17,12 +17,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import partial, wraps
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from openenv.client import background
 from openenv.client.client import EnvClient
@@ -42,7 +42,14 @@ from openenv.rewards.external.names import token_credit_named
 from openenv.rollouts.calls import Caller
 from openenv.rollouts.episodes import Scoring, Terms, failed, play
 from openenv.rollouts.failures import AttemptFailed, RolloutsFailed, is_passing, pressure
-from openenv.rollouts.files import PARQUET, RolloutWriter, read_header, read_rollouts, write_parquet
+from openenv.rollouts.files import (
+    PARQUET,
+    RolloutWriter,
+    check_table,
+    read_header,
+    read_rollouts,
+    write_parquet,
+)
 from openenv.rollouts.jobs import Job, Jobs, Plan
 from openenv.rollouts.limits import RolloutLimits
 from openenv.rollouts.pace import Pace
@@ -58,6 +65,7 @@ __all__ = ["RolloutRun", "rollout", "rollout_async"]
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 Client = EnvClient[Any, Any, Any]
 
@@ -129,7 +137,7 @@ class Options:
             if value is not None and value < least:
                 raise ValueError(f"{name}={value!r} of a rollout; it must be at least {least}")
         is_share = not isinstance(self.error_budget, int)
-        if self.error_budget < 0 or (is_share and self.error_budget > 1):
+        if not self.error_budget >= 0 or (is_share and self.error_budget > 1):
             raise ValueError(
                 f"error_budget={self.error_budget!r}; expected a share from 0.0 to 1.0, or a count"
             )
@@ -140,7 +148,13 @@ class Options:
         if self.output is None:
             return None
         path = Path(self.output)
-        return path.with_suffix(".jsonl") if path.suffix == PARQUET else path
+        return path if self.table is None else path.with_suffix(".jsonl")
+
+    @property
+    def table(self) -> Path | None:
+        """The Parquet file that is made of it at the end; None where none was asked for."""
+        path = None if self.output is None else Path(self.output)
+        return path if path is not None and path.suffix == PARQUET else None
 
     def scoring(self) -> Scoring:
         """How episodes are scored."""
@@ -201,35 +215,6 @@ async def rollout_async(
     on_rollout: Callable[[Rollout], Any] | None = None,
     progress: Callable[[Progress], Any] | None = None,
 ) -> RolloutRun:
-    """Do what `rollout` does, on the event loop that runs."""
-    given = {name: value for name, value in locals().items() if name not in _MAIN}
-    return await _Run(policy, tasks, Options(**given)).run(env)
-
-
-_MAIN = frozenset({"env", "policy", "tasks"})
-
-
-def rollout(
-    env: Any,
-    policy: Any,
-    tasks: Any = None,
-    *,
-    n: int = 1,
-    num_tasks: int | None = None,
-    concurrency: int = 16,
-    output: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    seed: int | None = None,
-    limits: RolloutLimits = RolloutLimits(),  # noqa: B008  # it is frozen
-    retries: int = 2,
-    error_budget: float = 0.1,
-    trajectory_scorer: TrajectoryScorer | None = None,
-    credit: str | Credit = "terminal",
-    token_credit: str | TokenCredit | None = None,
-    keep: Callable[[Rollout], Any] | None = None,
-    on_rollout: Callable[[Rollout], Any] | None = None,
-    progress: Callable[[Progress], Any] | None = None,
-) -> RolloutRun:
     """Play episodes, and keep a record of each. It may be called from any thread.
 
     Args:
@@ -262,7 +247,8 @@ def rollout(
             function.
         keep: Asked of each rollout; where it says no, what happened in the rollout is left out of
             its record, which stays.
-        on_rollout: Called with each rollout, once it is written; plain, or ``async def``.
+        on_rollout: Called with each rollout, once it is written. It and `keep` are plain, and then
+            called in a thread, one after the other; or ``async def``.
         progress: Called with how far it has come, now and then, and at the end.
 
     Returns:
@@ -272,20 +258,41 @@ def rollout(
         RolloutsFailed: More than the error budget have failed. What was written stays.
         FileExistsError: There is such a file, and `resume` was not asked for.
         RolloutFileError: It cannot be gone on with.
+        MissingPackage: The output is a Parquet file, or the policy a model, and what that needs is
+            not installed.
         PolicyError: There is no such policy.
         ConnectError: No server answers.
         OSError: The disk is full, say. What was written stays.
     """
     given = {name: value for name, value in locals().items() if name not in _MAIN}
-    run: RolloutRun = _to_its_end(_Run(policy, tasks, Options(**given)).run(env))
-    return run
+    # In a thread: it may load a model, or import what asks a server.
+    run = await asyncio.to_thread(_Run, policy, tasks, Options(**given))
+    return await run.run(env)
 
 
-def _to_its_end(work: Any) -> Any:
+_MAIN = frozenset({"env", "policy", "tasks"})
+
+
+def _waited_for(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """The same function for those who do not await it, on the shared loop."""
+
+    @wraps(function)
+    def waited(*args: P.args, **kwargs: P.kwargs) -> T:
+        return _to_its_end(function(*args, **kwargs))
+
+    return waited
+
+
+rollout = _waited_for(rollout_async)
+rollout.__name__ = rollout.__qualname__ = "rollout"
+rollout_async.__doc__ = "Do what `rollout` does, on the event loop that runs."
+
+
+def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
     """Run on the shared loop; where the caller is interrupted, wait until all is put away."""
     ended = threading.Event()
 
-    async def running() -> Any:
+    async def running() -> T:
         try:
             return await work
         finally:
@@ -308,7 +315,7 @@ class _Run:
         self._scoring = options.scoring()
         self._pace = Pace(options.concurrency)
         self._tally = Tally()
-        self._caller = Caller()
+        self._caller = Caller(1)
         self._door = asyncio.Semaphore(OPENED_AT_ONCE)
         self._opening = self._open = 0
         self._has_opened = self._is_queued = False
@@ -316,25 +323,29 @@ class _Run:
         self._terms: Terms | None = None
         self._learning = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
-        self._ended_groups: list[tuple[list[float | None], list[float] | None]] = []
+        self._spent: RolloutsFailed | None = None
 
     async def run(self, env: Any) -> RolloutRun:
+        options = self._options
+        lines, table = options.lines, options.table
+        if lines is not None and table is not None:
+            await asyncio.to_thread(check_table, lines, table, resume=options.resume)
         async with contextlib.AsyncExitStack() as stack:
             self._sessions: Sessions = await sessions_of(env, self._note_queue)
             stack.push_async_callback(self._sessions.aclose)
             stack.push_async_callback(self._policy.aclose)
             stack.push_async_callback(self._all_closed)
             stack.callback(self._close_callers)
-            self._begin(stack, await self._sessions.reward())
+            await _wholly(partial(self._begin, stack, await self._sessions.reward()))
             try:
                 await self._play()
             finally:
                 self._tell()
-            self._check_budget(is_over=True)
-        path = self._options.output
-        if path is not None and Path(path).suffix == PARQUET:
-            assert self.result.output is not None
-            await asyncio.to_thread(write_parquet, self.result.output, path)
+            self._note_budget(is_over=True)
+            if self._spent is not None:
+                raise self._spent
+        if lines is not None and table is not None:
+            await asyncio.to_thread(write_parquet, lines, table)
         return self.result
 
     def _begin(self, stack: contextlib.AsyncExitStack, spec: RewardSpec | None) -> None:
@@ -352,7 +363,7 @@ class _Run:
             settings={**options.settings(seed), **self._feed.settings},
         )
         samples = 1 if self._tasks is None else options.n
-        self._groups = Groups(samples, self._note_found_group)
+        self._groups = Groups(samples)
         self._writer: RolloutWriter | None = None
         if lines is not None:
             self._writer = stack.enter_context(
@@ -365,24 +376,19 @@ class _Run:
                 )
             )
             header = self._writer.header
-        self._groups.ended = lambda _, *told: self._ended_groups.append(told)
-        self._feed.open(is_resumed=self._writer is not None and self._writer.is_resumed)
         done = set() if self._writer is None else self._writer.done
+        failures = {} if self._writer is None else self._writer.failed
+        self._feed.open(is_resumed=bool(done or failures))
         plan = Plan(self._feed, samples, seed, options.num_tasks, done)
         self._tally.total = plan.total
-        self._jobs = Jobs(plan, {} if self._writer is None else self._writer.failed)
+        self._jobs = Jobs(plan, failures)
         self.result = RolloutRun(header, lines, self._tally, self._pace)
 
     def _note_found(self, rollout: Rollout) -> None:
         self._tally.add_found(rollout)
-        if rollout.outcome != "failed":
-            self._groups.add(rollout)
-
-    def _note_found_group(
-        self, key: str, rewards: list[float | None], costs: list[float] | None
-    ) -> None:
-        self._tally.note_group(rewards)
-        self._feed.found_group(key, rewards, costs)
+        if rollout.outcome != "failed" and (group := self._groups.add(rollout)) is not None:
+            self._tally.note_group(group.rewards)
+            self._feed.found_group(rollout.group, group.rewards, group.costs)
 
     # ------------------------------------------------------------------ its places
 
@@ -571,7 +577,8 @@ class _Run:
             return
         logger.debug("rollout %s failed", job.id, exc_info=failure.cause)
         await self._ended(job, failed(job, job.failures, failure.rollout))
-        self._check_budget()
+        if self._spent is not None:
+            raise self._spent
 
     async def _ended(self, job: Job, done: Rollout) -> None:
         options = self._options
@@ -589,16 +596,18 @@ class _Run:
             self._writer.write(done)
         else:
             self.result._kept.append(done)
-        self._groups.add(done)
-        while self._ended_groups:
-            rewards, costs = self._ended_groups.pop()
-            self._tally.note_group(rewards)
-            await self._jobs.learn(self._feed.ended, job.group, rewards, costs)
+        self._note_budget()
+        if (group := self._groups.add(done)) is not None:
+            self._tally.note_group(group.rewards)
+            await self._jobs.learn(self._feed.ended, job.group, group.rewards, group.costs)
         if options.on_rollout is not None:
             await self._caller(options.on_rollout, done)
         await self._jobs.end()
 
-    def _check_budget(self, *, is_over: bool = False) -> None:
+    def _note_budget(self, *, is_over: bool = False) -> None:
+        """Note, once more rollouts have failed than may, how many had by then. Nothing is awaited
+        between the count and this, so that what else fails meanwhile has no part in it.
+        """
         tally, budget = self._tally, self._options.error_budget
         is_hopeless = False
         if isinstance(budget, int):
@@ -609,14 +618,24 @@ class _Run:
             allowed = budget * (tally.total or max(tally.ended, FEWEST_ENDED))
             fewest = max(FEWEST_ENDED, 2 * self._options.concurrency)
             is_hopeless = budget < 1 and tally.failed == tally.ended >= fewest
-        if tally.failed > allowed or is_hopeless:
-            raise RolloutsFailed(tally.failed, tally.ended, tally.causes, self.result)
+        if self._spent is None and (tally.failed > allowed or is_hopeless):
+            self._spent = RolloutsFailed(tally.failed, tally.ended, tally.causes, self.result)
 
     def _close_callers(self) -> None:
         self._caller.close()
         self._scoring.caller.close()
         if hasattr(self, "_jobs"):
             self._jobs.close()
+
+
+async def _wholly(work: Callable[[], object]) -> None:
+    """Do something in a thread; where that is cancelled, wait until it is over all the same."""
+    doing = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait({doing})
+        raise
 
 
 def _delay(base_s: float, times: int) -> float:

@@ -14,22 +14,32 @@ their file, and of which the sampler was not told before the end came, is told o
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from openenv.rewards.external.names import imported
 from openenv.rollouts.files import RolloutFileError
 from openenv.rollouts.jobs import Group, SeedFeed, TaskFeed
+from openenv.tasks.curriculum import CurriculumSampler
+from openenv.tasks.errors import TasksetError
 from openenv.tasks.load import load_tasks
-from openenv.tasks.samplers import TaskSampler
+from openenv.tasks.samplers import (
+    Sampler,
+    SequentialSampler,
+    ShuffledSampler,
+    TaskSampler,
+    WeightedSampler,
+)
 from openenv.tasks.task import Task
 from openenv.tasks.taskset import Taskset
 
-__all__ = ["SamplerFeed", "feed_of"]
+__all__ = ["SAMPLERS", "SamplerFeed", "feed_of", "sampler_named"]
 
 FORMAT, FORMAT_VERSION = "openenv-sampler", 1
 SUFFIX = ".sampler"
@@ -61,6 +71,66 @@ def feed_of(tasks: Any, seeds: int, lines: Path | None) -> TaskFeed:
     if lines is not None:  # of many tasks it takes a while
         feed.settings = {"tasks": taskset.fingerprint}
     return feed
+
+
+# By their names, as `sampler_named` takes them.
+SAMPLERS = ("sequential", "shuffled", "weighted:FIELD", "curriculum")
+FIELDS = ("difficulty",)  # of a task that are numbers; others are looked up in its metadata
+
+
+def sampler_named(
+    name: str, tasks: Taskset, *, group_size: int = 1, seed: int = 0, num_tasks: int | None = None
+) -> Sampler:
+    """The sampler of a name.
+
+    Args:
+        name: ``sequential``: the tasks in their order, once; ``shuffled``: in one that the seed
+            decides, once, or again and again where so many are wanted; ``weighted:FIELD``: by
+            chance, each as likely as a number says, its `difficulty` or one in its metadata, or
+            that a function of it gives, ``weighted:module:function``; ``curriculum``, or
+            ``curriculum:KEY``: see `openenv.tasks.CurriculumSampler`.
+        tasks: The tasks.
+        group_size: Rollouts of each.
+        seed: Decides what is drawn.
+        num_tasks: How many are wanted; None for all. The last two never end, so they need it.
+
+    Raises:
+        TasksetError: There are no tasks; or one has not what it is chosen by.
+        ValueError: There is no such sampler, or it needs a number of tasks, or groups.
+    """
+    kind, _, what = name.partition(":")
+    if kind in ("weighted", "curriculum") and num_tasks is None:
+        raise ValueError(f"the sampler {name!r} never ends: say how many tasks are wanted")
+    if name == "sequential":
+        return SequentialSampler(tasks)
+    if name == "shuffled":
+        return ShuffledSampler(tasks, seed, epochs=1 if num_tasks is None else None)
+    if kind == "weighted" and what:
+        return WeightedSampler(tasks, _weight_of(tasks, what), seed)
+    if kind == "curriculum":
+        if group_size < 2:
+            raise ValueError(f"the sampler {name!r} needs groups: at least 2 rollouts of each task")
+        key = imported(what) if ":" in what else what or None
+        return CurriculumSampler(tasks, group_size, key, seed=seed)
+    forms = {form.partition(":")[0]: form for form in SAMPLERS}
+    close = difflib.get_close_matches(kind, forms, n=1)
+    hint = f"; did you mean {forms[close[0]]!r}?" if close else ""
+    raise ValueError(f"there is no sampler {name!r}, but {', '.join(SAMPLERS)}{hint}")
+
+
+def _weight_of(tasks: Taskset, what: str) -> Callable[[Task], float]:
+    if ":" in what:
+        function: Callable[[Task], float] = imported(what)
+        return function
+
+    def weight(task: Task) -> float:
+        value = getattr(task, what) if what in FIELDS else task.metadata.get(what)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            why = f"task {task.id!r} has no number {what!r} to be weighted by, but {value!r:.100}"
+            raise TasksetError(tasks.name, None, why)
+        return float(value)
+
+    return weight
 
 
 class SamplerFeed(TaskFeed):
@@ -155,9 +225,14 @@ class SamplerFeed(TaskFeed):
         header = {"format": FORMAT, "version": FORMAT_VERSION, "state": state}
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         self._file = os.open(partial, _FLAGS | os.O_TRUNC, 0o644)
-        self._write(header)
-        os.fsync(self._file)
-        os.replace(partial, path)
+        try:
+            self._write(header)
+            os.fsync(self._file)
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
 
     def _go_on(self, path: Path) -> None:
         try:

@@ -34,7 +34,8 @@ from openenv.rewards.external.cache import ScoreCache
 from openenv.rewards.external.fields import with_fields
 from openenv.rewards.external.limits import Bounded, bounded
 from openenv.rewards.external.scorers import name_of
-from openenv.rollouts.files import RolloutWriter, read_header, read_rollouts
+from openenv.rollouts.episodes import token_rewards
+from openenv.rollouts.files import PARQUET, RolloutWriter, read_header, read_rollouts
 from openenv.rollouts.records import FORMAT, Header, Rollout, StepRecord
 from openenv.sessions.recording import FORMAT as RECORDING_FORMAT
 from openenv.tasks.task import Task
@@ -279,7 +280,7 @@ def _with_score(rollout: Rollout, score: Score, options: ScoringOptions, name: s
     if score.value is None and unscored is None:
         unscored = "the scorer had nothing to say"
     shares = None if score.step_rewards is None else list(score.step_rewards)
-    tokens, why = _token_rewards(rollout, shares, options.token_credit)
+    tokens, why = token_rewards(rollout.steps, shares, options.token_credit)
     return rollout.model_copy(
         update={
             "reward": None if score.value is None else float(score.value),
@@ -292,28 +293,6 @@ def _with_score(rollout: Rollout, score: Score, options: ScoringOptions, name: s
             "scored_before": [*(getattr(rollout, "scored_before", None) or ()), before],
         }
     )
-
-
-def _token_rewards(
-    rollout: Rollout, shares: list[float] | None, credit: TokenCredit | None
-) -> tuple[list[list[float]] | None, str | None]:
-    """What each token gets; or None, and why, where that cannot be said."""
-    if credit is None or shares is None:
-        return None, None
-    counts = [step.tokens for step in rollout.steps]
-    for number, (count, share) in enumerate(zip(counts, shares, strict=True), 1):
-        if count is None:
-            return None, f"step {number} does not tell of its tokens (policy.completion_tokens)"
-        if not count and share:
-            return None, f"step {number} has a reward, and no tokens to give it to"
-    known = [count or 0 for count in counts]
-    try:
-        given = [[float(one) for one in tokens] for tokens in credit(shares, known)]
-    except Exception as error:
-        return None, f"the credit assignment raised {type(error).__name__}"
-    if [len(tokens) for tokens in given] != known:
-        return None, f"the credit assignment gave {[len(one) for one in given]} for {known} tokens"
-    return given, None
 
 
 # ------------------------------------------------------------------ files
@@ -369,8 +348,8 @@ class ScoringReport:
         else:
             self.scored += 1
             self._sum += rollout.reward
-        if why := getattr(rollout, "no_token_rewards", None):
-            _count(self.without_token_rewards, why)
+        if rollout.no_token_rewards:
+            _count(self.without_token_rewards, rollout.no_token_rewards)
 
     def as_data(self) -> dict[str, Any]:
         """The same, as JSON has it."""
@@ -398,15 +377,6 @@ def _count(reasons: dict[str, int], why: str) -> None:
     if why not in reasons and len(reasons) >= MAX_REASONS:
         why = OTHER_REASONS
     reasons[why] = reasons.get(why, 0) + 1
-
-
-class _ScoredWriter(RolloutWriter):
-    """Keeps what has failed where it stands: scoring it again would not mend it."""
-
-    def _note(self, rollout: Rollout) -> None:
-        self.done.add(rollout.id)
-        if self._on_found is not None:
-            self._on_found(rollout)
 
 
 def score_file(
@@ -453,7 +423,10 @@ def score_file(
     if force:
         output.unlink(missing_ok=True)
     scored = _scored_header(header, name, options)
-    with _ScoredWriter(output, scored, resume=resume, on_found=report.note) as writer:
+    # Scoring a rollout that has failed again would not mend it: it stays where it stands.
+    with RolloutWriter(
+        output, scored, resume=resume, keeps_failed=True, on_found=report.note
+    ) as writer:
         report.resumed = len(writer.done)
         missing = (rollout for rollout in rollouts if rollout.id not in writer.done)
         found = score_rollouts(missing, limited, options, scored_by=name)
@@ -490,7 +463,7 @@ def read_stored(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Rollout]
         ScoringError: It is neither.
     """
     path = Path(path)
-    if path.suffix == ".parquet":
+    if path.suffix == PARQUET:
         return read_header(path), read_rollouts(path)
     found = _format_of(path)
     if found == FORMAT:

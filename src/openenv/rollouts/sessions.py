@@ -6,19 +6,28 @@ Each place of a run has a session of its own, which is reset from episode to epi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from openenv._redaction import redact
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.client.generic import GenericEnvClient
 from openenv.client.launch import _is_asgi
 from openenv.client.sync import SyncEnvClient
 from openenv.environment import Environment
-from openenv.errors import CapacityError, ConnectError, RateLimited, ResponseTimeout, SessionLost
+from openenv.errors import (
+    CapacityError,
+    ConnectError,
+    OpenEnvError,
+    RateLimited,
+    ResponseTimeout,
+    SessionLost,
+)
 from openenv.protocol.v1 import Queued
 from openenv.reward import RewardSpec
 from openenv.rollouts.interfaces import (
@@ -30,8 +39,11 @@ from openenv.rollouts.interfaces import (
 )
 from openenv.server.workers import managers_of
 from openenv.sessions.spec import class_made_by
+from openenv.tasks.errors import TasksetError
+from openenv.tasks.load import load_tasks
+from openenv.tasks.taskset import Taskset
 
-__all__ = ["Sessions", "sessions_of"]
+__all__ = ["Sessions", "own_tasks", "sessions_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +58,7 @@ class Sessions:
     """Opens sessions.
 
     Args:
-        name: What the environment is called.
+        name: What the environment is called; of an address, secrets in it are hidden.
         make: Makes a client that is not connected yet; or, awaited, one that is.
         source: The environment class, or the ASGI application, that runs in this process.
         close: Called at the end.
@@ -61,12 +73,13 @@ class Sessions:
         close: Callable[[], Any] | None = None,
         asked: Client | None = None,
     ) -> None:
-        self.name = name
+        self.name = redact(name)
         self._make = make
         self._source = source
         self._close = close
         self._asked = asked
         self._homed: set[int] = set()
+        self._opened: dict[int, Client] = {}
 
     async def reward(self) -> RewardSpec | None:
         """Find out what the environment declares of its rewards; None where that cannot be told
@@ -90,6 +103,7 @@ class Sessions:
         """
         made = self._make()
         client = made if isinstance(made, EnvClient) else await made
+        self._opened[id(client)] = client
         try:
             if client is made:
                 await self._connect(client)
@@ -108,6 +122,7 @@ class Sessions:
 
     async def close(self, client: Client) -> None:
         """Close a session that `open` gave."""
+        self._opened.pop(id(client), None)
         if id(client) in self._homed:
             self._homed.discard(id(client))
             await client.__aexit__(None, None, None)
@@ -129,7 +144,10 @@ class Sessions:
         return await told_by_environment(self._source, client)
 
     async def aclose(self) -> None:
-        """Release what belongs to no session."""
+        """Close the sessions that are open yet, and release what belongs to none."""
+        for client in list(self._opened.values()):
+            with contextlib.suppress(OpenEnvError, OSError):
+                await self.close(client)
         if self._close is not None:
             closing = self._close()
             if inspect.isawaitable(closing):
@@ -224,17 +242,55 @@ async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
 
 
 def _of_text(text: str, on_queue: OnQueue) -> Sessions:
-    is_address = text.startswith(ADDRESSES) or PORT_AT_THE_END.match(text) is not None
-    if is_address:
+    if _is_address(text):
         asked = GenericEnvClient(text)
         return Sessions(text, lambda: GenericEnvClient(text, on_queue=on_queue), asked=asked)
+    source, client = _installed(text)
+    return _in_process(text, source, client, on_queue)
+
+
+def _is_address(text: str) -> bool:
+    return text.startswith(ADDRESSES) or PORT_AT_THE_END.match(text) is not None
+
+
+def _installed(text: str) -> tuple[Any, type[Client]]:
+    """What a text that is no address names, and the class of its clients.
+
+    Raises:
+        TargetError: Nothing.
+    """
     from openenv.auto._discovery import get_discovery
     from openenv.server.loading import load_target
 
-    client: type[Client] = GenericEnvClient
-    target = text
     if text.replace("-", "_").replace("_", "").isalnum():
         info = get_discovery().get_environment_by_name(text)
         if info is not None:
-            target, client = info.module, info.get_client_class()
-    return _in_process(text, load_target(target), client, on_queue)
+            return load_target(info.module), info.get_client_class()
+    return load_target(text), GenericEnvClient
+
+
+@contextlib.contextmanager
+def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
+    """The tasks that an environment has by itself, for as long as it lasts.
+
+    Args:
+        environment: An address, or what else `rollout` takes as a text.
+        split: Which of their splits; by default the only one.
+
+    Raises:
+        NotSupported: It has none.
+        TargetError: The text names no environment.
+        TasksetError: It has no such split, or several.
+    """
+    made = (
+        GenericEnvClient(environment)
+        if _is_address(environment)
+        else GenericEnvClient.local(_installed(environment)[0])
+    )
+    with made.sync() as client:
+        try:
+            tasks = load_tasks(client, split=split)
+        except TasksetError as error:
+            why = str(error).removeprefix(f"{error.source}: ")
+            raise TasksetError(redact(environment), None, why) from error
+        yield tasks

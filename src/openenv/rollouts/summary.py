@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from openenv.rollouts.records import Rollout
 
-__all__ = ["Groups", "Progress", "Summary", "Tally"]
+__all__ = ["EndedGroup", "Groups", "Progress", "Summary", "Tally"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,8 @@ class Summary:
         scored: How many have a reward.
         unscored: How many have none, though they did not fail.
         mean_reward: Of the scored ones; None where there is none.
+        without_token_rewards: How many give their tokens no rewards, though they should; each says
+            why in `no_token_rewards`.
         failures: Of all attempts, how many failed of what.
         retries: Attempts that were made anew.
         groups: Groups of two or more scored rollouts, as GRPO compares them.
@@ -69,6 +70,7 @@ class Summary:
     scored: int = 0
     unscored: int = 0
     mean_reward: float | None = None
+    without_token_rewards: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     retries: int = 0
     groups: int = 0
@@ -91,7 +93,17 @@ class Summary:
         return asdict(self)
 
 
-Ended = Callable[[str, list[float | None], list[float] | None], object]
+@dataclass(frozen=True)
+class EndedGroup:
+    """A group of which all samples have ended.
+
+    Attributes:
+        rewards: Of each sample, in their order; None where it is not known.
+        costs: What each has cost: the tokens that were written; None where nobody tells of any.
+    """
+
+    rewards: list[float | None]
+    costs: list[float] | None
 
 
 @dataclass
@@ -107,29 +119,23 @@ class Groups:
 
     Args:
         samples: How many a group has.
-
-    Attributes:
-        ended: Called with the key of each that has, its rewards and its costs, in their order. What
-            a rollout costs is the tokens that were written; None where nobody tells of any.
     """
 
-    def __init__(self, samples: int, ended: Ended) -> None:
-        self.ended = ended
+    def __init__(self, samples: int) -> None:
         self._samples = samples
         self._open: dict[str, _Open] = {}
 
-    def add(self, rollout: Rollout) -> None:
-        """Note a rollout that has ended."""
+    def add(self, rollout: Rollout) -> EndedGroup | None:
+        """Note a rollout that has ended; gives its group, where it was the last one of it."""
         group = self._open.setdefault(rollout.group, _Open())
         group.rewards[rollout.sample] = rollout.reward
         group.costs[rollout.sample] = float(rollout.usage.completion_tokens)
-        if len(group.rewards) == self._samples:
-            del self._open[rollout.group]
-            places = sorted(group.rewards)
-            costs = [group.costs[i] for i in places]
-            self.ended(
-                rollout.group, [group.rewards[i] for i in places], costs if any(costs) else None
-            )
+        if len(group.rewards) < self._samples:
+            return None
+        del self._open[rollout.group]
+        places = sorted(group.rewards)
+        costs = [group.costs[i] for i in places]
+        return EndedGroup([group.rewards[i] for i in places], costs if any(costs) else None)
 
 
 class Tally:
@@ -167,6 +173,7 @@ class Tally:
             self._reward += rollout.reward or 0.0
         elif rollout.outcome != "failed":
             summary.unscored += 1
+        summary.without_token_rewards += rollout.no_token_rewards is not None
         for failure in rollout.failures:
             self._failures[failure.type] += 1
             summary.retries += failure.is_retried

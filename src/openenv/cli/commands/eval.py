@@ -68,14 +68,18 @@ Threshold = Annotated[
     ),
 ]
 WhatOfUnscored = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--unscored",
         metavar="skip|fail",
         help="Samples without a known reward are left out, or count as not solved.",
+        show_default="skip",
     ),
 ]
-Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="How sure intervals are.")]
+Level = Annotated[
+    float | None,
+    typer.Option(min=0.5, max=0.999, help="How sure intervals are.", show_default="0.95"),
+]
 Report = Annotated[
     str, typer.Option(metavar="KINDS", help="Which reports to write: html, md, or none.")
 ]
@@ -112,6 +116,7 @@ def evaluate_command(
     trajectory_scorer: playing.Scorer = None,
     base_url: playing.BaseURL = None,
     temperature: playing.Temperature = None,
+    max_reply_tokens: playing.MaxReplyTokens = None,
     system_prompt: playing.SystemPrompt = None,
     act_by: playing.ActBy = None,
     output_dir: OutputDir = None,
@@ -119,8 +124,8 @@ def evaluate_command(
     stored: From = None,
     compare: Compare = None,
     threshold: Threshold = None,
-    unscored: WhatOfUnscored = "skip",
-    level: Level = 0.95,
+    unscored: WhatOfUnscored = None,
+    level: Level = None,
     report: Report = "html,md",
     no_check: NoCheck = False,
     as_json: playing.AsJSON = False,
@@ -136,7 +141,8 @@ def evaluate_command(
     if resume and output_dir is None:
         why = "--resume needs to know which folder"
         raise CommandError(why, hint="--output-dir FOLDER", exit_code=MISUSED)
-    evaluation = {"threshold": threshold, "unscored": _unscored(unscored), "level": level}
+    asked = {"threshold": threshold, "unscored": _unscored(unscored), "level": level}
+    evaluation = {name: value for name, value in asked.items() if value is not None}
     run = _stored_run(env, stored)
     with _said(output_dir):
         found = load_evaluation(run, **evaluation) if run else _played(options, evaluation)
@@ -176,11 +182,11 @@ def _reports(text: str) -> list[str]:
     return names
 
 
-def _unscored(text: str) -> str:
-    if text not in ("skip", "fail"):
+def _unscored(text: str | None) -> str | None:
+    if text not in (None, "skip", "fail"):
         raise CommandError(
             f"--unscored {text!r}: there is no such treatment",
-            hint=did_you_mean(text, ("skip", "fail")) or "there are skip and fail",
+            hint=did_you_mean(str(text), ("skip", "fail")) or "there are skip and fail",
             exit_code=MISUSED,
         )
     return text
@@ -206,7 +212,7 @@ def _stored_run(env: str | None, stored: Path | None) -> Path | None:
 
 # What has no part in what an evaluation comes to.
 BESIDE = {"as_json", "compare", "env", "output_dir", "report", "resume", "stored"}
-OF_STORED = {"level", "threshold", "unscored"}
+OF_EVALUATION = {"level", "threshold", "unscored"}
 
 
 def _config(options: dict[str, Any], run: Path | None, found: Evaluation) -> EvalConfig:
@@ -214,10 +220,11 @@ def _config(options: dict[str, Any], run: Path | None, found: Evaluation) -> Eva
     import openenv
     from openenv.evals import EvalConfig
 
-    names = OF_STORED if run is not None else set(options) - BESIDE
+    names = set() if run is not None else set(options) - BESIDE - OF_EVALUATION
     asked = {name: options[name] for name in sorted(names) if options[name] is not None}
+    asked |= {"level": found.level, "unscored": found.unscored_policy, "threshold": found.threshold}
     return EvalConfig(
-        harness_name="EnvEvalHarness",
+        harness_name="openenv eval",
         harness_version=openenv.__version__,
         library_versions={"openenv": openenv.__version__, "python": platform.python_version()},
         dataset=found.environment,
@@ -231,22 +238,21 @@ def _config(options: dict[str, Any], run: Path | None, found: Evaluation) -> Eva
 def _played(options: dict[str, Any], evaluation: dict[str, Any]) -> Evaluation:
     from openenv import rollouts
     from openenv.evals.harness import play_and_evaluate, seeds_as_tasks
-    from openenv.tasks import load_tasks
 
     sys.path.insert(0, str(Path.cwd()))
     given = {name: options[name] for name in ("temperature", "system_prompt", "act_by")}
+    given["max_tokens"] = options["max_reply_tokens"]
     known = {name: value for name, value in given.items() if value is not None}
     who = rollouts.policy_named(options["policy"], base_url=options["base_url"], **known)
-    what: Any = None
-    num_tasks = options["num_tasks"]
-    if options["tasks"] is not None:
-        what = load_tasks(options["tasks"], split=options["split"])
-    elif num_tasks is not None:
-        what = seeds_as_tasks(range(options["seed"], options["seed"] + num_tasks))
+    num_tasks, seed = options["num_tasks"], options["seed"]
     limits = rollouts.RolloutLimits(
         options["max_steps"], options["max_seconds"], options["max_tokens"]
     )
-    with display() as shown:
+    own = playing.tasks_of(options["env"], options["tasks"], options["split"])
+    with own as tasks, display() as shown:
+        what: Any = tasks
+        if tasks is None and num_tasks is not None:
+            what = seeds_as_tasks(range(seed, seed + num_tasks))
         shown.begin("rollouts")
         found = play_and_evaluate(
             options["env"],
@@ -258,7 +264,7 @@ def _played(options: dict[str, Any], evaluation: dict[str, Any]) -> Evaluation:
             n=options["samples"],
             num_tasks=num_tasks,
             concurrency=options["concurrency"],
-            seed=options["seed"],
+            seed=seed,
             limits=limits,
             retries=options["retries"],
             error_budget=playing._budget(options["error_budget"]),
@@ -279,7 +285,7 @@ def _compared(
     before = load_evaluation(other, **evaluation)
     is_same = before.policy == found.policy
     names = (str(other), str(run or "this run")) if is_same else None
-    return compare(before, found, names=names, level=evaluation["level"])
+    return compare(before, found, names=names, level=found.level)
 
 
 @contextmanager

@@ -10,7 +10,14 @@ import typer
 
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
-from openenv.cli.commands.validate import NO_PACKAGE, ProviderChoice, level_of, policy_of
+from openenv.cli.commands.validate import (
+    NO_PACKAGE,
+    Base,
+    CaFile,
+    Network,
+    ProviderChoice,
+    level_of,
+)
 
 if TYPE_CHECKING:
     from openenv.validation.leaderboard import Entry, Leaderboard, Settings
@@ -42,7 +49,9 @@ Learn = Annotated[bool, typer.Option("--learn", help="Have a small learner train
 SkipBuild = Annotated[bool, typer.Option("--skip-build", help="Build no images.")]
 Policy = Annotated[
     str | None,
-    typer.Option(metavar="VERSION", help="The severity policy.", show_default=False),
+    typer.Option(
+        metavar="VERSION|FILE", help="The severity policy; as of validate.", show_default=False
+    ),
 ]
 Jobs = Annotated[
     int,
@@ -66,6 +75,9 @@ def leaderboard(
     jobs: Jobs = 1,
     timeout: Timeout = 1800.0,
     provider: Provider = ProviderChoice.AUTO,
+    base: Base = None,
+    network: Network = None,
+    ca_file: CaFile = None,
 ) -> None:
     """Validate many environments, and rank them by their points.
 
@@ -77,17 +89,27 @@ def leaderboard(
     from openenv.validation.targets import NoPackage
 
     how = Settings(
-        level_of(level, learn), policy, skip_build, provider.value, resume, jobs, timeout
+        level_of(level, learn),
+        policy,
+        skip_build,
+        provider.value,
+        resume,
+        jobs,
+        timeout,
+        base,
+        network,
+        ca_file,
     )
     try:
-        policy_of(policy)
-        targets = targets_of(paths)
+        board = _ranked(targets_of(paths), output, how)
+        _write_page(board, output)
     except NoPackage as error:
         raise CommandError(str(error), exit_code=NO_PACKAGE) from error
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
-    board = _ranked(targets, output, how)
-    _write_page(board, output)
+    except OSError as error:
+        hint = "what is finished is kept: --resume goes on" if output.is_dir() else None
+        raise CommandError(f"{type(error).__name__}: {error}", hint=hint) from error
     if as_json:
         emit(board.as_data())
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from openenv.cli._progress import display
 
 if TYPE_CHECKING:
     from openenv.rollouts import Progress, RolloutRun, Summary
+    from openenv.tasks import Taskset
 
 __all__ = ["rollout"]
 
@@ -41,18 +42,34 @@ Tasks = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="What is to be done: a .jsonl or .parquet file, hf://datasets/ORG/NAME, "
-        "module:function, or the address of an environment. By default episodes without a task.",
+        help="What is to be done: own, the tasks that the environment has by itself; a .jsonl or "
+        ".parquet file, hf://datasets/ORG/NAME, module:function, or the address of another "
+        "environment. By default episodes without a task.",
         show_default=False,
     ),
 ]
 Split = Annotated[
-    str | None, typer.Option(help="Which of their splits.", metavar="NAME", show_default=False)
+    str | None,
+    typer.Option(
+        help="Which of their splits; without --tasks, of the environment's own.",
+        metavar="NAME",
+        show_default=False,
+    ),
 ]
 Samples = Annotated[
     int,
     typer.Option(
         "-n", "--samples", min=1, help="Rollouts of each task, or episodes where there is none."
+    ),
+]
+SamplerName = Annotated[
+    str | None,
+    typer.Option(
+        "--sampler",
+        metavar="NAME",
+        help="Which tasks come next: sequential; shuffled, by the seed; weighted:FIELD, by a "
+        "number of each task; or curriculum, those whose groups are likely to teach something.",
+        show_default="sequential",
     ),
 ]
 NumTasks = Annotated[
@@ -127,7 +144,16 @@ BaseURL = Annotated[
     ),
 ]
 Temperature = Annotated[
-    float | None, typer.Option(min=0.0, help="Of a model.", show_default="its own")
+    float | None,
+    typer.Option(min=0.0, help="Of a model.", show_default="0 of an API, 1 of transformers:"),
+]
+MaxReplyTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="The most that one reply of a model may have.",
+        show_default="4096 of an API, 256 of transformers:",
+    ),
 ]
 SystemPrompt = Annotated[
     str | None,
@@ -152,6 +178,7 @@ def rollout(
     policy: PolicyName = "random",
     tasks: Tasks = None,
     split: Split = None,
+    sampler: SamplerName = None,
     samples: Samples = 1,
     num_tasks: NumTasks = None,
     concurrency: Concurrency = 16,
@@ -168,6 +195,7 @@ def rollout(
     token_credit: TokenCreditName = None,
     base_url: BaseURL = None,
     temperature: Temperature = None,
+    max_reply_tokens: MaxReplyTokens = None,
     system_prompt: SystemPrompt = None,
     act_by: ActBy = None,
     as_json: AsJSON = False,
@@ -177,15 +205,25 @@ def rollout(
     It exits 0; 1 if more rollouts failed than may, or nothing could be played; 2 if it was misused.
     """
     from openenv import rollouts
+    from openenv.rollouts.runs import Options
 
     if resume and output is None:
-        raise CommandError("--resume needs to know which file", hint="--output FILE", exit_code=2)
+        hint = "--output FILE"
+        raise CommandError("--resume needs to know which file", hint=hint, exit_code=MISUSED)
     sys.path.insert(0, str(Path.cwd()))
-    with _said(output):
-        given = {"temperature": temperature, "system_prompt": system_prompt, "act_by": act_by}
-        known: Any = {name: value for name, value in given.items() if value is not None}
+    with _said(output), ExitStack() as stack:
+        options = {
+            "temperature": temperature,
+            "max_tokens": max_reply_tokens,
+            "system_prompt": system_prompt,
+            "act_by": act_by,
+        }
+        known: Any = {name: value for name, value in options.items() if value is not None}
         who = rollouts.policy_named(policy, base_url=base_url, **known)
-        what = None if tasks is None else _loaded(tasks, split)
+        what = stack.enter_context(tasks_of(env, tasks, split))
+        if sampler is not None:
+            seed = Options(output=output, resume=resume, seed=seed).drawn_seed()
+            what = _sampled(sampler, what, samples, num_tasks, seed)
         with display() as shown:
             shown.begin("rollouts")
             run = rollouts.rollout(
@@ -211,10 +249,41 @@ def rollout(
     _report(run, summary, output, as_json)
 
 
-def _loaded(source: str, split: str | None) -> Any:
+@contextmanager
+def tasks_of(env: str, source: str | None, split: str | None) -> Iterator[Taskset | None]:
+    """What is to be done; None for episodes without a task."""
+    from openenv.errors import NotSupported
+    from openenv.rollouts.sessions import own_tasks
     from openenv.tasks.load import load_tasks
 
-    return load_tasks(source, split=split)
+    if source == "own" or (source is None and split is not None):
+        with ExitStack() as stack:
+            try:
+                tasks = stack.enter_context(own_tasks(env, split))
+            except NotSupported as error:
+                hint = "--tasks SOURCE names others"
+                why = f"{env} has no tasks of its own: {error}"
+                raise CommandError(why, hint=hint, exit_code=MISUSED) from error
+            yield tasks
+    else:
+        yield None if source is None else load_tasks(source, split=split)
+
+
+def _sampled(
+    name: str, tasks: Taskset | None, samples: int, num_tasks: int | None, seed: int
+) -> Any:
+    from openenv.rollouts.samplers import sampler_named
+
+    if tasks is None:
+        raise CommandError(
+            "--sampler chooses from tasks, and there are none",
+            hint="--tasks SOURCE; or --tasks own, those of the environment",
+            exit_code=MISUSED,
+        )
+    if num_tasks is None and name.partition(":")[0] in ("weighted", "curriculum"):
+        why = f"--sampler {name} never ends"
+        raise CommandError(why, hint="--num-tasks NUMBER", exit_code=MISUSED)
+    return sampler_named(name, tasks, group_size=samples, seed=seed, num_tasks=num_tasks)
 
 
 def _budget(text: str) -> float:
@@ -302,6 +371,8 @@ def in_words(summary: Summary) -> str:
         lines.append(
             f"tokens: {summary.prompt_tokens:,} read, {summary.completion_tokens:,} written"
         )
+    if summary.without_token_rewards:
+        lines.append(f"without rewards of tokens: {summary.without_token_rewards:,}; each says why")
     if summary.groups:
         lines.append(f"groups with signal: {summary.groups_with_signal:,} of {summary.groups:,}")
     if summary.failures:

@@ -162,6 +162,9 @@ def _options(*, token_credit: str | None, **options: Any) -> ScoringOptions:
 def _tasks(source: str | None, split: str | None) -> Callable[[str], Task | None] | None:
     """What finds a task by its id."""
     if source is None:
+        if split is not None:
+            why = f"--split {split} means nothing without tasks"
+            raise CommandError(why, hint="--tasks SOURCE", exit_code=MISUSED)
         return None
     from openenv.tasks import load_tasks
 

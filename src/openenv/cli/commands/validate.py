@@ -249,6 +249,8 @@ def _told() -> Iterator[None]:
 
     try:
         yield
+    except CommandError:
+        raise
     except (SignatureError, UnsupportedPackageError, NoPackage) as error:
         hint = "an environment has an openenv.yaml: `openenv init NAME` writes one"
         raise CommandError(
@@ -258,7 +260,7 @@ def _told() -> Iterator[None]:
         ) from error
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=INTERNAL) from error
-    except OSError as error:
+    except Exception as error:  # whatever it is, it is no verdict
         raise CommandError(f"{type(error).__name__}: {error}", exit_code=INTERNAL) from error
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
 from collections.abc import Callable
 from typing import Any
 
 from openenv.rollouts.policies.base import Policy, PolicyError
+from openenv.settings import MODEL_KEY_VARIABLES, model_key
 
 __all__ = ["FORMS", "policy_named"]
 
@@ -20,7 +20,7 @@ FORMS = {
     "transformers": "transformers:FOLDER",
     "scripted": "scripted:FILE",
 }
-KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+MAX_REPLY_TOKENS = 4096
 
 
 def policy_named(
@@ -35,14 +35,15 @@ def policy_named(
         base_url: Where the server of a model is; by default whoever made the API.
         api_key: Its key; by default that of OPENAI_API_KEY or ANTHROPIC_API_KEY.
         **options: Of `LLMPolicy` or `TransformersPolicy`, such as ``system_prompt``, ``act_by``,
-            ``temperature`` and ``max_tokens``.
+            ``temperature`` (by default 0 of an API, and 1 of ``transformers:``) and ``max_tokens``,
+            the most that one reply may have (by default 4096 of an API, and 256).
 
     Raises:
         PolicyError: There is none of that name, or it takes no such options.
         MissingPackage: What it needs is not installed.
     """
     kind, _, rest = name.partition(":")
-    if kind in KEYS and rest:
+    if kind in MODEL_KEY_VARIABLES and rest:
         return _of_model(kind, rest, name, base_url, api_key, options)
     if base_url is not None or api_key is not None:
         raise PolicyError(f"{name!r} asks no server, so a base_url or a key means nothing to it")
@@ -96,12 +97,14 @@ def _of_model(
     from openenv.llm.openai import OpenAIClient
     from openenv.rollouts.policies.models import LLMPolicy
 
-    key = api_key or os.environ.get(KEYS[kind])
+    key = api_key or model_key(kind)
+    options = {"max_tokens": MAX_REPLY_TOKENS, **options}
     if base_url is not None:
         made = OpenAIClient if kind == "openai" else AnthropicClient
         return LLMPolicy(made(base_url, None, model, key), name=name, **options)
     if not key:
-        raise PolicyError(f"{name!r} needs a key: set {KEYS[kind]}, or say where another server is")
+        why = f"set {MODEL_KEY_VARIABLES[kind]}, or say where another server is"
+        raise PolicyError(f"{name!r} needs a key: {why}")
     return LLMPolicy(create_llm_client(kind, model, key), name=name, **options)
 
 

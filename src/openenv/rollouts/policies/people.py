@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +24,7 @@ from openenv.rollouts.policies.views import instructions, view
 __all__ = ["HumanPolicy"]
 
 LEAVE = "that is all; the run ends here"
+LOOK_EVERY_S = 0.2  # whether anybody waits for a line yet
 
 
 class HumanPolicy:
@@ -40,28 +43,58 @@ class HumanPolicy:
     def __init__(
         self, ask: Callable[[str], str] | None = None, tell: Callable[[str], None] | None = None
     ) -> None:
-        self._ask = ask or _ask
+        self._lines = _Lines()
+        self._ask = ask or self._lines.ask
         self._tell = tell or _tell
 
     def begin(self, opening: Opening) -> Player:
         """Begin an episode."""
         assert opening.interface is not None
+        self._lines.is_left = False
         self._tell(f"\n--- {opening.rollout_id} ---")
         if opening.task is not None and (said := instructions(opening.task)):
             self._tell(said)
         return _Person(opening.interface, self._ask, self._tell)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Wait no more for a line that was asked for."""
+        self._lines.is_left = True
 
 
-def _ask(question: str) -> str:
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.rstrip("\n")
+class _Lines:
+    """Lines of the standard input. They are waited for in a thread, which the end of the program
+    would wait for, as long as it takes to type one: so it looks up now and then.
+
+    Attributes:
+        is_left: Nobody wants a line any more.
+    """
+
+    def __init__(self) -> None:
+        self.is_left = False
+
+    def ask(self, question: str) -> str:
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        line = self._read()
+        if not line:
+            raise EOFError
+        return line.rstrip("\n")
+
+    def _read(self) -> str:
+        try:
+            file = sys.stdin.fileno()
+        except (OSError, ValueError):  # it is no file
+            return sys.stdin.readline()
+        line = b""
+        while not line.endswith(b"\n"):
+            if self.is_left:
+                return ""
+            if select.select([file], [], [], LOOK_EVERY_S)[0]:
+                byte = os.read(file, 1)  # a buffer would hide from `select` what it holds
+                if not byte:
+                    break
+                line += byte
+        return line.decode(errors="replace")
 
 
 def _tell(text: str) -> None:

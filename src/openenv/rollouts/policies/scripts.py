@@ -24,7 +24,8 @@ class ScriptedPolicy:
     """Takes given actions in their order; at the end of them, the episode is `stopped`.
 
     Args:
-        actions: Those of every episode; or, by the id of a task, those of its episodes.
+        actions: Those of every episode; or, by the id of a task, those of its episodes. Without
+            tasks, an episode's seed stands for the id.
         name: What the records call it.
     """
 
@@ -56,7 +57,16 @@ class ScriptedPolicy:
         name = f"scripted:{path}"
         if not all(one.keys() == {"task_id", "actions"} for one in found):
             return cls(found, name=name)
-        return cls({one["task_id"]: one["actions"] for one in found}, name=name)
+        by_task: dict[str, Sequence[Any]] = {}
+        for one in found:
+            task_id, actions = one["task_id"], one["actions"]
+            if not isinstance(actions, list):
+                why = f"the actions of task {task_id!r} are {actions!r:.100}; expected a list"
+                raise PolicyError(f"{path}: {why}")
+            if task_id in by_task:
+                raise PolicyError(f"{path}: task {task_id!r} is in it twice")
+            by_task[task_id] = actions
+        return cls(by_task, name=name)
 
     def begin(self, opening: Opening) -> Player:
         """Begin an episode.
@@ -66,11 +76,10 @@ class ScriptedPolicy:
         """
         if self._actions is not None:
             return _Reader(self._actions)
-        task_id = opening.rollout_id.rpartition("#")[0]
-        for key in (task_id, task_id.rpartition(".")[0]):  # that of a further epoch
-            if key in self._by_task:
-                return _Reader(self._by_task[key])
-        raise PolicyError(f"{self.name} has no actions for the task {task_id!r}")
+        task_id = (opening.task or {}).get("id", opening.rollout_id.rpartition("#")[0])
+        if task_id not in self._by_task:
+            raise PolicyError(f"{self.name} has no actions for the task {task_id!r}")
+        return _Reader(self._by_task[task_id])
 
     async def aclose(self) -> None:
         """Nothing is held."""
