@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +77,17 @@ def test_a_declaration_survives_the_way_there_and_back(kind: Any, span: Any, nam
     assert RewardSpec.from_data({**spec.as_data(), "later": 1}) == spec
 
 
-@pytest.mark.parametrize("data", [{"range": [1]}, {"range": 3}, {"kind": "x"}, {"components": 3}])
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"range": [1]},
+        {"range": 3},
+        {"kind": "x"},
+        {"components": 3},
+        {"range": {}},
+        {"range": [0, 1, 2]},
+    ],
+)
 def test_a_declaration_that_cannot_be_read_is_an_error(data: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         RewardSpec.from_data(data)
@@ -99,11 +111,22 @@ def test_components_add_up_whatever_is_rounded(components: dict[str, float]) -> 
         {"value": math.inf},
         {"value": 1.0, "unscored": "the judge is out"},
         {"components": {"a": 0.0}},
+        {"value": 1.0, "step_rewards": [1.0, math.nan]},
     ],
 )
 def test_a_score_that_contradicts_itself_is_refused(arguments: Any) -> None:
     with pytest.raises(ValueError):
         Score(**arguments)
+
+
+def test_numbers_of_numpy_are_plain_numbers_in_a_score() -> None:
+    half = np.float32(0.5)
+    score = Score(half, {"a": half}, step_rewards=[half])
+    assert json.loads(json.dumps([score.value, score.as_info()])) == [
+        0.5,
+        {"components": {"a": 0.5}, "step_rewards": [0.5]},
+    ]
+    assert type(Score(1).value) is int
 
 
 class Judged(Environment[Action, Observation, State]):
@@ -137,6 +160,36 @@ def test_a_rubric_may_be_any_function(given: Any, reward: Any, told: Any) -> Non
     seen = environment.step(Action())
     assert seen.reward == reward and type(seen.reward) is type(reward)
     assert seen.metadata.get(REWARD_INFO) == told
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_said"),
+    [(NotImplementedError(), False), (KeyError("why"), True), ([math.nan], True), (3, True)],
+    ids=repr,
+)
+def test_a_rubric_that_cannot_share_its_score_scores_all_the_same(
+    fault: Any, is_said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Old:
+        def __call__(self, action: Action, observation: Observation) -> float:
+            return 0.5
+
+        def compute_step_rewards(self) -> Any:
+            if isinstance(fault, Exception):
+                raise fault
+            return fault
+
+    seen = Judged(rubric=Old()).step(Action())
+    assert seen.reward == 0.5 and REWARD_INFO not in seen.metadata
+    assert ("compute_step_rewards" in caplog.text) is is_said
+
+
+def test_what_is_known_of_a_reward_is_that_of_the_last_one() -> None:
+    given = iter([Score(1.0, {"a": 1.0}), 0.5])
+    environment = Judged(rubric=lambda action, observation: next(given))
+    shown = Observation()
+    assert environment._apply_rubric(Action(), shown) == 1.0 and REWARD_INFO in shown.metadata
+    assert environment._apply_rubric(Action(), shown) == 0.5 and REWARD_INFO not in shown.metadata
 
 
 @pytest.mark.parametrize("mark", [transition, termination, truncation, scored])

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from openenv.errors import Unscored
 from openenv.events import Event, EventQueue
-from openenv.reward import REWARD_INFO, RewardSpec, Score
+from openenv.reward import REWARD_INFO, RewardSpec, Score, components_of
 from openenv.types import Action, EnvironmentMetadata, Observation, State
 
 if TYPE_CHECKING:
@@ -330,21 +330,45 @@ def _score_of(rubric: Any, value: Reward, observation: Any) -> Score:
         return value or Score()
     if not math.isfinite(value):
         return Score(unscored=f"the rubric gave {value}")
-    components: Callable[[], Any] | None = getattr(rubric, "components", None)
-    shares: Callable[[], Any] | None = getattr(rubric, "compute_step_rewards", None)
     is_over = getattr(observation, "done", False)
     return Score(
         float(value) if isinstance(value, float) else value,
-        components() if callable(components) else {},
-        step_rewards=shares() if is_over and callable(shares) else None,
+        components_of(rubric),
+        step_rewards=_shares_of(rubric) if is_over else None,
     )
+
+
+def _shares_of(rubric: Any) -> list[float] | None:
+    """What a rubric says that each step of the episode gets; None where it does not say.
+
+    Programs of old have rubrics whose method nothing ever called. The reward does not depend on it.
+    """
+    compute: Callable[[], Any] | None = getattr(rubric, "compute_step_rewards", None)
+    if not callable(compute):
+        return None
+    try:
+        shares = [float(share) for share in compute()]
+        if not all(map(math.isfinite, shares)):
+            raise ValueError(f"the rewards of steps must be finite: {shares}")
+        return shares
+    except NotImplementedError:
+        return None
+    except Exception:
+        import logging
+
+        why = "%s.compute_step_rewards failed; the steps get no shares"
+        logging.getLogger(__name__).exception(why, type(rubric).__name__)
+        return None
 
 
 def _noted(observation: Any, score: Score) -> float | None:
     """Note beside an observation what is known of its reward, which is returned."""
     info, metadata = score.as_info(), getattr(observation, "metadata", None)
-    if info and isinstance(metadata, dict):
-        metadata[REWARD_INFO] = info
+    if isinstance(metadata, dict):
+        if isinstance(metadata.get(REWARD_INFO), dict):
+            del metadata[REWARD_INFO]  # of an earlier step, where an observation is used again
+        if info:
+            metadata[REWARD_INFO] = info
     return score.value
 
 

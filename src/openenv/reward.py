@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-__all__ = ["REWARD_INFO", "RewardKind", "RewardSpec", "Score", "adds_up"]
+__all__ = ["REWARD_INFO", "RewardKind", "RewardSpec", "Score", "adds_up", "components_of"]
 
 REWARD_INFO = "reward_info"
 """The key of ``metadata`` under which an observation holds what is known of its reward."""
@@ -40,6 +40,17 @@ def adds_up(value: float, components: Mapping[str, float]) -> bool:
     total = math.fsum(components.values())
     scale = max((abs(part) for part in components.values()), default=0.0)
     return math.isclose(value, total, rel_tol=RELATIVE, abs_tol=max(ABSOLUTE, RELATIVE * scale))
+
+
+def components_of(rubric: Any) -> Mapping[str, float]:
+    """The parts of a rubric's last score, which its method `components` tells; none where that name
+    is another thing's: a list of rubrics, say, in a program of old.
+    """
+    method = getattr(type(rubric), "components", None)
+    if not callable(method) or "components" in getattr(rubric, "__dict__", {}):
+        return {}
+    parts = rubric.components()
+    return parts if isinstance(parts, Mapping) else {}
 
 
 @dataclass(frozen=True)
@@ -91,13 +102,11 @@ class RewardSpec:
             ValueError: It is none.
         """
         try:
-            low_high = data.get("range")
-            return cls(
-                data.get("kind", "per_step"),
-                None if low_high is None else (low_high[0], low_high[1]),
-                tuple(data.get("components") or ()),
-            )
-        except (TypeError, IndexError, AttributeError) as error:
+            found = data.get("range")
+            low_high = None if found is None else tuple(found)
+            parts = tuple(data.get("components") or ())
+            return cls(data.get("kind", "per_step"), low_high, parts)
+        except (TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{data!r:.200} says nothing of rewards: {error}") from error
 
     def total(
@@ -135,8 +144,8 @@ class Score:
             was scored as a whole (see `openenv.rewards.credit`).
 
     Raises:
-        ValueError: The value is not finite, or there is one though `unscored` says why there is
-            none; or the components do not add up to it.
+        ValueError: The value or a share is not finite, or there is a value though `unscored` says
+            why there is none; or the components do not add up to it.
     """
 
     value: float | None = None
@@ -145,6 +154,11 @@ class Score:
     step_rewards: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
+        if self.step_rewards is not None:
+            shares = [float(share) for share in self.step_rewards]
+            if not all(map(math.isfinite, shares)):
+                raise ValueError(f"the rewards of steps must be finite: {shares}")
+            object.__setattr__(self, "step_rewards", shares)
         if self.value is None:
             if self.components:
                 raise ValueError(f"components {dict(self.components)} of a reward that is None")
@@ -153,20 +167,25 @@ class Score:
             raise ValueError(f"value={self.value} and unscored={self.unscored!r}: give one of them")
         if not math.isfinite(self.value):
             raise ValueError(f"a reward must be finite, not {self.value}")
+        # What NumPy and PyTorch call a number is none to JSON.
+        if type(self.value) not in (bool, int, float):
+            object.__setattr__(self, "value", float(self.value))
+        parts = {name: float(part) for name, part in self.components.items()}
+        object.__setattr__(self, "components", parts)
         if self.components and not adds_up(self.value, self.components):
             total = math.fsum(self.components.values())
             raise ValueError(
-                f"the components {dict(self.components)} add up to {total:g}, and the reward is "
-                f"{self.value:g}"
+                f"the components {dict(self.components)} add up to {total}, and the reward is "
+                f"{self.value}"
             )
 
     def as_info(self) -> dict[str, Any]:
         """What is told beside the reward; empty where there is nothing to tell."""
         info: dict[str, Any] = {}
         if self.components:
-            info["components"] = {name: float(part) for name, part in self.components.items()}
+            info["components"] = dict(self.components)
         if self.unscored:
             info["unscored"] = self.unscored
         if self.step_rewards is not None:
-            info["step_rewards"] = [float(reward) for reward in self.step_rewards]
+            info["step_rewards"] = list(self.step_rewards)
         return info

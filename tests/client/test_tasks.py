@@ -7,12 +7,24 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from server.sockets import app_of
 from support.certificates import Certificates, of_loopback
 from support.rawserver import Peer, raw_server
 from support.servers import serving
-from support.tasked import ROWS, SECRET, SPLITS, Breaks, Own, Plain, Sums, SumsEnv
+from support.tasked import (
+    ROWS,
+    SECRET,
+    SPLITS,
+    AsyncOwn,
+    Breaks,
+    Hider,
+    Own,
+    Plain,
+    Sums,
+    SumsEnv,
+)
 
 from openenv import (
     AuthenticationError,
@@ -314,6 +326,40 @@ def test_tasks_that_an_environment_has_by_itself_are_begun(own: str) -> None:
         assert task.metadata == {"tier": 2} and task.is_reference
         assert env.reset(task=task).observation["prompt"] == "holdout-2"
     assert load_tasks(Own, split="train")[0].id == "train-0"
+
+
+def test_the_rows_of_a_server_are_its_tasks_and_tell_no_answer() -> None:
+    with serving(create_app(Hider, env_name="own")) as url, SumsEnv(base_url=url) as env:
+        for split, tasks in load_splits(url).items():
+            assert [task.id for task in tasks] == [f"{split}-{i}" for i in range(4)]
+            for index, task in enumerate(tasks):
+                assert (task.split, task.index) == (split, index) and task.is_reference
+                assert env.reset(task=task).observation.prompt == task.id
+            assert SECRET not in "".join(task.model_dump_json() for task in tasks)
+            inside = load_tasks(Hider, split=split)
+            assert list(inside) == list(tasks), "in this process they are the same"
+        told = [httpx.get(f"{url}/{path}").text for path in ("schema", "metadata", "own/splits")]
+        body = {"split": "train", "index": 1}
+        told += [httpx.post(f"{url}/own/{path}", json=body).text for path in ("task",)]
+        assert "train-1" in told[-1] and SECRET not in "".join(told)
+
+
+def test_what_an_environment_tells_that_is_no_task_is_named() -> None:
+    class Wrong(Own):
+        def get_task(self, split: str, index: int) -> Any:
+            return {"prompt": [SECRET]}
+
+    with pytest.raises(TasksetError, match=r"task 0 of train: prompt\.") as caught:
+        load_tasks(Wrong, split="train")[0]
+    assert SECRET not in str(caught.value)
+
+
+def test_coroutines_of_an_environment_are_asked_by_a_client_of_it() -> None:
+    with pytest.raises(TasksetError, match="client of it"):
+        load_tasks(AsyncOwn, split="train")
+    with SumsEnv.local(AsyncOwn) as env:
+        tasks = load_tasks(env, split="train")
+        assert [task.id for task in tasks] == ["t0", "t1"]
 
 
 def test_a_password_in_an_address_is_not_told(url: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from support.environments import Counter, CounterEnv, Do, Log, Seen
 from support.scoring import SPEC, Scorer
 from support.servers import serving
+from support.tasked import ROWS, SECRET, SPLITS, Answer, AsyncLoader, Loader, Sums, SumsEnv
 from support.walk import Go, GymWalk, Walk, Walked, WalkEnv
 
 from openenv import Action, EnvClient, Environment, Observation, State, StepResult, create_app
@@ -18,6 +19,7 @@ from openenv.arrays import Array
 from openenv.client.generic import GenericEnvClient
 from openenv.client.vector import AutoresetMode, VectorEnv
 from openenv.reward import REWARD_INFO
+from openenv.tasks import Task
 
 COUNT = 5
 
@@ -110,6 +112,47 @@ def test_seeds_and_options_reach_each_environment(walks: str) -> None:
         again, _ = ours.reset()
         assert not np.array_equal(first["frame"], again["frame"])
     theirs.close()
+
+
+@pytest.mark.parametrize("version", ["0", "1"])
+@pytest.mark.parametrize("form", [Sums, Loader, AsyncLoader])
+def test_tasks_reach_each_environment(
+    form: Any, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENENV_PROTOCOL", version)
+    app = create_app(form, tasks=SPLITS, max_concurrent_envs=3)
+    own = Task.model_validate(ROWS[2])
+    row = Task(id="x", reset={"split": "train", "index": 4})
+
+    def prompts(**given: Any) -> list[str | None]:
+        seen, _ = envs.reset(**given)
+        return [None if prompt is None else prompt.split()[2] for prompt in seen["prompt"]]
+
+    with serving(app) as url, VectorEnv(url, 3, client=SumsEnv) as envs:
+        assert prompts(task=own) == ["2"] * 3
+        assert prompts(task="sum-3", seed=5) == ["3"] * 3
+        assert prompts(task={"split": "train", "index": 1}) == ["1"] * 3
+        assert prompts(task=[row, "sum-1", None], seed=7) == ["4", "1", None]
+        assert prompts(options={"task": [row, own, {"id": "sum-0"}]}) == ["4", "2", "0"]
+        assert prompts(options={"task": row, "level": 2}) == ["4"] * 3
+        assert prompts(task=np.array(["sum-1", "sum-2", "sum-3"])) == ["1", "2", "3"]
+        envs.reset(task=[own] * 3, seed=[1, 2, 3])
+        rewards = envs.step([Answer(text=f"{SECRET}-2"), Answer(text="x"), Answer(text="y")])[1]
+        assert rewards.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_tasks_that_do_not_fit_are_refused_before_any_is_begun() -> None:
+    with VectorEnv.local(lambda: Sums(), 2, client=SumsEnv) as envs:
+        with pytest.raises(ValueError, match="1 tasks for 2 environments"):
+            envs.reset(task=["sum-1"])
+        with pytest.raises(ValueError, match="options has a task"):
+            envs.reset(task="sum-1", options={"task": "sum-1"})
+        fixed = Task(id="sum-1", reset={"seed": 7})
+        with pytest.raises(ValueError, match="seed: task 'sum-1' says 7, not 8"):
+            envs.reset(task=fixed, seed=7)
+        envs.reset()
+        mask = {"reset_mask": [True, False]}
+        assert envs.reset(task=fixed, seed=7, options=mask)[0]["seed"] == [7, None]
 
 
 def test_a_reset_mask_spares_the_others(walks: str) -> None:

@@ -150,6 +150,27 @@ def test_of_an_observation_only_what_the_scorer_needs_is_kept() -> None:
     assert played(EpisodeScorer(Last()), 3).value == 3.0
 
 
+@pytest.mark.parametrize("broken", ["first", "seen 2"])
+def test_an_observation_that_cannot_be_reduced_costs_the_score_and_not_the_step(
+    broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Picky:
+        def keep(self, seen: str) -> str:
+            if seen == broken:
+                raise KeyError("secret")
+            return seen
+
+        def __call__(self, trajectory: Any) -> float:
+            return float(len(trajectory))
+
+    episodes = EpisodeScorer(Picky())
+    score = played(episodes, 3)
+    assert score.value is None and "keep" in score.unscored and "KeyError" in score.unscored
+    assert "secret" not in score.unscored and "secret" in caplog.text
+    if broken != "first":
+        assert played(episodes, 1).value == 1.0
+
+
 def test_an_episode_that_is_not_known_as_a_whole_has_no_score() -> None:
     episodes = EpisodeScorer(lambda t: 1.0, max_steps=2)
     assert episodes.step(1, 1, None, True).unscored  # type: ignore[union-attr]

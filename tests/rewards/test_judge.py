@@ -246,7 +246,7 @@ async def test_settings_are_told_and_taken_over() -> None:
     assert other.state_dict() == {**state, "normalize": False, "score_pattern": r"\d$"}
 
 
-@pytest.mark.parametrize("setting", [{"max_concurrency": 0}, {"retries": -1}])
+@pytest.mark.parametrize("setting", [{"max_concurrency": 0}, {"retries": -1}, {"cache_size": -1}])
 def test_a_setting_that_makes_no_sense_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(setting))):
         LLMJudge("?", Saying("1"), **setting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +108,19 @@ def test_an_episode_may_be_scored_by_a_coroutine() -> None:
     assert rubric.compute_step_rewards() == [0.5, 1.0]
 
 
+@pytest.mark.parametrize("outcome", [None, float("nan")])
+def test_an_episode_without_a_score_has_no_shares_of_it(outcome: Any) -> None:
+    class Silent(Won):
+        def score_trajectory(self, trajectory: list[tuple[Any, Any]]) -> Any:
+            return outcome
+
+    rubric = Silent()
+    with contextlib.suppress(Unscored):  # what is no number is none
+        assert rubric("a", END) is None
+    with pytest.raises(Unscored, match="score of the episode"):
+        rubric.compute_step_rewards()
+
+
 def test_a_reset_forgets_the_episode_however_deep_the_rubric_is() -> None:
     inner = Won()
     rubric = Sequential(Fixed(1.0), inner)
@@ -115,6 +129,18 @@ def test_a_reset_forgets_the_episode_however_deep_the_rubric_is() -> None:
     assert inner.trajectory == [] == inner.compute_step_rewards()
     rubric("a", END)
     assert len(inner.trajectory) == 1
+
+
+def test_a_reset_of_old_that_empties_the_list_itself_will_do() -> None:
+    class Old(Won):
+        def reset(self) -> None:
+            self._trajectory = []
+
+    rubric = Old(0.5)
+    for _ in range(2):
+        assert [rubric("a", Seen()), rubric("b", END)] == [0.0, 1.0]
+        assert rubric.compute_step_rewards() == [0.5, 1.0]
+        rubric.reset()
 
 
 def test_rubrics_below_a_rubric_of_an_episode_are_reset_and_have_settings_too() -> None:

@@ -23,6 +23,7 @@ from support.tasked import (
     SPLITS,
     Alone,
     Answer,
+    Asked,
     AsyncLoader,
     AsyncOwn,
     Breaks,
@@ -453,6 +454,45 @@ def test_arguments_that_a_task_has_for_reset_are_passed(serve: Serve) -> None:
         with pytest.raises(ExecutionFailed, match="has files and state"):
             env.reset(task="d")
         assert env.reset(level=5).observation.level == 5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_scores_the_episode_is_given_the_task(form: Any) -> None:
+    def matches(trajectory: Any) -> float:
+        return float(trajectory[-1][0].text == trajectory.task.criteria["answer"])
+
+    class Scored(form):  # type: ignore[misc]
+        trajectory_scorer = staticmethod(matches)
+
+        def step(self, action: Answer) -> Any:
+            return Asked(done=True)
+
+    with SumsEnv.local(create_app(Scored, Answer, Asked, tasks=SPLITS)) as env:
+        for text, reward in ((f"{SECRET}-3", 1.0), ("x", 0.0)):
+            env.reset(task="sum-3")
+            assert env.step(Answer(text=text)).reward == reward
+
+
+def test_who_scores_an_episode_of_an_environments_own_task_is_given_that() -> None:
+    class Scored(Own):
+        trajectory_scorer = staticmethod(lambda trajectory: float(trajectory.task["tier"]))
+
+        def step(self, action: Answer) -> Any:  # type: ignore[override]
+            return Asked(done=True)
+
+    with SumsEnv.local(create_app(Scored, Answer, Asked)) as env:
+        env.reset(split="train", index=2)
+        assert env.step(Answer()).reward == 2.0
+
+
+def test_a_client_that_scores_has_the_task_that_it_has_begun() -> None:
+    def matches(trajectory: Any) -> float:
+        return float(trajectory.task.metadata["level"])
+
+    with SumsEnv.local(create_app(Sums, tasks=SPLITS), trajectory_scorer=matches) as env:
+        metadata = {"level": 0.5}
+        env.reset(task=Task(id="x", reset={"split": "train", "index": 3}, metadata=metadata))
+        assert env.step(Answer(text="x")).reward == 0.5
 
 
 def test_a_hook_is_called_before_every_reset(serve: Serve) -> None:

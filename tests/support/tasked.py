@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel
 
 from openenv import Action, EnvClient, Environment, Observation, State
 from openenv.tasks import Task
+from openenv.types import Private
 
 SECRET = "planted-answer"
 ROWS = [
@@ -178,9 +182,54 @@ class AsyncOwn(Base):
 class Thing:
     """Neither a dict nor a model."""
 
-    def __init__(self) -> None:
-        self.id = "thing"
+    def __init__(self, known: str = "thing", answer: str = SECRET) -> None:
+        self.id = known
         self.place = (1, None)
+        self._answer = answer
+
+
+class Hiding(BaseModel):
+    """A task of an environment's own, with what it is scored by."""
+
+    id: str
+    prompt: Any
+    hidden_tests: Annotated[str, Private] = ""
+
+
+@dataclass(slots=True)
+class Slotted:
+    """Another one."""
+
+    id: str
+    answer: Annotated[str, Private]
+
+
+class Hider(Own):
+    """Has such tasks, of every kind, and plays them by split and index."""
+
+    def reset(  # type: ignore[override]
+        self, seed: int | None = None, split: str | None = None, index: int | None = None
+    ) -> Asked:
+        task = None if split is None or index is None else self.get_task(split, index)
+        return Asked(prompt=getattr(task, "id", None), seed=seed)
+
+    def list_splits(self) -> list[Any]:
+        return ["train", "test"]
+
+    def num_tasks(self, split: str) -> int:
+        return 4
+
+    def get_task(self, split: str, index: int) -> Any:
+        known, answer = f"{split}-{index}", f"{SECRET}-{index}"
+        return [
+            Hiding(id=known, prompt=f"do {index}", hidden_tests=answer),
+            Slotted(known, answer),
+            Task(id=known, prompt=f"do {index}", criteria={"answer": answer}),
+            Thing(known, answer),
+        ][index]
+
+    def get_task_range(self, split: str, start: int | None, stop: int | None) -> list[Any]:
+        return [self.get_task(split, index) for index in range(4)][start:stop]
 
 
 class Alone(Own):

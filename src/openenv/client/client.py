@@ -612,14 +612,15 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             raise
 
     async def _reset_async(self, **kwargs: Any) -> StepResult[ObsT]:
-        if "task" in kwargs:
+        task = kwargs.get("task")
+        if task is not None:
             from openenv.client.tasks import with_task
 
             kwargs = with_task(kwargs)
         result = await self._transition(Request("reset", kwargs))
         self._reward_spec = codec.reward_spec(result)
         if self._scoring is not None:
-            self._scoring.begin(result)
+            self._scoring.begin(result, task)
         return result
 
     async def _step_async(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:

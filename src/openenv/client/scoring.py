@@ -30,9 +30,9 @@ class EpisodeScoring:
         self.options: dict[str, Any] = {"trajectory_scorer": scorer, "credit": credit}
         self._episode = EpisodeScorer(scorer, credit)
 
-    def begin(self, result: StepResult[Any]) -> None:
-        """Note that an episode has begun."""
-        self._episode.begin(result.observation)
+    def begin(self, result: StepResult[Any], task: Any = None) -> None:
+        """Note that an episode has begun, and the task that it was begun with."""
+        self._episode.begin(_checked(result).observation, task)
 
     def lose(self, why: str) -> None:
         """Note that the running episode is not known as a whole."""
@@ -40,11 +40,7 @@ class EpisodeScoring:
 
     async def step(self, action: Any, result: StepResult[Any]) -> StepResult[Any]:
         """Note a step; the result of the last one gets the reward of the episode."""
-        if not isinstance(result, StepResult):
-            raise TypeError(
-                f"a client with a trajectory_scorer needs a _parse_result that gives a StepResult, "
-                f"not {type(result).__name__}"
-            )
+        _checked(result)
         score = self._episode.step(action, result.observation, result.reward, result.done)
         if score is None:
             return result
@@ -54,3 +50,12 @@ class EpisodeScoring:
         if isinstance(result.observation, Observation):
             result.observation = result.observation.model_copy(update={"reward": result.reward})
         return result
+
+
+def _checked(result: Any) -> StepResult[Any]:
+    if not isinstance(result, StepResult):
+        raise TypeError(
+            "a client with a trajectory_scorer needs a _parse_result that gives a StepResult, not "
+            f"{type(result).__name__}"
+        )
+    return result

@@ -39,6 +39,7 @@ from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import ObservationReply, RenderReply, Reply, Request
 from openenv.protocol.renderings import check_can_render
 from openenv.protocol.v1 import Queued, offered
+from openenv.reward import REWARD_INFO
 from openenv.settings import protocol_version
 from openenv.settings import queue_timeout_s as queue_timeout_s_of_settings
 from openenv.types import Observation, StepResult
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from openenv.client.transports.asgi import ASGIApp
     from openenv.providers.base import Provider
     from openenv.reward import RewardSpec
+    from openenv.tasks import Task
+
+    EachTask = Task | str | Mapping[str, Any] | None
 else:
     asyncio = lazy_module("asyncio")
     np = lazy_module("numpy")
@@ -241,6 +245,7 @@ class VectorEnv:
         *,
         seed: int | Sequence[int | None] | None = None,
         options: Mapping[str, Any] | None = None,
+        task: EachTask | Sequence[EachTask] = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Begin new episodes.
 
@@ -248,6 +253,9 @@ class VectorEnv:
             seed: Of each environment; a number gives the i-th environment ``seed + i``.
             options: Further arguments of the environments' `reset`, the same for each; and
                 ``reset_mask``, a sequence of bool that says which of them to reset.
+            task: As of `EnvClient.reset`: a `openenv.tasks.Task`, or what names one, for all; or a
+                list with one for each environment, None where it has none. ``options["task"]`` is
+                the same. It is of this episode: one that is begun by `step` has none.
 
         Returns:
             Observations and infos. Of environments that were not reset, the observation is the
@@ -256,14 +264,16 @@ class VectorEnv:
         Raises:
             ConnectError: No server answers.
             EnvironmentsFailed: Some could not be reset; `errors` says which and why.
+            Refused: Another argument contradicts a task; nothing is reset.
+            ValueError: There are more or fewer seeds or tasks than environments, or `task` is in
+                the options too.
         """
-        arguments = dict(options or {})
-        mask = arguments.pop("reset_mask", None)
+        given = dict(options or {})
+        mask = given.pop("reset_mask", None)
         which = range(self.num_envs) if mask is None else self._masked(mask)
-        seeds = self._seeds(seed)
+        seeds, tasks = self._seeds(seed), self._tasks(given.pop("task", None), task)
         requests = {
-            i: Request("reset", arguments if seeds[i] is None else {**arguments, "seed": seeds[i]})
-            for i in which
+            i: Request("reset", _arguments_of_reset(given, seeds[i], tasks[i])) for i in which
         }
         outcomes = self._run(self._exchange(requests))
         self._check(outcomes, "reset")
@@ -292,6 +302,20 @@ class VectorEnv:
         if len(seed) != self.num_envs:
             raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments")
         return seed
+
+    def _tasks(self, of_options: Any, task: Any) -> Sequence[EachTask]:
+        """The task of each environment."""
+        if of_options is not None:
+            if task is not None:
+                raise ValueError("options has a task, and there is task= too: give one of them")
+            task = of_options
+        if hasattr(task, "tolist"):  # of NumPy
+            task = task.tolist()
+        if not isinstance(task, Sequence) or isinstance(task, str):
+            return [task] * self.num_envs
+        if len(task) != self.num_envs:
+            raise ValueError(f"{len(task)} tasks for {self.num_envs} environments")
+        return task
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step every environment.
@@ -542,7 +566,9 @@ class _Columns(NamedTuple):
     ) -> dict[int, StepResult[Any]]:
         """The same, by the environments' numbers."""
         return {
-            i: StepResult(observation, reward, done, info, truncated, info)
+            i: StepResult(
+                observation, reward, done, info, truncated, info, (info or {}).get(REWARD_INFO)
+            )
             for i, observation, reward, done, truncated, info in zip(which, *self, strict=True)
             if i not in but_not
         }
@@ -648,3 +674,14 @@ def _fields(observation: BaseModel) -> dict[str, Any]:
     """The fields that travel in the observation, not beside it."""
     beside = left_out(type(observation)) if isinstance(observation, Observation) else ()
     return {name: value for name, value in observation if name not in beside}
+
+
+def _arguments_of_reset(
+    options: Mapping[str, Any], seed: int | None, task: EachTask
+) -> dict[str, Any]:
+    arguments = dict(options) if seed is None else {**options, "seed": seed}
+    if task is None:
+        return arguments
+    from openenv.client.tasks import with_task
+
+    return with_task({**arguments, "task": task})

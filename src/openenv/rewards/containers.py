@@ -339,5 +339,5 @@ def _weights(names: Sequence[str], weights: Sequence[float] | Mapping[str, float
         raise ValueError(f"the weights must match the rubrics: {len(weights)} and {len(names)}")
     total = math.fsum(weights)
     if not abs(total - 1.0) <= WEIGHTS_TOLERANCE:
-        raise ValueError(f"the weights must sum to 1.0, and {list(weights)} sum to {total:g}")
+        raise ValueError(f"the weights must sum to 1.0, and {list(weights)} sum to {total}")
     return list(weights)

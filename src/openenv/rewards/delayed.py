@@ -20,9 +20,10 @@ is None, the reason names the class of the error, and the log has all of it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from openenv.errors import Unscored
@@ -34,6 +35,7 @@ __all__ = [
     "Trajectory",
     "TrajectoryScorer",
     "applied",
+    "failed",
     "score_trajectory",
     "score_trajectory_async",
 ]
@@ -128,6 +130,8 @@ def _score(outcome: Any, steps: int, credit: Credit) -> Score:
     if outcome is None:
         return Score()
     score = outcome if isinstance(outcome, Score) else _of_numbers(outcome, steps)
+    if score.step_rewards is not None and len(score.step_rewards) != steps:
+        raise ValueError(f"the scorer gave {len(score.step_rewards)} rewards for {steps} steps")
     if score.value is None or score.step_rewards is not None:
         return score
     shares = [float(share) for share in credit(score.value, steps)]
@@ -147,11 +151,21 @@ def _of_numbers(outcome: Any, steps: int) -> Score:
 
 
 def _failed(scorer: TrajectoryScorer, error: Exception) -> Score:
+    return failed(error, f"the trajectory scorer {_name(scorer)}")
+
+
+def _name(scorer: TrajectoryScorer) -> str:
+    return str(getattr(scorer, "__qualname__", type(scorer).__name__))
+
+
+def failed(error: Exception, who: str) -> Score:
+    """Why there is no score: what an `Unscored` says; of any other error, the class, since its text
+    may hold what is not meant for the peer. The log has all of it.
+    """
     if isinstance(error, Unscored):
         return Score(unscored=str(error))
-    name = getattr(scorer, "__qualname__", type(scorer).__name__)
-    logger.error("the trajectory scorer %s failed", name, exc_info=error)
-    return Score(unscored=f"the trajectory scorer {name} raised {type(error).__name__}")
+    logger.error("%s failed", who, exc_info=error)
+    return Score(unscored=f"{who} raised {type(error).__name__}")
 
 
 MAX_STEPS = 100_000
@@ -186,7 +200,10 @@ class EpisodeScorer:
 
     def begin(self, first: Any, task: Any = None) -> None:
         """Note that an episode has begun, and what it showed first."""
-        self._trajectory = Trajectory(first=self._kept(first), task=task)
+        trajectory: Trajectory[Any, Any] = Trajectory(task=task)
+        self._trajectory = trajectory
+        with self._keeping():
+            trajectory.first = self._kept(first)
 
     def lose(self, why: str) -> None:
         """Note that the running episode is not known as a whole, and so cannot be scored."""
@@ -205,7 +222,8 @@ class EpisodeScorer:
             if len(trajectory) >= self.max_steps:
                 self.lose(f"the episode has more than {self.max_steps} steps")
             else:
-                trajectory.add(action, self._kept(observation), reward)
+                with self._keeping():
+                    trajectory.add(action, self._kept(observation), reward)
         if not done:
             return None
         trajectory, self._trajectory = self._trajectory, None
@@ -216,6 +234,15 @@ class EpisodeScorer:
 
     def _kept(self, observation: Any) -> Any:
         return observation if self._keep is None else self._keep(observation)
+
+    @contextlib.contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Have an error of the scorer's `keep` cost the score, and not the step."""
+        try:
+            yield
+        except Exception as error:
+            why = failed(error, f"keep of the trajectory scorer {_name(self.scorer)}").unscored
+            self.lose(why or "keep failed")
 
 
 def applied(

@@ -66,7 +66,7 @@ class LLMJudge(Rubric):
 
     Raises:
         ValueError: The template has a field that seems to be misspelt, `max_concurrency` is less
-            than 1, or `retries` less than 0.
+            than 1, or `retries` or `cache_size` less than 0.
         re.error: The pattern is no regular expression.
     """
 
@@ -87,8 +87,9 @@ class LLMJudge(Rubric):
         super().__init__()
         if max_concurrency is not None and max_concurrency < 1:
             raise ValueError(f"max_concurrency={max_concurrency}; expected at least 1, or None")
-        if retries < 0:
-            raise ValueError(f"retries={retries}; expected at least 0")
+        for name, count in (("retries", retries), ("cache_size", cache_size)):
+            if count < 0:
+                raise ValueError(f"{name}={count}; expected at least 0")
         self.prompt_template = _template(prompt_template)
         self.client = client
         self.score_pattern = _pattern(score_pattern)
@@ -113,14 +114,16 @@ class LLMJudge(Rubric):
             Unscored: The judge failed, or its reply tells no score.
         """
         prompt = render(self.prompt_template, action=action, observation=observation)
-        if prompt in self._cache:
+        # Environments on several threads may share this, and forget what another has just seen.
+        with contextlib.suppress(KeyError):
             self._cache.move_to_end(prompt)
             return self._cache[prompt]
         score = self._score(await self._reply(prompt))
         if self.cache_size:
             self._cache[prompt] = score
-            while len(self._cache) > self.cache_size:
-                self._cache.popitem(last=False)
+            with contextlib.suppress(KeyError):
+                while len(self._cache) > self.cache_size:
+                    self._cache.popitem(last=False)
         return score
 
     async def _reply(self, prompt: str) -> str:

@@ -33,7 +33,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from openenv.errors import InvalidReturnError, Unscored
-from openenv.reward import adds_up
+from openenv.reward import adds_up, components_of
 
 __all__ = ["Hook", "PreHook", "Rubric"]
 
@@ -184,7 +184,7 @@ class Rubric(ABC):
     def _contributions(self, score: Any) -> Mapping[str, float]:
         """The parts of what this rubric has just given to the one above it."""
         is_overridden = type(self).components is not Rubric.components
-        return self._agreed(score, self.components() if is_overridden else self._contributed)
+        return self._agreed(score, components_of(self) if is_overridden else self._contributed)
 
     def _part_names(self) -> list[str]:
         """Under which names there would be parts, had there been an evaluation."""

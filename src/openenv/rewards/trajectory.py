@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +46,7 @@ class TrajectoryRubric(Rubric):
 
     def _forget(self) -> None:
         self._trajectory: Trajectory = []
-        self._length = 0
+        self._too_many = 0  # how many steps there were, once they were more than are kept
         self._final: float | None = None
 
     def forward(self, action: Any, observation: Any) -> Any:
@@ -63,12 +65,12 @@ class TrajectoryRubric(Rubric):
         return self._final
 
     def _add(self, action: Any, observation: Any) -> None:
-        self._length += 1
         self._final = None
-        if self.max_steps is not None and self._length > self.max_steps:
-            self._trajectory = []
+        steps = (self._too_many or len(self._trajectory)) + 1
+        if self.max_steps is not None and steps > self.max_steps:
+            self._too_many, self._trajectory = steps, []
             raise Unscored(
-                f"the episode has had {self._length} steps, and {type(self).__name__} keeps "
+                f"the episode has had {steps} steps, and {type(self).__name__} keeps "
                 f"max_steps={self.max_steps}"
             )
         kept = observation if self.keep is None else self.keep(observation)
@@ -142,16 +144,19 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         Raises:
             Unscored: There is no score.
         """
-        if len(self._trajectory) < self._length:
-            raise Unscored(f"not all of the {self._length} steps of the episode were kept")
+        if self._too_many:
+            raise Unscored(f"not all of the {self._too_many} steps of the episode were kept")
         if not self._trajectory:
             return []
         outcome: Any = self._final
         if outcome is None:
             outcome = self.score_trajectory(self._trajectory)
         if is_pending(outcome):
-            outcome.close()
+            if asyncio.iscoroutine(outcome):
+                outcome.close()
             raise Unscored("the episode goes on, and its score has to be awaited")
+        if outcome is None or not math.isfinite(outcome):
+            raise Unscored(f"the score of the episode is {outcome}")
         return list(discounted(self.gamma)(outcome, len(self._trajectory)))
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping
-from dataclasses import is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,37 +22,12 @@ from openenv.errors import (
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.session import Session, SessionPhase
 from openenv.sessions.tasks import Ask
-from openenv.tasks.task import Task
-from openenv.types import private_fields, public_view
+from openenv.tasks.task import told
 
-__all__ = ["TaskDesk", "told"]
+__all__ = ["TaskDesk"]
 
 KEPT_S = 30.0  # how long the environment that is asked for tasks is kept after it was asked
 TYPES = frozenset({"train", "validation", "test"})
-
-
-def told(value: Any) -> Any:
-    """What is told of a task, or of a split, to whoever asks: as JSON has it, less what is private.
-
-    A model is its public fields, any other object its attributes, and what has none is its text.
-    """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Task):
-        return value.public()
-    if isinstance(value, BaseModel):
-        return public_view(value)
-    if isinstance(value, Mapping):
-        return {str(name): told(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [told(one) for one in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        hidden = private_fields(type(value))
-        return {name: told(one) for name, one in vars(value).items() if name not in hidden}
-    attributes = getattr(value, "__dict__", None)
-    if attributes is None or isinstance(value, type):
-        return str(value)
-    return {name: told(one) for name, one in attributes.items()}
 
 
 def told_split(split: Any) -> Any:
@@ -110,6 +84,7 @@ class TaskDesk:
     def __init__(self, manager: SessionManager) -> None:
         self._manager = manager
         self._kept: Session | None = None
+        self._asking = 0
         self._alarm: asyncio.TimerHandle | None = None
 
     async def ask(self, method: str, *arguments: Any) -> bytes:
@@ -143,6 +118,9 @@ class TaskDesk:
 
     async def _ask_kept(self, call: Ask, encode: Any) -> bytes:
         session = await self._session()
+        self._asking += 1
+        if self._alarm is not None:
+            self._alarm.cancel()
         try:
             answer: bytes = await session.handle(call, encode=encode)
             return answer
@@ -150,7 +128,9 @@ class TaskDesk:
             self._leave(session)
             raise
         finally:
-            self._leave_later(session)
+            self._asking -= 1
+            if not self._asking:
+                self._leave_later()
 
     async def _session(self) -> Session:
         if self._is_there():
@@ -167,12 +147,10 @@ class TaskDesk:
     def _is_there(self) -> bool:
         return self._kept is not None and self._kept.phase is SessionPhase.OPEN
 
-    def _leave_later(self, session: Session) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_later(KEPT_S, self._leave, session)
+    def _leave_later(self) -> None:
+        self._alarm = asyncio.get_running_loop().call_later(KEPT_S, self._leave, self._kept)
 
-    def _leave(self, session: Session) -> None:
-        if self._kept is session:
+    def _leave(self, session: Session | None) -> None:
+        if session is not None and self._kept is session:
             self._kept = None
             self._manager.begin_to_close(session)

@@ -12,6 +12,7 @@ from openenv._generics import once_per_class
 from openenv.errors import NotSupported, Refused
 from openenv.mcp.functions import is_tool
 from openenv.sessions.commands import Call, Reset
+from openenv.tasks.columns import words_of
 from openenv.tasks.errors import did_you_mean
 from openenv.tasks.served import merged
 from openenv.tasks.task import Task
@@ -40,8 +41,8 @@ class Ready(Reset):
     """A `Reset` whose arguments name no task any more, but what the environment is to be given.
 
     Attributes:
-        task: What `load_task` is to be given before.
-        loads: It is to be.
+        task: The task of the episode, for who scores it; None where there is none.
+        loads: `load_task` is to be given it before.
     """
 
     task: Any = None
@@ -129,9 +130,7 @@ def _task_of(given: Mapping[str, Any]) -> Task:
     try:
         return Task.model_validate(given)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        listed = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
-        raise Refused(f"task: is none: {listed}") from None
+        raise Refused(f"task: is none: {words_of(error)}") from None
 
 
 def begun(task: Task | None, others: Mapping[str, Any], taker: Taker) -> Ready:
@@ -148,7 +147,7 @@ def begun(task: Task | None, others: Mapping[str, Any], taker: Taker) -> Ready:
     if taker.takes_task:
         # What `reset` has no argument for is in the task.
         known = {n: v for n, v in arguments.items() if n not in task.reset or _takes(taker, n)}
-        return Ready({**known, "task": task})
+        return Ready({**known, "task": task}, task)
     for name in task.reset:
         if not _takes(taker, name):
             hint = did_you_mean(name, taker.reset.accepted)
@@ -175,11 +174,12 @@ def asks_for(arguments: Mapping[str, Any], taker: Taker) -> bool:
 def named_by(arguments: Mapping[str, Any], said: Any) -> Ready:
     """The arguments by which an environment is given a task of its own, that it was asked for."""
     others = {name: value for name, value in arguments.items() if name not in ("split", "index")}
+    named = said
     if isinstance(said, BaseModel):
-        said = getattr(said, "id", None) or said.model_dump()
+        named = getattr(said, "id", None) or said.model_dump()
     elif isinstance(said, Mapping):
-        said = said.get("id") or dict(said)
-    return Ready({**others, "task": said})
+        named = said.get("id") or dict(said)
+    return Ready({**others, "task": named}, said)
 
 
 # ------------------------------------------------------------------ asking an environment

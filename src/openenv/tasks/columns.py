@@ -25,7 +25,7 @@ from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.rows import Rows, digest_of_parts
 from openenv.tasks.task import Task
 
-__all__ = ["Columns", "RowReader", "digest_of_function"]
+__all__ = ["Columns", "RowReader", "digest_of_function", "words_of"]
 
 Source = str | Sequence[str] | Mapping[str, str]
 Columns = Mapping[str, Source] | Callable[[Any], Any]
@@ -129,7 +129,7 @@ class RowReader:
                 return self._stamped(fields, index)
             return Task.model_validate(self._complete(fields, index))
         except ValidationError as error:
-            raise TasksetError(self._rows.name, self._rows.place(index), _words(error)) from None
+            raise TasksetError(self._rows.name, self._rows.place(index), words_of(error)) from None
         except _NoTask as error:
             raise TasksetError(self._rows.name, self._rows.place(index), str(error)) from None
 
@@ -254,7 +254,7 @@ def _tidied(fields: dict[str, Any], *, is_table: bool) -> dict[str, Any]:
     return fields
 
 
-def _words(error: ValidationError) -> str:
+def words_of(error: ValidationError) -> str:
     """What is wrong, without the values, which may be what no agent is to see."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     listed = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]

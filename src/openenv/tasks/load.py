@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from openenv._packages import needs
-from openenv.tasks.columns import Columns, RowReader, digest_of_function
+from openenv.tasks.columns import Columns, RowReader, digest_of_function, words_of
 from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.rows import (
     TABLES,
@@ -24,7 +26,7 @@ from openenv.tasks.rows import (
     digest_of_files,
     digest_of_parts,
 )
-from openenv.tasks.task import Task
+from openenv.tasks.task import Task, told
 from openenv.tasks.taskset import Reader, StreamRows, Taskset, TaskStream
 
 __all__ = ["ONLY_SPLIT", "load_splits", "load_tasks"]
@@ -425,7 +427,12 @@ def _provider_of(source: Any) -> Any:
 
 def _open_provider(name: str, provider: Any) -> Opened:
     name = re.sub(r"//[^/@]*@", "//", name)  # without a password
-    splits = tuple(_split_name(one) for one in provider.list_splits())
+    listed: Any = provider.list_splits()
+    if hasattr(listed, "__await__"):
+        listed.close()
+        cure = "GenericEnvClient.local(...), a client of it, can be asked"
+        raise TasksetError(name, None, f"tells of its tasks in coroutines; {cure}")
+    splits = tuple(_split_name(one) for one in listed)
     return Opened(
         name,
         splits,
@@ -466,12 +473,17 @@ class ReferenceReader:
         return digest_of_parts(self._split)
 
     def made(self, row: Any, index: int) -> Task:
-        """Make a task of what is said of one."""
-        if not isinstance(row, Mapping):
-            row = row.model_dump(mode="json") if hasattr(row, "model_dump") else {"task": row}
-        said = dict(row)
+        """Make a task of what is said of one: to everybody, so that it is as over the wire, without
+        what is private.
+
+        Raises:
+            TasksetError: It is none.
+        """
+        row = told(row)
+        said = dict(row) if isinstance(row, Mapping) else {"task": row}
+        own_id = said.pop("id", None)
         fields: dict[str, Any] = {
-            "id": str(said.pop("id", None) or f"{self._split}/{index}"),
+            "id": f"{self._split}/{index}" if own_id in (None, "") else str(own_id),
             "split": self._split,
             "index": index,
             "reset": {"split": self._split, "index": index},
@@ -485,4 +497,8 @@ class ReferenceReader:
         metadata = said.pop("metadata", None)
         known = dict(metadata) if isinstance(metadata, Mapping) else {}
         said = {name: value for name, value in said.items() if name not in ("split", "index")}
-        return Task(**fields, metadata={**known, **said})
+        try:
+            return Task(**fields, metadata={**known, **said})
+        except ValidationError as error:
+            place = f"task {index} of {self._split}"
+            raise TasksetError(self._name, place, words_of(error)) from None

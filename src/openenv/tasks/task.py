@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -17,9 +18,9 @@ from pydantic import (
     PlainSerializer,
 )
 
-from openenv.types import Private, public_view
+from openenv.types import Private, private_fields, public_view
 
-__all__ = ["Task"]
+__all__ = ["Task", "told"]
 
 BASE64 = "base64"
 
@@ -110,3 +111,30 @@ class Task(BaseModel):
 
 def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if value not in (None, {}, [])}
+
+
+def told(value: Any) -> Any:
+    """What is told of a task, or of a split, to whoever asks: as JSON has it, less what is private.
+
+    A model is its public fields; any other object its attributes, but for those whose name begins
+    with an underscore; and what has none is its text.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Task):
+        return value.public()
+    if isinstance(value, BaseModel):
+        return public_view(value)
+    if isinstance(value, Mapping):
+        return {str(name): told(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [told(one) for one in value]
+    attributes = getattr(value, "__dict__", None)
+    hidden: frozenset[str] = frozenset()
+    if is_dataclass(value) and not isinstance(value, type):  # which may have slots
+        hidden = private_fields(type(value))
+        attributes = {one.name: getattr(value, one.name) for one in fields(value)}
+    if attributes is None or isinstance(value, type):
+        return str(value)
+    shown = {n: one for n, one in attributes.items() if n not in hidden and not n.startswith("_")}
+    return {name: told(one) for name, one in shown.items()}

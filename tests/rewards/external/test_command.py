@@ -232,6 +232,19 @@ def test_scores_belong_to_what_is_in_the_program(program: Any) -> None:
     assert program(GRADES, environment={"A": "1"}).identity not in (first, changed)
 
 
+def test_scores_belong_to_what_is_in_a_program_that_path_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    file = tmp_path / "planted-grader"
+    identities = []
+    for code in ("echo 1", "echo 2", "echo 1"):
+        file.write_text(f"#!/bin/sh\n{code}\n")
+        file.chmod(0o755)
+        identities.append(command_scorer([file.name]).identity)
+    assert identities[0] == identities[2] != identities[1]
+
+
 # ------------------------------------------------------------------ in a sandbox
 
 

@@ -274,3 +274,23 @@ def test_what_a_served_scorer_raises_is_a_reason_and_no_more() -> None:
 def test_what_is_no_question_is_refused(method: str, content: bytes, status: int) -> None:
     with serving(scoring_app(blocking, max_bytes=1000)) as url:
         assert httpx.request(method, url, content=content).status_code == status
+
+
+def said_last(trajectory: Any) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": "x"}]
+
+
+def test_scores_belong_to_who_is_asked_and_what_is_told() -> None:
+    url = "http://grader.example/score"
+    key = {"Authorization": "Bearer one"}
+    identity = http_scorer(url).identity
+    assert identity is not None and url in identity
+    assert http_scorer(url, headers=key).identity == identity
+    others = [
+        http_scorer(url, headers={**key, "x-model": "large"}).identity,
+        http_scorer(url, headers={"x-model": "small"}).identity,
+        http_scorer(url, messages=said_last).identity,
+        http_scorer(f"{url}/other").identity,
+    ]
+    assert len({identity, *others}) == 5
+    assert http_scorer(url, messages=lambda _: [{"role": url, "content": ""}]).identity is None

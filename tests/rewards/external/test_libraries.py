@@ -178,7 +178,7 @@ def test_an_entry_that_is_none_is_no_score(reasoning_gym: Any) -> None:
     here = reasoning_gym["here"]
     assert here["no entry"].startswith("Unscored")
     assert here["broken entry"].startswith("KeyError")
-    assert here["batch"] == [1.0, 0.0, "LegCountingDataset raised KeyError at this answer"]
+    assert here["batch"] == [1.0, 0.0, "LegCountingDataset raised KeyError"]
 
 
 def test_what_is_no_dataset_or_option_is_refused(reasoning_gym: Any) -> None:

@@ -17,6 +17,7 @@ import pytest
 from support.processes import wait_until
 
 from openenv.errors import Unscored
+from openenv.llm.client import LLMError
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external import (
@@ -229,6 +230,20 @@ def test_a_place_that_comes_free_for_who_is_just_cancelled_is_not_lost() -> None
     asyncio.run(ask())
 
 
+def test_a_place_is_not_lost_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    limited = bounded(one, concurrency=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            value(limited)
+    assert value(limited) == 1.0
+
+
 def test_a_stop_iteration_in_a_thread_is_an_error_like_any_other() -> None:
     scorer = bounded(Counted(StopIteration()), retries=0)
     with pytest.raises(RuntimeError):
@@ -268,6 +283,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (Status(429), True),
         (Status(503), True),
         (Status(401), False),
+        (LLMError("busy", status=429), True),
+        (LLMError("refused", status=401), False),
         (caused(RuntimeError("APIConnectionError"), ConnectionRefusedError()), True),
         (caused(RuntimeError("wrapped"), Status(429)), True),
         (ValueError("a bug"), False),
@@ -404,6 +421,14 @@ def test_scores_on_disk_outlive_the_scorer_and_belong_to_its_identity(tmp_path: 
     assert (first.calls, second.calls) == (1, 1)
 
 
+def test_numbers_of_numpy_can_be_kept_on_disk(tmp_path: Path) -> None:
+    half: Any = np.float32(0.5)
+    scorer = Counted(gives=Score(half, {"a": half}))
+    for _ in range(2):
+        assert value(bounded(scorer, cache=tmp_path)) == 0.5
+    assert scorer.calls == 1
+
+
 def test_what_could_not_be_scored_is_not_kept(tmp_path: Path) -> None:
     scorer = Counted(Unscored("not now"), gives=1.0)
     limited = bounded(scorer, cache=tmp_path)
@@ -441,6 +466,23 @@ def test_a_directory_that_cannot_be_written_to_costs_no_score(tmp_path: Path) ->
     (tmp_path / "scores").rmdir()
     (tmp_path / "scores").write_text("a file")
     assert value(limited) == 1.0
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_cache_that_fails_costs_no_score(
+    is_batch: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Gone:
+        def get(self, key: str) -> Score | None:
+            raise ConnectionRefusedError("planted")
+
+        def put(self, key: str, score: Score) -> None:
+            raise ConnectionRefusedError("planted")
+
+    scorer: Any = Batch() if is_batch else Counted()
+    found = asyncio.run(bounded(scorer, cache=Gone()).score_many([episode("a"), episode("b")]))
+    assert [score.value is None for score in found] == [False, False]
+    assert caplog.text.count("planted") >= 4
 
 
 def test_memory_holds_so_many_and_forgets_the_least_lately_used() -> None:

@@ -11,7 +11,7 @@ import pytest
 from openenv.environment import Environment, termination, transition
 from openenv.errors import Unscored
 from openenv.reward import REWARD_INFO, Score
-from openenv.rewards.containers import WeightedSum
+from openenv.rewards.containers import RubricList, WeightedSum
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external import bounded, from_rubric, limits, to_rubric
 from openenv.rewards.external.fields import Fields
@@ -194,6 +194,21 @@ def test_a_scorer_is_a_rubric_of_the_whole_episode(scorer: Any) -> None:
     assert found.components == {"a": 1.0, "b": 1.0}
 
 
+def test_no_step_gets_a_share_of_an_earlier_episodes_score() -> None:
+    rubric = to_rubric(halves, whole=True)
+    last = Fields(shown=2.0, done=True)
+    assert rubric("act", last) == 2.0 and rubric.compute_step_rewards() == [2.0]  # type: ignore[union-attr]
+    rubric.reset()
+    for begin in (lambda: None, lambda: rubric("act", Fields(shown=1.0, done=False))):
+        begin()
+        with pytest.raises(Unscored, match="no score"):
+            rubric.compute_step_rewards()  # type: ignore[union-attr]
+    with pytest.raises(Unscored, match="nothing was shown"):
+        rubric("act", Fields(shown=None, done=True))
+    with pytest.raises(Unscored, match="no score"):
+        rubric.compute_step_rewards()  # type: ignore[union-attr]
+
+
 def test_it_stands_among_others() -> None:
     rubric = WeightedSum([Count(), to_rubric(halves)], [0.5, 0.5])
     assert rubric("act", Fields(shown=2.0)) == 2.0
@@ -232,3 +247,33 @@ def test_an_environment_scores_its_steps_by_it() -> None:
     heard = env.step(Say(word="x"))
     assert heard.reward == 1.0
     assert heard.metadata[REWARD_INFO]["components"] == {"a": 0.5, "b": 0.5}
+
+
+class Named(Count):
+    """A program of old, in which `components` is another thing."""
+
+    def __init__(self, components: Any) -> None:
+        super().__init__()
+        self.components = components  # type: ignore[method-assign]
+
+
+class Listing(Count):
+    @property
+    def components(self) -> Any:
+        return [self]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Named([Count()]), lambda: Named(RubricList([Count()])), Listing],
+    ids=["a list", "rubrics", "a property"],
+)
+def test_a_rubric_may_call_something_else_its_components(make: Any) -> None:
+    found = score(from_rubric(make()), episode(1.0, 2.0))
+    assert (found.value, found.components) == (3.0, {})
+    env = Judged()
+    env.rubric = make()
+    env.reset()
+    assert env.step(Say(word="x")).reward == 1.0
+    above = WeightedSum({"old": make()}, {"old": 1.0})
+    assert above("act", Fields(shown=2.0)) == 2.0 and above.components() == {"old": 2.0}

@@ -13,6 +13,7 @@ from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external import bounded, from_rubric, from_trl, to_trl
+from openenv.rewards.external.limits import CONCURRENCY
 from openenv.tasks.task import Task
 
 Episode = Trajectory[Any, Any]
@@ -185,6 +186,41 @@ def test_a_rubric_is_awaited_also_where_a_loop_runs() -> None:
 
     assert reward(["p"], ["a"]) == asyncio.run(inside()) == [0.5]
     assert reward.__name__ == "judge"
+
+
+def test_what_is_awaited_is_awaited_together_and_a_few_at_a_time() -> None:
+    running: list[int] = []
+    most = 0
+
+    async def slow(trajectory: Any) -> float:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        await asyncio.sleep(0.001)
+        running.pop()
+        return float(trajectory[-1][0].content)
+
+    said = [str(number) for number in range(40)]
+    assert to_trl(slow)(said, said) == list(map(float, said))
+    assert most == CONCURRENCY
+    most = 0
+    assert to_trl(bounded(slow, concurrency=2))(said, said) == list(map(float, said))
+    assert most == 2
+
+
+def test_a_scorer_of_batches_is_called_once_for_all_that_can_be_scored() -> None:
+    calls = []
+
+    class Batched:
+        def __call__(self, trajectory: Any) -> float:
+            raise AssertionError("it scores several in one call")
+
+        def score_many(self, trajectories: Any) -> list[float]:
+            calls.append(len(trajectories))
+            return [float(one[-1][0].content) for one in trajectories]
+
+    assert to_trl(Batched())(["p"] * 3, ["1", [], "2"]) == [1.0, None, 2.0]
+    assert calls == [2]
 
 
 def test_there_and_back_again_is_the_same() -> None:

@@ -23,7 +23,7 @@ from openenv.errors import SandboxError, Unscored, how_it_ended
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.conversation import Message, as_messages
-from openenv.rewards.external.scorers import Temporary, on_thread
+from openenv.rewards.external.scorers import Temporary, identity_with, on_thread
 from openenv.rewards.external.wire import answered, asked, read_answer
 
 __all__ = ["CommandScorer", "command_scorer", "score_stdin"]
@@ -68,7 +68,10 @@ class CommandScorer:
             raise ValueError(f"there is no program {command[0]!r} that can be run")
         self.command = list(command)
         self.name = Path(self.command[0]).name
-        self.identity = f"command:{_digest(self.command, environment, files)}"
+        self.identity = identity_with(
+            f"command:{_digest(self.command, environment, files, in_sandbox=sandbox is not None)}",
+            messages,
+        )
         self.timeout_s = timeout_s
         self.max_bytes = max_bytes
         self.environment = dict(environment)
@@ -101,11 +104,18 @@ class CommandScorer:
 
 
 def _digest(
-    command: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes | str]
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    files: Mapping[str, bytes | str],
+    *,
+    in_sandbox: bool,
 ) -> str:
-    """What tells this program from others: the arguments, and what is in the files they name."""
+    """What tells this program from others: the arguments, and what is in the program and in the
+    files that they name.
+    """
     digest = hashlib.sha256(repr((list(command), sorted(environment.items()))).encode())
-    for part in command:
+    program = None if in_sandbox else shutil.which(command[0])
+    for part in (program or command[0], *command[1:]):
         with contextlib.suppress(OSError, ValueError):
             if os.path.isfile(part):
                 digest.update(hashlib.sha256(Path(part).read_bytes()).digest())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.conversation import Message, as_messages
-from openenv.rewards.external.scorers import Temporary
+from openenv.rewards.external.scorers import TEMPORARY_STATUS, Temporary, identity_with
 from openenv.rewards.external.wire import answered, asked, read_answer
 
 __all__ = ["HTTPScorer", "ScoringApp", "http_scorer", "scoring_app"]
@@ -21,9 +22,7 @@ __all__ = ["HTTPScorer", "ScoringApp", "http_scorer", "scoring_app"]
 TIMEOUT_S = 60.0
 MAX_ANSWER_BYTES = 2**20
 MAX_QUESTION_BYTES = 64 * 2**20
-
-# Answers that may be another one soon (RFC 9110, RFC 6585).
-TEMPORARY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+OF_WHO_ASKS = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 
 
 class HTTPScorer:
@@ -45,7 +44,7 @@ class HTTPScorer:
             raise ValueError(f"expected an http or https address, got {url!r}")
         self.url = url
         self.name = f"{parts.hostname}{parts.path}"
-        self.identity = f"http:{url}"
+        self.identity = identity_with(f"http:{url}{_says(headers)}", messages)
         self._timeout_s = timeout_s
         self._headers = {"content-type": "application/json", **headers}
         self._context = client_context(ca_file)
@@ -104,6 +103,13 @@ class HTTPScorer:
             if len(body) > self._max_bytes:
                 raise Unscored(f"{self.name} answered with more than {self._max_bytes} bytes")
         return bytes(body)
+
+
+def _says(headers: Mapping[str, str]) -> str:
+    """What headers say but for who asks, which scores do not depend on; a digest, for secrets."""
+    said = sorted((name.lower(), value) for name, value in headers.items())
+    kept = [(name, value) for name, value in said if name not in OF_WHO_ASKS]
+    return f":{hashlib.sha256(repr(kept).encode()).hexdigest()}" if kept else ""
 
 
 def _seconds(retry_after: str | None) -> float | None:

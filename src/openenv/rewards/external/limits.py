@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from openenv.errors import Unscored
+from openenv.errors import OpenEnvError, Unscored
 from openenv.reward import Score
-from openenv.rewards.delayed import Trajectory, TrajectoryScorer
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer, failed
 from openenv.rewards.external.cache import MemoryCache, ScoreCache, cache_of, key_of
 from openenv.rewards.external.scorers import (
+    TEMPORARY_STATUS,
     Temporary,
     as_score,
     identity_of,
@@ -35,8 +36,7 @@ RETRIES = 2
 CONCURRENCY = 16
 BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 
-# Answers of a server that is busy, or was not ready (RFC 9110, RFC 6585; 529 is Anthropic's).
-TEMPORARY_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_Work = asyncio.Future[Any] | concurrent.futures.Future[Any]
 
 LONGEST_CHAIN = 10
 END_GRACE_S = 1.0  # for a coroutine that was cancelled
@@ -51,13 +51,15 @@ def is_temporary(error: BaseException) -> bool:
 
     So it is after `Temporary`, after a time limit, a connection that broke or was refused, and
     after an answer of HTTP that says that a server is busy: that is told by ``status_code``, which
-    the clients of OpenAI and Anthropic, and httpx, give their errors.
+    the clients of OpenAI and Anthropic, and httpx, give their errors, or by the ``status`` of an
+    `LLMError`.
     """
     seen: BaseException | None = error
     for _ in range(LONGEST_CHAIN):
         if seen is None:
             return False
-        status = getattr(seen, "status_code", None)
+        own = getattr(seen, "status", None) if isinstance(seen, OpenEnvError) else None
+        status = getattr(seen, "status_code", own)
         status = getattr(getattr(seen, "response", None), "status_code", status)
         if isinstance(status, int):
             return status in TEMPORARY_STATUS
@@ -176,9 +178,9 @@ class Bounded:
             Unscored: It could not be scored: in time, or after all attempts.
         """
         key = self._key(trajectory)
-        if key is None or self.cache is None:
+        if key is None:
             return await self._attempted(trajectory)
-        return await self._once(key, trajectory, self.cache)
+        return await self._once(key, trajectory)
 
     async def score_many(self, trajectories: Sequence[Trajectory[Any, Any]]) -> list[Score]:
         """Score several episodes: in one call, where the scorer takes several.
@@ -189,13 +191,13 @@ class Bounded:
         if not self.is_batch:
             return list(await asyncio.gather(*(self._told(one) for one in trajectories)))
         keys = [self._key(one) for one in trajectories]
-        scores = [None if key is None or not self.cache else self.cache.get(key) for key in keys]
+        scores = [None if key is None else self._kept(key) for key in keys]
         missing = [at for at, score in enumerate(scores) if score is None]
         new = await self._batch([trajectories[at] for at in missing]) if missing else []
         for at, score in zip(missing, new, strict=True):
             scores[at], key = score, keys[at]
-            if self.cache is not None and key is not None and not score.unscored:
-                self.cache.put(key, score)
+            if key is not None and not score.unscored:
+                self._keep(key, score)
         return [score for score in scores if score is not None]
 
     def _key(self, trajectory: Trajectory[Any, Any]) -> str | None:
@@ -208,6 +210,23 @@ class Bounded:
             logger.warning("a score is not kept: %s", error)
             return None
 
+    def _kept(self, key: str) -> Score | None:
+        """The score that is kept under a key. A cache that fails costs no more than scoring it
+        again.
+        """
+        try:
+            return self.cache.get(key) if self.cache is not None else None
+        except Exception:
+            logger.warning("the scores that are kept cannot be read", exc_info=True)
+            return None
+
+    def _keep(self, key: str, score: Score) -> None:
+        try:
+            if self.cache is not None:
+                self.cache.put(key, score)
+        except Exception:
+            logger.warning("a score could not be kept", exc_info=True)
+
     async def _told(self, trajectory: Trajectory[Any, Any]) -> Score:
         """The score, or why there is none."""
         try:
@@ -216,16 +235,13 @@ class Bounded:
             return self._why(error)
 
     def _why(self, error: Exception) -> Score:
-        if isinstance(error, Unscored):
-            return Score(unscored=str(error))
-        logger.error("the scorer %s failed", self.name, exc_info=error)
-        return Score(unscored=f"the scorer {self.name} raised {type(error).__name__}")
+        return failed(error, f"the scorer {self.name}")
 
     # ------------------------------------------------------------------ once for all who ask
 
-    async def _once(self, key: str, trajectory: Trajectory[Any, Any], cache: ScoreCache) -> Score:
+    async def _once(self, key: str, trajectory: Trajectory[Any, Any]) -> Score:
         """What is kept under a key, or else is found now, once for all who ask meanwhile."""
-        while (found := cache.get(key)) is None:
+        while (found := self._kept(key)) is None:
             with self._lock:
                 running = self._running.get(key)
                 mine = concurrent.futures.Future[Score]()
@@ -233,7 +249,7 @@ class Bounded:
                     mine.set_running_or_notify_cancel()  # so that nobody who waits can cancel it
                     self._running[key] = mine
             if running is None:
-                return await self._leading(key, trajectory, cache, mine)
+                return await self._leading(key, trajectory, mine)
             try:
                 return await asyncio.wrap_future(running)
             except _Abandoned:
@@ -244,12 +260,11 @@ class Bounded:
         self,
         key: str,
         trajectory: Trajectory[Any, Any],
-        cache: ScoreCache,
         mine: concurrent.futures.Future[Score],
     ) -> Score:
         try:
             score = await self._attempted(trajectory)
-            cache.put(key, score)
+            self._keep(key, score)
         except BaseException as error:
             self._end(key)
             mine.set_exception(error if isinstance(error, Exception) else _Abandoned())
@@ -300,16 +315,31 @@ class Bounded:
 
     async def _limited(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """Call it, in a place of its own and for so long at most."""
-        await self._slots.acquire()
         if is_coroutine_function(function):
-            return await self._waited_for(asyncio.ensure_future(function(argument)))
-        outcome = await self._waited_for(on_thread(function, argument))
+            return await self._placed(lambda: asyncio.ensure_future(function(argument)))
+        outcome = await self._placed(lambda: on_thread(function, argument))
         if not hasattr(outcome, "__await__"):
             return outcome
-        await self._slots.acquire()
-        return await self._waited_for(asyncio.ensure_future(outcome))
+        return await self._placed(lambda: asyncio.ensure_future(outcome), outcome)
 
-    async def _waited_for(self, work: asyncio.Future[Any] | concurrent.futures.Future[Any]) -> Any:
+    async def _placed(self, begin: Callable[[], _Work], coroutine: Any = None) -> Any:
+        """Begin work in a place of its own, and wait for it; `coroutine` is to be closed where
+        there is no place.
+        """
+        try:
+            await self._slots.acquire()
+        except BaseException:
+            if asyncio.iscoroutine(coroutine):
+                coroutine.close()
+            raise
+        try:
+            work = begin()
+        except BaseException:  # there are too many threads, say
+            self._slots.release()
+            raise
+        return await self._waited_for(work)
+
+    async def _waited_for(self, work: _Work) -> Any:
         """Wait for work that holds a place; when it is over, so is that.
 
         A coroutine is cancelled when its time is over. A thread cannot be ended: it is left behind,
@@ -336,9 +366,7 @@ class Bounded:
             raise Temporary(f"it was not scored within {self.timeout_s:g} s")
         raise Unscored("scoring was cancelled")
 
-    def _leave(
-        self, work: asyncio.Future[Any] | concurrent.futures.Future[Any], *, is_overdue: bool
-    ) -> None:
+    def _leave(self, work: _Work, *, is_overdue: bool) -> None:
         """Give its place away once it is over."""
         if is_overdue:
             self._slots.be_overdue()

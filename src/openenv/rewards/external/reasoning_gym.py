@@ -23,7 +23,7 @@ from typing import Any
 from openenv._packages import needs
 from openenv.errors import Unscored
 from openenv.reward import Score
-from openenv.rewards.delayed import Trajectory, TrajectoryScorer
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer, failed
 from openenv.rewards.external.conversation import (
     Message,
     as_messages,
@@ -33,7 +33,13 @@ from openenv.rewards.external.conversation import (
     task_of,
 )
 from openenv.rewards.external.fields import with_fields
-from openenv.rewards.external.scorers import plain, result_of, scored_as, scored_now
+from openenv.rewards.external.scorers import (
+    identity_with,
+    plain,
+    result_of,
+    scored_as,
+    scored_now,
+)
 
 __all__ = ["ReasoningGymScorer", "entry_of", "from_reasoning_gym", "to_reasoning_gym"]
 
@@ -76,7 +82,10 @@ class ReasoningGymScorer:
     ) -> None:
         self.dataset = dataset
         self.name = type(dataset).__name__
-        self.identity = f"reasoning_gym:{_version()}:{self.name}:{dataset.config!r}"
+        made_by = (entry, messages) if answer is None else (entry, answer)
+        self.identity = identity_with(
+            f"reasoning_gym:{_version()}:{self.name}:{dataset.config!r}", *made_by
+        )
         self._entry = entry
         self._answer = answer
         self._messages = messages
@@ -104,10 +113,8 @@ class ReasoningGymScorer:
     def _told(self, trajectory: Trajectory[Any, Any]) -> Score:
         try:
             return self(trajectory)
-        except Unscored as error:
-            return Score(unscored=str(error))
         except Exception as error:
-            return Score(unscored=f"{self.name} raised {type(error).__name__} at this answer")
+            return failed(error, self.name)
 
 
 def from_reasoning_gym(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openenv.errors import Unscored
-from openenv.reward import Score, adds_up
+from openenv.reward import Score, adds_up, components_of
 from openenv.rewards.credit import terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.limits import Slots
@@ -93,7 +93,7 @@ class _Play:
         if self.rewards[-1] is None:
             return Score()
         shares = await self._called(self.rubric.compute_step_rewards)
-        return scored_as(self.rewards[-1], self.rubric.components(), shares)
+        return scored_as(self.rewards[-1], components_of(self.rubric), shares)
 
     async def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
         self._work = on_thread(function, *arguments)
@@ -126,8 +126,7 @@ class _Play:
         if reward is not None and not math.isfinite(reward):
             raise Unscored(f"step {len(self.rewards) + 1}: the rubric gave {reward}")
         self.rewards.append(None if reward is None else float(reward))
-        components: Any = getattr(self.rubric, "components", dict)
-        for name, part in components().items():
+        for name, part in components_of(self.rubric).items():
             self.components[name] = self.components.get(name, 0.0) + part
 
 
@@ -189,7 +188,14 @@ class WholeScorerRubric(TrajectoryRubric):
         super().__init__(keep=getattr(scorer, "keep", None))
         self._scorer = scorer
         self._name = name
-        self._score = Score()
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._score: Score | None = None
+
+    def _add(self, action: Any, observation: Any) -> None:
+        self._score = None
+        super()._add(action, observation)
 
     def score_trajectory(self, trajectory: list[tuple[Any, Any]]) -> Any:
         outcome = self._scorer(Trajectory(trajectory, rewards=[None] * len(trajectory)))
@@ -204,10 +210,16 @@ class WholeScorerRubric(TrajectoryRubric):
         return self._score.value
 
     def compute_step_rewards(self) -> list[float]:
-        """What the scorer said that each step gets; the last one all of it, if it did not say."""
+        """What the scorer said that each step gets; the last one all of it, if it did not say.
+
+        Raises:
+            Unscored: The episode has no score: it goes on, or could not be scored.
+        """
+        if self._score is None or self._score.value is None:
+            raise Unscored("the episode has no score that its steps could share")
         if self._score.step_rewards is not None:
             return list(self._score.step_rewards)
-        return terminal(self._score.value or 0.0, len(self._trajectory))
+        return terminal(self._score.value, len(self._trajectory))
 
     @property
     def _label(self) -> str:

@@ -28,11 +28,13 @@ from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 
 __all__ = [
+    "TEMPORARY_STATUS",
     "Temporary",
     "as_data",
     "as_score",
     "canonical",
     "identity_of",
+    "identity_with",
     "is_coroutine_function",
     "name_of",
     "on_thread",
@@ -46,6 +48,9 @@ __all__ = [
 T = TypeVar("T")
 
 MAX_REASON = 500
+
+# Answers of a server that is busy, or was not ready (RFC 9110, RFC 6585; 529 is Anthropic's).
+TEMPORARY_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 class Temporary(Unscored):
@@ -74,11 +79,8 @@ def scored_as(
         Unscored: They are not finite, or the components do not add up.
     """
     try:
-        shares = None if step_rewards is None else [float(share) for share in step_rewards]
-        if any(not math.isfinite(share) for share in shares or ()):
-            raise ValueError(f"a reward of a step must be finite: {shares}")
-        parts = {name: float(part) for name, part in (components or {}).items()}
-        return Score(None if value is None else float(value), parts, step_rewards=shares)
+        number = None if value is None else float(value)
+        return Score(number, components or {}, step_rewards=step_rewards)
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise Unscored(f"it is no score: {error}"[:MAX_REASON]) from error
 
@@ -227,6 +229,14 @@ def identity_of(scorer: Any) -> str | None:
         text = repr((code.co_code, code.co_consts, code.co_names))
     digest = hashlib.sha256(f"{text}{defaults!r}".encode()).hexdigest()
     return f"{scorer.__module__}:{scorer.__qualname__}:{digest[:16]}"
+
+
+def identity_with(identity: str, *functions: Callable[..., Any]) -> str | None:
+    """The identity of a scorer that these functions are part of; None where that of one of them
+    cannot be told.
+    """
+    told = [identity_of(function) for function in functions]
+    return None if None in told else f"{identity}:{','.join(map(str, told))}"
 
 
 # ------------------------------------------------------------------ an episode as JSON

@@ -15,7 +15,7 @@ from typing import Any
 
 from openenv.errors import Unscored
 from openenv.reward import Score
-from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory_async
+from openenv.rewards.delayed import Trajectory, TrajectoryScorer
 from openenv.rewards.external.conversation import (
     Message,
     as_messages,
@@ -25,7 +25,15 @@ from openenv.rewards.external.conversation import (
     split,
     task_of,
 )
-from openenv.rewards.external.scorers import identity_of, name_of, on_thread, result_of, weighted
+from openenv.rewards.external.limits import CONCURRENCY, Bounded, bounded
+from openenv.rewards.external.scorers import (
+    identity_with,
+    is_coroutine_function,
+    name_of,
+    on_thread,
+    result_of,
+    weighted,
+)
 
 __all__ = ["RewardFunctions", "from_trl", "to_trl"]
 
@@ -60,8 +68,9 @@ class RewardFunctions:
         self._is_conversational = is_conversational
         self._columns = columns
         self._messages = messages
-        by = [identity_of(one) for one in (*functions, columns, messages)]
-        self.identity = None if None in by else f"trl:{is_conversational}:{weights}:{by}"
+        self.identity = identity_with(
+            f"trl:{is_conversational}:{weights}", *functions, columns, messages
+        )
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
         """Score one episode.
@@ -211,19 +220,23 @@ def to_trl(
     could not be scored is None, which TRL leaves out of the sum, and the log says why.
 
     Args:
-        scorer: What scores; a rubric by `from_rubric`.
+        scorer: What scores; a rubric by `from_rubric`. The completions of a batch are scored in one
+            call where it takes several, and otherwise 16 at a time; or one after the other, where
+            it is a plain function. `bounded` says otherwise.
         name: What TRL calls it in its logs; by default the scorer's name.
         episode: Makes the episode of a prompt, a completion and the keyword ``task``.
     """
 
-    async def scored(rows: Sequence[dict[str, Any]]) -> list[Score]:
-        return [await _scored(scorer, episode, row) for row in rows]
+    if not isinstance(scorer, Bounded):  # else its limits hold
+        many = CONCURRENCY if is_coroutine_function(scorer) else 1
+        scorer = bounded(scorer, timeout_s=None, retries=0, concurrency=many)
+    limited = scorer
 
     def reward(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         rows = _rows(prompts, completions, columns)
-        scores = result_of(scored(rows))
+        scores: list[Score] = result_of(_scored(limited, [_played(episode, row) for row in rows]))
         for score in scores:
             if score.unscored:
                 logger.warning("%s gives no reward: %s", reward.__name__, score.unscored)
@@ -253,12 +266,19 @@ def _rows(
     ]
 
 
-async def _scored(
-    scorer: TrajectoryScorer, episode: Callable[..., Trajectory[Any, Any]], row: dict[str, Any]
-) -> Score:
+def _played(
+    episode: Callable[..., Trajectory[Any, Any]], row: dict[str, Any]
+) -> Trajectory[Any, Any] | Score:
+    """The episode of a row; or why it is none."""
     task = row_task(row["prompt"], row["columns"])
     try:
-        trajectory = episode(row["prompt"], row["completion"], task=task)
+        return episode(row["prompt"], row["completion"], task=task)
     except Unscored as error:
         return Score(unscored=str(error))
-    return await score_trajectory_async(scorer, trajectory)
+
+
+async def _scored(scorer: Bounded, played: Sequence[Trajectory[Any, Any] | Score]) -> list[Score]:
+    """The score of each, those of all episodes asked for together."""
+    episodes = [one for one in played if not isinstance(one, Score)]
+    scores = iter(await scorer.score_many(episodes))
+    return [one if isinstance(one, Score) else next(scores) for one in played]
