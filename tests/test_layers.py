@@ -36,6 +36,7 @@ LAYERS = {
     "openenv._incidents": "contract",
     "openenv._logs": "contract",
     "openenv._redaction": "contract",
+    "openenv._reports": "contract",
     "openenv._traces": "contract",
     "openenv._generics": "contract",
     "openenv._keys": "contract",
@@ -171,8 +172,13 @@ HOMES = {
         "openenv.evals.inspect_harness",
         "openenv.rewards.external.inspect_ai",
     },
-    "jinja2": {"openenv.evals.report", "openenv.validation.pages"},
-    "matplotlib": {"openenv.cli.blackjack", "openenv.evals.plots", "openenv.validation.plots"},
+    "jinja2": {"openenv._reports.pages"},
+    "matplotlib": {
+        "openenv._reports.plots",
+        "openenv.cli.blackjack",
+        "openenv.evals.plots",
+        "openenv.validation.plots",
+    },
     "datasets": {"openenv.tasks"},
     "docker": {"openenv.providers.engines"},
     "httpx": {"openenv.adapters.ors", "openenv.rewards.external.http"},
@@ -272,7 +278,7 @@ LAZY_PACKAGES = {
 
 # What is itself imported on first use only, and then needs them at once.
 AT_ONCE = {
-    "matplotlib": {"openenv.evals.plots", "openenv.validation.plots"},
+    "matplotlib": {"openenv._reports.plots", "openenv.evals.plots"},
     "numpy": {
         "openenv._choices",
         "openenv.adapters",

@@ -15,6 +15,7 @@ from typing import Any
 
 from inspect_ai import Epochs, Task, eval
 from inspect_ai.dataset import Sample
+from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import ChatMessage, ModelOutput, ModelUsage
 from inspect_ai.scorer import exact, includes, match
 from inspect_ai.solver import generate
@@ -29,7 +30,7 @@ from openenv.evals.inspect import task
 
 Said = Callable[[list[ChatMessage]], ModelOutput]
 
-LOGS = Path("logs")
+LOGS, SCORED = Path("logs"), Path("scored")
 
 
 def text(words: str) -> ModelOutput:
@@ -132,6 +133,17 @@ def blackjack() -> dict[str, Any]:
     return run(made, lambda messages: call("blackjack", action="stand"))
 
 
+def misused() -> list[str]:
+    """What is refused before anything is played."""
+    said = []
+    for wrong in ({"limit": 0}, {"split": "test"}):
+        try:
+            task(BlackjackEnvironment, **wrong)
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
 def unreachable() -> dict[str, Any]:
     return run(task("http://127.0.0.1:9"), lambda messages: text(""))
 
@@ -159,7 +171,10 @@ def harness() -> dict[str, Any]:
     def scores(**parameters: Any) -> dict[str, Any]:
         return evaluate.run("0.3", {}, "yes-no", {**yes, "task": a_task(), **parameters})
 
+    evaluate = InspectAIHarness(log_dir=str(SCORED))
     told["one"] = scores(scorer=exact())
+    in_files = [read_eval_log(one) for one in list_eval_logs(str(SCORED))]
+    told["in files"] = [score.name for log in in_files for score in log.results.scores]
     told["reduced"] = scores(epochs=Epochs(2, ["mean", "pass_at_1"]))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -184,5 +199,7 @@ def broken(messages: list[ChatMessage]) -> ModelOutput:
 
 
 if __name__ == "__main__":
-    told = {made.__name__: made() for made in (sums, echo, blackjack, unreachable, harness)}
+    told = {
+        made.__name__: made() for made in (sums, echo, blackjack, misused, unreachable, harness)
+    }
     sys.stdout.write(json.dumps(told) + "\n")

@@ -43,6 +43,16 @@ def test_tasks_are_compared_each_with_itself() -> None:
     assert reward.p_value == pytest.approx(2 / 32)
 
 
+def test_what_is_rounding_is_no_difference() -> None:
+    """Of the tasks one differs, and so the test knows nothing: chance does that in each case."""
+    before = evaluated({"a": [0.1 + 0.2], "b": [0.5], "c": [0.25], "d": [1.0]})
+    after = evaluated({"a": [0.3], "b": [0.5], "c": [0.75], "d": [1.0]})
+    reward = compare(before, after).differences[1]
+    assert 0.1 + 0.2 != 0.3
+    assert reward.difference == pytest.approx(0.125)
+    assert reward.p_value == 1.0
+
+
 def test_what_is_solved_now_and_what_no_more_is_named() -> None:
     before = evaluated({"a": [0.0, 0.0], "b": [1.0, 1.0], "c": [1.0, 0.0], "d": [0.0, 0.0]})
     after = evaluated({"a": [1.0, 0.0], "b": [0.0, 0.0], "c": [1.0, 1.0], "d": [0.5, 0.0]})
@@ -156,6 +166,22 @@ def test_tasks_without_a_known_reward_are_left_out_and_said() -> None:
     assert next(one for one in compared.differences if one.name == "reward").tasks == 1
     assert compared.fixed == compared.regressed == []
     assert "2 tasks have no sample with a known reward" in compared.warnings[0]
+
+
+def test_what_was_left_out_of_tasks_that_have_rewards_is_said() -> None:
+    """The samples that have none may be the hard ones."""
+    compared = compare(evaluated({"a": [1.0, 0.0]}), evaluated({"a": [1.0, None]}))
+    assert compared.warnings == [
+        "Samples without a known reward, which are in no mean of rewards: 0 of 2 of before; "
+        "1 of 2 of after."
+    ]
+
+
+@pytest.mark.parametrize("options", [{"level": 1.0}, {"resamples": 0}, {"permutations": 0}])
+def test_options_out_of_range_are_refused(options: Any) -> None:
+    run = evaluated({"a": [1.0]})
+    with pytest.raises(ValueError, match=f"{next(iter(options))}="):
+        compare(run, run, **options)
 
 
 def test_runs_without_any_common_reward_have_no_difference() -> None:

@@ -274,6 +274,42 @@ def test_results_of_another_harness_are_refused(tmp_path: Path) -> None:
         load_evaluation(tmp_path.parent)
 
 
+def test_a_result_is_not_told_to_be_of_options_that_it_is_not_of(tmp_path: Path) -> None:
+    stored(tmp_path)
+    result = tmp_path / "result.json"
+    assert load_evaluation(result, threshold=1.0, unscored="skip").threshold == 1.0
+    with pytest.raises(EvaluationError, match=r"with threshold=1\.0, and 0\.5 is asked for"):
+        load_evaluation(result, threshold=0.5)
+    with pytest.raises(EvaluationError, match="with unscored='skip'"):
+        load_evaluation(result, unscored="fail")
+    assert load_evaluation(tmp_path, threshold=0.5).threshold == 0.5
+
+
+def test_what_was_found_of_an_environment_is_said_of_its_run_later(tmp_path: Path) -> None:
+    harness = EnvEvalHarness(Forgetful, always_two, output_dir=tmp_path)
+    notes = harness.run_from_config(config(limit=2)).scores["evaluation"]["notes"]
+    assert load_evaluation(tmp_path).notes == notes
+
+
+def test_what_is_there_of_another_run_is_removed(tmp_path: Path) -> None:
+    result = stored(tmp_path, reports=["md"])
+    for name in ("comparison.json", "report.html"):
+        (tmp_path / name).write_text("of another run")
+    save(tmp_path, result, Evaluation.model_validate(result.scores["evaluation"]), reports=["md"])
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {"rollouts.jsonl", "result.json", "report.md"}
+
+
+def test_secrets_are_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sesame-opens-it")
+    result = stored(tmp_path / "a")
+    result.config.eval_parameters["base_url"] = "http://me:sesame-opens-it@llm/v1"
+    evaluation = load_evaluation(tmp_path / "a")
+    evaluation.settings["trajectory_scorer"] = "http://scorer?token=hush-hush"
+    for file in save(tmp_path / "b", result, evaluation):
+        assert "sesame" not in file.read_text() and "hush" not in file.read_text()
+
+
 def test_reports_are_of_known_kinds(tmp_path: Path) -> None:
     result = stored(tmp_path / "a", reports=["md"])
     assert (tmp_path / "a" / "report.md").exists()

@@ -125,6 +125,13 @@ def test_epochs_of_a_seed_have_the_same_cards(told: dict[str, Any]) -> None:
     assert len({value for found in by_seed.values() for value in found}) > 1
 
 
+def test_what_means_nothing_is_refused(told: dict[str, Any]) -> None:
+    assert [said.partition(":")[0] for said in told["misused"]] == [
+        "limit=0; expected at least one task",
+        "split='test'",
+    ]
+
+
 # ------------------------------------------------------------------ the harness
 
 
@@ -136,6 +143,10 @@ def test_equal_names_of_metrics_are_told_apart_by_their_scorers(told: dict[str, 
         "match/accuracy": 0.5,
         "match/stderr": 0.5,
     }
+
+
+def test_another_scorer_s_scores_are_in_the_log_too(told: dict[str, Any]) -> None:
+    assert told["harness"]["in files"] == ["exact"]
 
 
 def test_names_that_are_there_once_stay_as_they_were(told: dict[str, Any]) -> None:

@@ -56,6 +56,14 @@ def test_one_sample_a_task_has_the_interval_of_wilson() -> None:
     assert found.mean_reward.stderr == found.success.stderr
 
 
+def test_of_few_tasks_the_intervals_are_wide_and_chances_stay_chances() -> None:
+    """A bootstrap of three tasks is too narrow, and Student's interval knows no bounds."""
+    found = evaluated({"a": [1.0, 1.0], "b": [1.0, 0.0], "c": [1.0, 1.0]})
+    assert found.mean_reward.method == found.pass_at_k[1].method == "student"
+    assert found.mean_reward.high is not None and found.mean_reward.high > 1.0
+    assert found.pass_at_k[1].high == 1.0
+
+
 def test_samples_of_one_task_are_drawn_together() -> None:
     """Ten tasks that are solved always or never tell as much with one sample as with eight."""
     once = evaluated({f"t{i}": [float(i % 2)] for i in range(10)})

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from support.runs import FAILED, header, rollout, run_of
 
+from openenv._reports.plots import Plot
 from openenv.evals import (
     Comparison,
     Evaluation,
@@ -19,7 +20,7 @@ from openenv.evals import (
     html_report,
     markdown_report,
 )
-from openenv.evals.plots import Plot, comparison_plots, evaluation_plots
+from openenv.evals.plots import comparison_plots, evaluation_plots
 from openenv.evals.report import number, p_value, signed
 
 NASTY = '<script>alert(1)</script>|$x_1$ "quoted" & `code`'

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from openenv.evals.statistics import (
+    are_few,
     bootstrap_intervals,
     effective_size,
     holm,
     mcnemar,
     pass_at_k,
     permutation_p_values,
+    rate_interval,
     ratio_stderr,
     wilson,
 )
@@ -176,6 +178,20 @@ def test_of_few_tasks_the_interval_is_wider_as_that_of_t_is() -> None:
     assert ratio == pytest.approx(math.sqrt(10 / 9) * 2.262 / 1.960, rel=0.05)
 
 
+@pytest.mark.parametrize("tasks", [2, 3, 5])
+def test_of_too_few_tasks_the_interval_is_that_of_student(tasks: int) -> None:
+    """What is drawn from three tasks lies between them, and holds the truth in 3 of 4 cases."""
+    values = np.random.default_rng(5).normal(size=tasks)
+    expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert bootstrap_intervals(*one_column(values))[0] == pytest.approx(expected)
+
+
+def test_how_many_are_too_few_follows_from_the_level() -> None:
+    """Five tasks have the median of all between them in 15 of 16 cases."""
+    assert [are_few(tasks, 0.95) for tasks in (2, 5, 6, 30)] == [True, True, False, False]
+    assert not are_few(5, 0.9) and are_few(7, 0.99)
+
+
 def test_the_same_seed_gives_the_same_interval_and_another_one_another() -> None:
     values = np.random.default_rng(5).normal(size=30)
     of = [bootstrap_intervals(*one_column(values), seed=seed) for seed in (1, 1, 2)]
@@ -243,6 +259,16 @@ def test_the_bootstrap_has_the_truth_in_it_as_often_as_it_says(tasks: int, sampl
     assert covered(of_tasks(tasks, samples), 0.5) >= 0.95 - 0.038
 
 
+@pytest.mark.parametrize("tasks", [2, 3, 5])
+def test_of_few_tasks_too_the_interval_has_the_truth_in_it(tasks: int) -> None:
+    """A bootstrap of two tasks has it in half of the runs."""
+
+    def draw(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        return generator.normal(size=tasks), np.ones(tasks)
+
+    assert covered(draw, 0.0) >= 0.95 - 0.038
+
+
 def test_wilson_of_alike_samples_has_the_truth_in_it_and_the_naive_one_has_not() -> None:
     generator, draw = np.random.default_rng(12), of_tasks(20, 8)
     hits = naive = 0
@@ -255,6 +281,29 @@ def test_wilson_of_alike_samples_has_the_truth_in_it_and_the_naive_one_has_not()
         naive += low <= 0.5 <= high
     assert hits / 300 >= 0.95 - 0.038
     assert naive / 300 < 0.8
+
+
+@pytest.mark.parametrize(("tasks", "samples"), [(3, 50), (5, 50), (8, 20)])
+def test_the_interval_of_a_rate_has_the_truth_in_it_also_of_few_tasks(
+    tasks: int, samples: int
+) -> None:
+    """By as many samples as seem independent alone, it has it in 81 % of three tasks of 50."""
+    generator, hits = np.random.default_rng(13), 0
+    for _ in range(300):
+        solved = generator.binomial(samples, generator.random(tasks)).astype(float)
+        low, high = rate_interval(solved, np.full(tasks, float(samples)))
+        hits += low <= 0.5 <= high
+    assert hits / 300 >= 0.95 - 0.038
+
+
+def test_the_interval_of_one_sample_a_task_or_of_one_task_is_that_of_wilson() -> None:
+    assert rate_interval(np.array([1.0, 0.0, 1.0, 1.0]), np.ones(4)) == wilson(0.75, 4)
+    assert rate_interval(np.array([6.0]), np.array([8.0])) == wilson(0.75, 8)
+
+
+def test_tasks_that_are_certain_count_as_so_many_samples() -> None:
+    solved, counts = np.array([50.0, 50.0, 0.0]), np.full(3, 50.0)
+    assert rate_interval(solved, counts) == wilson(2 / 3, 3)
 
 
 # ------------------------------------------------------------------ tests of two runs

@@ -111,7 +111,13 @@ def compare(
     Raises:
         ComparisonError: The runs have no task in common, or their figures mean different things:
             another threshold, other rewards, or another treatment of what has no reward.
+        ValueError: An argument is out of its range.
     """
+    if not 0.0 < level < 1.0 or resamples < 1 or permutations < 1:
+        raise ValueError(
+            f"level={level}, resamples={resamples}, permutations={permutations}; expected "
+            "0 < level < 1, and at least one of the others"
+        )
     _check_same_meaning(before, after)
     common = [name for name in before.per_task if name in after.per_task]
     if not common:
@@ -194,7 +200,12 @@ def _differences(
 ) -> list[Difference]:
     import numpy as np
 
-    from openenv.evals.statistics import bootstrap_intervals, holm, permutation_p_values
+    from openenv.evals.statistics import (
+        RELATIVE,
+        bootstrap_intervals,
+        holm,
+        permutation_p_values,
+    )
 
     level, resamples, permutations, seed = drawing
     shared = [f"component/{name}" for name in before.components if name in after.components]
@@ -204,6 +215,7 @@ def _differences(
         [[_both(pair, figure) for figure in figures] for pair in pairs.values()], dtype=np.float64
     )
     apart = means[:, :, 1] - means[:, :, 0]
+    apart[np.abs(apart) <= RELATIVE * np.abs(means).sum(axis=2)] = 0.0  # but for rounding
     known = np.isfinite(apart)
     intervals = bootstrap_intervals(
         np.where(known, apart, 0.0),
@@ -281,6 +293,7 @@ def _warnings(before: Evaluation, after: Evaluation, compared: Comparison) -> li
         *_of_runs(before, after),
         *_of_matching(before, after),
         *_of_unknown(compared),
+        *_of_left_out(before, after, compared),
     ]
 
 
@@ -336,6 +349,18 @@ def _unlike(one: TaskResult, other: TaskResult) -> Iterator[str]:
         yield "have seeds in one run only, which are left out"
     elif len(one.samples) != len(other.samples):
         yield "have more samples in one run than in the other"
+
+
+def _of_left_out(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
+    """What is left out may be the hard part of one run, and make it look better."""
+    counts = [
+        (run.counts["samples"] - run.counts["scored"], run.counts["samples"], name)
+        for run, name in ((before, compared.before), (after, compared.after))
+    ]
+    if not any(left_out for left_out, _, _ in counts):
+        return []
+    told = "; ".join(f"{left_out:,} of {of:,} of {name}" for left_out, of, name in counts)
+    return [f"Samples without a known reward, which are in no mean of rewards: {told}."]
 
 
 def _of_unknown(compared: Comparison) -> list[str]:

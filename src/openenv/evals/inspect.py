@@ -96,7 +96,12 @@ def task(
     Raises:
         MissingPackage: The extra ``inspect`` is not installed.
         TasksetError: There are no such tasks.
+        ValueError: `limit` is not positive, or there is a `split` of no tasks.
     """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit}; expected at least one task")
+    if tasks is None and split is not None:
+        raise ValueError(f"split={split!r}: of which tasks? give some")
     loaded = (
         _without_tasks(limit, seed)
         if tasks is None
@@ -113,7 +118,10 @@ def task(
 
 
 def _without_tasks(limit: int | None, seed: int) -> list[Task]:
-    return [Task(id=f"seed-{seed + i}", reset={"seed": seed + i}) for i in range(limit or 1)]
+    return [
+        Task(id=f"seed-{seed + i}", reset={"seed": seed + i})
+        for i in range(1 if limit is None else limit)
+    ]
 
 
 def _name(env: Any) -> str:

@@ -82,6 +82,8 @@ class InspectAIHarness(EvalHarness):
         _check(logs)
         if scorer is not None:
             logs = [inspect_ai.score(log, scorer, action="overwrite") for log in logs]
+            for log in logs:  # else the files would say that nothing was scored
+                inspect_ai.log.write_eval_log(log)
         return {**_metrics(logs), **_left_out(logs)}
 
     def _arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:

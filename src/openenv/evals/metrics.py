@@ -40,6 +40,8 @@ __all__ = [
 Unscored = Literal["skip", "fail"]
 """What becomes of samples without a known reward: left out, or counted as not solved."""
 
+Method = Literal["wilson", "bootstrap", "student"]
+
 # How far below the threshold a reward may be, by rounding alone.
 RELATIVE, ABSOLUTE = 1e-9, 1e-9
 
@@ -72,9 +74,7 @@ class Estimate(_Result):
     low: float | None = None
     high: float | None = None
     stderr: float | None = Field(default=None, description="The standard error, tasks drawn.")
-    method: Literal["wilson", "bootstrap"] | None = Field(
-        default=None, description="Where the interval comes from."
-    )
+    method: Method | None = Field(default=None, description="Where the interval comes from.")
     samples: int = Field(default=0, description="How many samples it is of.")
     tasks: int = Field(default=0, description="How many tasks it is of.")
 
@@ -238,7 +238,8 @@ def evaluate(
 
     Rates and means are over samples; `pass_at_k` is the mean over tasks. The intervals of rates
     are Wilson's, of as many samples as are independent; all others are of a bootstrap in which
-    tasks are drawn, each with all of its samples (see `openenv.evals.statistics`).
+    tasks are drawn, each with all of its samples, or Student's where tasks are too few for that
+    (see `openenv.evals.statistics`).
 
     Args:
         rollouts: The run, in any order; read once, one at a time.
@@ -481,16 +482,15 @@ class _Work:
         """The share of samples; its interval is Wilson's."""
         import numpy as np
 
-        from openenv.evals.statistics import effective_size, ratio_stderr, wilson
+        from openenv.evals.statistics import rate_interval, ratio_stderr
 
         tallies = [tally for tally in map(counts, self.tasks.values()) if tally.of]
         if not tallies:
             return Estimate(value=None)
         has, of = np.array(tallies, dtype=np.float64).T
-        value = float(has.sum() / of.sum())
-        low, high = wilson(value, effective_size(has, of), self.level)
+        low, high = rate_interval(has, of, self.level)
         return Estimate(
-            value=value,
+            value=float(has.sum() / of.sum()),
             low=low,
             high=high,
             stderr=_finite(ratio_stderr(has, of)),
@@ -516,7 +516,7 @@ class _Work:
         estimates = dict(zip(ks, self._bootstrapped(rows, len(ks)), strict=True))
         for k, estimate in estimates.items():
             estimate.samples = sum(t.of for tallies in groups for t in tallies if t.of >= k)
-            self._mend_certain(estimate)
+            self._mend_chance(estimate)
         return estimates
 
     def broken_down(self, parts: Mapping[str, Sequence[str]]) -> list[Breakdown]:
@@ -539,7 +539,7 @@ class _Work:
     def _bootstrapped(self, rows: list[list[tuple[float, int]]], columns: int) -> list[Estimate]:
         import numpy as np
 
-        from openenv.evals.statistics import bootstrap_intervals, ratio_stderr
+        from openenv.evals.statistics import are_few, bootstrap_intervals, ratio_stderr
 
         if not columns:
             return []
@@ -553,23 +553,27 @@ class _Work:
             has, of = sums[:, place], counts[:, place]
             seen = of > 0
             low, high = interval or (None, None)
+            method: Method = "student" if are_few(int(seen.sum()), self.level) else "bootstrap"
             found.append(
                 Estimate(
                     value=float(has.sum() / of.sum()) if seen.any() else None,
                     low=low,
                     high=high,
                     stderr=_finite(ratio_stderr(has[seen], of[seen])),
-                    method=None if interval is None else "bootstrap",
+                    method=None if interval is None else method,
                     samples=int(of.sum()),
                     tasks=int(seen.sum()),
                 )
             )
         return found
 
-    def _mend_certain(self, estimate: Estimate) -> None:
-        # Where all tasks are certain, drawing tells nothing; that so many are does.
+    def _mend_chance(self, estimate: Estimate) -> None:
+        """Keep the interval of a chance from 0 to 1; give one to a chance that is certain."""
         from openenv.evals.statistics import wilson
 
+        if estimate.low is not None and estimate.high is not None:
+            estimate.low, estimate.high = max(0.0, estimate.low), min(1.0, estimate.high)
+        # Where all tasks are certain, drawing tells nothing; that so many are does.
         if estimate.value in (0.0, 1.0) and estimate.low is None and estimate.tasks > 1:
             estimate.low, estimate.high = wilson(estimate.value, estimate.tasks, self.level)
             estimate.method = "wilson"

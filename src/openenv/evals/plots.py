@@ -1,36 +1,25 @@
-"""The plots of a report, each an SVG to stand in a page.
-
-The colours are those of Okabe and Ito (2008), which people who are colour-blind tell apart; nothing
-is told by colour alone.
-"""
+"""The plots of a report of an evaluation."""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from openenv._packages import needs
+from openenv._reports.plots import BLUE, GREY, ORANGE, SKY, Plot, drawn, plot, styled
 from openenv.evals.comparison import Comparison, Difference
 from openenv.evals.metrics import Estimate, Evaluation
 
 with needs("a report of an evaluation", "pip install 'openenv[eval]'"):
-    import matplotlib as mpl
     import numpy as np
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Plot", "comparison_plots", "evaluation_plots"]
+__all__ = ["comparison_plots", "evaluation_plots"]
 
-BLUE, ORANGE, GREEN, SKY, GREY = "#0072b2", "#d55e00", "#009e73", "#56b4e9", "#595959"
-
-WIDTH = 5.2  # inches, of 72 points
+WIDTH = 5.2  # inches
 
 # Up to so many tasks have a bar of their own, and so many points are drawn one by one.
 NAMED_TASKS, POINTS = 30, 400
@@ -41,55 +30,24 @@ DISTINCT, BINS = 12, 40
 COMPONENTS = 30
 LONGEST_NAME = 28
 
-STYLE: dict[Any, Any] = {
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "grid.alpha": 0.25,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "openenv",
-    "text.parse_math": False,  # names of tasks are no formulas
-}
-
-# Without these there is nothing in a file that differs from one run to the next.
-METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A plot.
-
-    Attributes:
-        name: Identifies it in its page.
-        caption: What is to be seen, and how to read it.
-        svg: The plot itself.
-    """
-
-    name: str
-    caption: str
-    svg: str
-
 
 def evaluation_plots(evaluation: Evaluation) -> list[Plot]:
     """Plot one run: what there is of its rewards, tasks, pass@k and components."""
-    with mpl.rc_context(STYLE):
+    with styled():
         plots = [
             _rewards(evaluation),
             _pass_at_k(evaluation),
             _components(evaluation),
             _tasks(evaluation),
         ]
-    return [plot for plot in plots if plot is not None]
+    return [one for one in plots if one is not None]
 
 
 def comparison_plots(compared: Comparison) -> list[Plot]:
     """Plot two runs: their differences, and their tasks against each other."""
-    with mpl.rc_context(STYLE):
+    with styled():
         plots = [_forest(compared), _scatter(compared)]
-    return [plot for plot in plots if plot is not None]
+    return [one for one in plots if one is not None]
 
 
 # ------------------------------------------------------------------ one run
@@ -106,7 +64,7 @@ def _rewards(evaluation: Evaluation) -> Plot | None:
     )
     if not len(rewards):
         return None
-    with _drawn(2.8) as (figure, axes):
+    with drawn(WIDTH, 2.8) as (figure, axes):
         _histogram(axes, rewards)
         axes.axvline(evaluation.threshold, color=ORANGE, linestyle="--", label="solved from here")
         mean = evaluation.mean_reward.value
@@ -116,7 +74,7 @@ def _rewards(evaluation: Evaluation) -> Plot | None:
         axes.grid(axis="x", visible=False)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         figure.legend(loc="outside upper right", ncols=2, frameon=False)
-    return _plot(figure, "rewards", "Rewards of all samples that have one.")
+    return plot(figure, "rewards", "Rewards of all samples that have one.")
 
 
 def _histogram(axes: Axes, rewards: np.ndarray) -> None:
@@ -140,12 +98,12 @@ def _tasks(evaluation: Evaluation) -> Plot | None:
     in_order = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
     values = np.array([share for _, share in in_order])
     if len(in_order) <= NAMED_TASKS:
-        with _drawn(0.9 + 0.24 * len(in_order)) as (figure, axes):
+        with drawn(WIDTH, 0.9 + 0.24 * len(in_order)) as (figure, axes):
             _bars(axes, [name for name, _ in in_order], values)
-        return _plot(
+        return plot(
             figure, "tasks", "How often each task was solved, the easiest first; a cross is never."
         )
-    with _drawn(2.8) as (figure, axes):
+    with drawn(WIDTH, 2.8) as (figure, axes):
         places = np.arange(len(values) + 1)
         axes.stairs(values, places, fill=True, color=SKY)
         axes.stairs(values, places, color=BLUE, baseline=None)
@@ -155,7 +113,7 @@ def _tasks(evaluation: Evaluation) -> Plot | None:
             xlim=(0, len(values)),
             ylim=(0, 1.03),
         )
-    return _plot(
+    return plot(
         figure,
         "tasks",
         "How often each task was solved, the easiest first. Where the line is at neither end, some "
@@ -180,7 +138,7 @@ def _pass_at_k(evaluation: Evaluation) -> Plot | None:
     if len(known) < 2:
         return None
     ks = list(known)
-    with _drawn(2.8) as (figure, axes):
+    with drawn(WIDTH, 2.8) as (figure, axes):
         _band(axes, evaluation)
         axes.plot(ks, list(known.values()), "o-", color=BLUE, label="pass@k")
         if max(ks) > 20:
@@ -189,7 +147,7 @@ def _pass_at_k(evaluation: Evaluation) -> Plot | None:
         axes.minorticks_off()
         axes.set(xlabel="k", ylabel="tasks solved by one of k", ylim=(0, 1.03))
         axes.legend(loc="lower right", frameon=False)
-    return _plot(
+    return plot(
         figure, "pass-at-k", "How many tasks are solved by at least one of k samples (pass@k)."
     )
 
@@ -219,7 +177,7 @@ def _components(evaluation: Evaluation) -> Plot | None:
     shown = list(parts.items())[:COMPONENTS]
     if not shown:
         return None
-    with _drawn(0.9 + 0.3 * len(shown)) as (figure, axes):
+    with drawn(WIDTH, 0.9 + 0.3 * len(shown)) as (figure, axes):
         for place, (_, part) in enumerate(shown):
             _whisker(axes, place, part)
         axes.axvline(0.0, color=GREY, linewidth=0.8)
@@ -229,7 +187,7 @@ def _components(evaluation: Evaluation) -> Plot | None:
     more = len(parts) - len(shown)
     rest = f" {more:,} more are not shown." if more > 0 else ""
     caption = f"The parts of the reward, with {evaluation.level:.0%} intervals.{rest}"
-    return _plot(figure, "components", caption)
+    return plot(figure, "components", caption)
 
 
 def _whisker(axes: Axes, place: int, estimate: Estimate | Difference) -> None:
@@ -251,14 +209,14 @@ def _forest(compared: Comparison) -> Plot | None:
     ][:COMPONENTS]
     if not tested:
         return None
-    with _drawn(0.9 + 0.3 * len(tested)) as (figure, axes):
+    with drawn(WIDTH, 0.9 + 0.3 * len(tested)) as (figure, axes):
         for place, one in enumerate(tested):
             _whisker(axes, place, one)
         axes.axvline(0.0, color=ORANGE, linestyle="--", linewidth=1)
         axes.set_yticks(range(len(tested)), [_short(one.name) for one in tested])
         axes.set_ylim(len(tested) - 0.5, -0.5)
         axes.set(xlabel=f"{_short(compared.after)}\nless {_short(compared.before)}")
-    return _plot(
+    return plot(
         figure,
         "differences",
         f"The differences of the two runs, with {compared.level:.0%} intervals. To the right "
@@ -279,7 +237,7 @@ def _scatter(compared: Comparison) -> Plot | None:
     low, high = float(pairs.min()), float(pairs.max())
     edge = 0.05 * (high - low or 1.0)
     ends = (low - edge, high + edge)
-    with _drawn(4.2) as (figure, axes):
+    with drawn(WIDTH, 4.2) as (figure, axes):
         if len(pairs) > POINTS:
             shown = axes.hexbin(
                 pairs[:, 0], pairs[:, 1], gridsize=24, mincnt=1, bins="log", cmap="cividis"
@@ -297,7 +255,7 @@ def _scatter(compared: Comparison) -> Plot | None:
             xlim=ends,
             ylim=ends,
         )
-    return _plot(
+    return plot(
         figure,
         "scatter",
         "The tasks in the one run and in the other. Above the dashed line the second run has the "
@@ -316,25 +274,7 @@ def _points(axes: Axes, pairs: np.ndarray) -> None:
     )
 
 
-# ------------------------------------------------------------------ drawing
-
-
-@contextmanager
-def _drawn(height: float) -> Iterator[tuple[Figure, Axes]]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    yield figure, figure.subplots()
-
-
-def _plot(figure: Figure, name: str, caption: str) -> Plot:
-    written = io.StringIO()
-    figure.savefig(written, format="svg", metadata=METADATA, transparent=True)
-    svg = written.getvalue()
-    return Plot(name, caption, _with_own_ids(svg[svg.index("<svg") :], name))
-
-
-def _with_own_ids(svg: str, name: str) -> str:
-    """Put the plot's name before every id: several plots stand in one page."""
-    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+# ------------------------------------------------------------------ names
 
 
 def _short(name: str) -> str:

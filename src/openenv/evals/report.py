@@ -6,13 +6,12 @@ tasks it shows the hardest, and says so; all of them are in ``result.json``.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from openenv._packages import needs
+from openenv._reports.pages import rendered
 from openenv.evals.comparison import Comparison
 from openenv.evals.metrics import Evaluation, TaskResult
 
@@ -78,30 +77,18 @@ def _rendered(
     rows: int,
     **more: Any,
 ) -> str:
-    with needs("a report of an evaluation", "pip install 'openenv[eval]'"):
-        from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
-    is_html = template.endswith(".html")
-    environment = Environment(
-        loader=PackageLoader("openenv.evals"),
-        autoescape=select_autoescape(["html"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        # In Markdown, whatever is no text of the template is a name or a message of somebody.
-        finalize=None if is_html else _plain,
-    )
-    environment.filters.update(FILTERS)
-    environment.globals.update(titles=TITLES, rows=rows, names_shown=NAMES)
-    return environment.get_template(template).render(
-        run=evaluation,
-        compared=compared,
-        tasks=_hardest(evaluation, rows),
-        costs={name: cost for name, cost in evaluation.costs.items() if cost.value},
-        fallible={name: rate for name, rate in evaluation.rates.items() if rate.value},
+    values = {
+        "run": evaluation,
+        "compared": compared,
+        "tasks": _hardest(evaluation, rows),
+        "costs": {name: cost for name, cost in evaluation.costs.items() if cost.value},
+        "fallible": {name: rate for name, rate in evaluation.rates.items() if rate.value},
+        "titles": TITLES,
+        "rows": rows,
+        "names_shown": NAMES,
         **more,
-    )
+    }
+    return rendered("openenv.evals", template, values, FILTERS)
 
 
 def _hardest(evaluation: Evaluation, rows: int) -> list[tuple[str, TaskResult]]:
@@ -166,13 +153,6 @@ def rewards(task: TaskResult) -> str:
     """The rewards of a task's samples, as far as there is room."""
     shown = [NONE if s.reward is None else f"{s.reward:.3g}" for s in task.samples[:8]]
     return ", ".join(shown) + (" …" if len(task.samples) > len(shown) else "")
-
-
-def _plain(value: Any) -> Any:
-    """Take from a text what Markdown would read as its own."""
-    if not isinstance(value, str):
-        return value
-    return html.escape(" ".join(value.split()), quote=False).replace("|", "\\|")
 
 
 def _listed(names: Sequence[str], rows: int) -> list[str]:

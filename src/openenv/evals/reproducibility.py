@@ -64,6 +64,8 @@ def check_reproducible(env: Any, tasks: Any = None, *, seed: int = 0) -> Reprodu
     found: Reproducibility = background.run(_looked_at(env, task, seed))
     if found.is_same is False:
         logger.warning("the environment is not reproducible: %s", found.why)
+    elif found.is_same is None:
+        logger.warning("whether the environment is reproducible is not known: %s", found.why)
     return found
 
 

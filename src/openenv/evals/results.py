@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from openenv._redaction import redact
 from openenv.evals.comparison import Comparison, compare
 from openenv.evals.metrics import Evaluation, EvaluationError, evaluate
 from openenv.evals.report import html_report, markdown_report
@@ -91,10 +92,11 @@ def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
     Args:
         path: Its folder, its rollouts, or its ``result.json``. What is in a result was evaluated
             before; rollouts are evaluated anew, and so is a folder that has some.
-        options: Of `evaluate`, for rollouts.
+        options: Of `evaluate`. Of a result, what it was evaluated by.
 
     Raises:
-        EvaluationError: There is no run, or it cannot be evaluated.
+        EvaluationError: There is no run, or it cannot be evaluated; or a result was evaluated by
+            other options.
         OSError: A file cannot be read.
         RolloutFileError: The file of rollouts is damaged.
     """
@@ -103,13 +105,25 @@ def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
         names = [name for name in (ROLLOUTS, RESULT) if (path / name).is_file()]
         if not names:
             raise EvaluationError(f"{path} is no run: it has no {ROLLOUTS} and no {RESULT}")
-        found = load_evaluation(path / names[0], **options)
         if len(names) == 2:
-            found.reproducible = load_evaluation(path / RESULT).reproducible
-        return found
+            stored = load_evaluation(path / RESULT)
+            options = {"reproducible": stored.reproducible, **options}
+        return load_evaluation(path / names[0], **options)
     if path.suffix == ".json":
-        return _evaluation_of(_read_result(path), str(path))
+        return _evaluated_so(_evaluation_of(_read_result(path), str(path)), path, options)
     return evaluate(read_rollouts(path), read_header(path), **options)
+
+
+def _evaluated_so(found: Evaluation, path: Path, options: dict[str, Any]) -> Evaluation:
+    names = {"unscored": "unscored_policy"}
+    for name, asked in options.items():
+        stored = getattr(found, names.get(name, name))
+        if asked is not None and asked != stored:
+            raise EvaluationError(
+                f"{path} was evaluated with {name}={stored!r}, and {asked!r} is asked for; its "
+                f"rollouts ({ROLLOUTS}, beside it) can be evaluated anew"
+            )
+    return found
 
 
 def _read_result(path: Path) -> EvalResult:
@@ -128,7 +142,8 @@ def save(
     compared: Comparison | None = None,
     reports: Iterable[str] = tuple(REPORTS),
 ) -> list[Path]:
-    """Write a run into its folder, beside its rollouts; what is there of another one is replaced.
+    """Write a run into its folder, beside its rollouts; what is there of another one is replaced,
+    or removed where this one has no such file. What looks like a secret is replaced.
 
     Args:
         folder: Where; it is made if it is not there.
@@ -154,7 +169,10 @@ def save(
     texts |= {f"report.{name}": REPORTS[name](evaluation, compared) for name in reports}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    return [_written(folder / name, text) for name, text in texts.items()]
+    for name in (COMPARISON, *(f"report.{kind}" for kind in REPORTS)):
+        if name not in texts:
+            (folder / name).unlink(missing_ok=True)
+    return [_written(folder / name, redact(text)) for name, text in texts.items()]
 
 
 def _written(path: Path, text: str) -> Path:

@@ -20,12 +20,15 @@ with needs("an evaluation", "pip install 'openenv[eval]'"):
     from scipy import stats
 
 __all__ = [
+    "RELATIVE",
+    "are_few",
     "bootstrap_intervals",
     "effective_size",
     "holm",
     "mcnemar",
     "pass_at_k",
     "permutation_p_values",
+    "rate_interval",
     "ratio_stderr",
     "wilson",
 ]
@@ -126,6 +129,34 @@ def effective_size(solved: Floats, counts: Floats) -> float:
     return total / min(max(effect, 1.0), total / tasks)
 
 
+def rate_interval(solved: Floats, counts: Floats, level: float = 0.95) -> tuple[float, float]:
+    """The interval of the rate ``solved.sum() / counts.sum()``, where tasks are drawn.
+
+    It is Wilson's, of as many samples as are independent; of fewer where that number is itself
+    estimated, from few tasks (Korn and Graubard 1998, Survey Methodology 24), but never of fewer
+    than there are tasks.
+
+    Args:
+        solved: Of each task, how many samples have solved it.
+        counts: Of each task, how many samples it has.
+        level: How sure, from 0 to 1.
+    """
+    tasks, size = len(counts), effective_size(solved, counts)
+    if size > tasks > 1:
+        z, t = (float(law.ppf((1.0 + level) / 2.0)) for law in (stats.norm, stats.t(tasks - 1)))
+        size = max(float(tasks), size * (z / t) ** 2)
+    return wilson(float(solved.sum() / counts.sum()), size, level)
+
+
+def are_few(tasks: int, level: float) -> bool:
+    """Whether a bootstrap of so many tasks is too narrow, whatever is drawn.
+
+    Its ends lie between the lowest task and the highest, and these have the middle of the tasks
+    that might have been between them with a chance of ``1 - 2**(1 - tasks)`` only: 94 % of five.
+    """
+    return 2.0 ** (1 - tasks) > 1.0 - level
+
+
 def bootstrap_intervals(
     sums: Floats, counts: Floats, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> list[tuple[float, float] | None]:
@@ -133,7 +164,8 @@ def bootstrap_intervals(
 
     The tasks are drawn again with all of their samples, the same ones for every column. The ends
     are percentiles, expanded for few tasks as Student's t is wider than the normal distribution
-    (Hesterberg 2015, What Teachers Should Know About the Bootstrap, section 5.3).
+    (Hesterberg 2015, What Teachers Should Know About the Bootstrap, section 5.3). Where tasks
+    `are_few`, nothing that is drawn from them is wide enough: the interval is Student's.
 
     Args:
         sums: By task and figure, the sum over samples.
@@ -150,7 +182,7 @@ def bootstrap_intervals(
         return [None] * sums.shape[1]
     estimates = np.concatenate(list(_resampled(sums, counts, resamples, seed)))
     return [
-        _percentiles(estimates[:, column], sums[:, column], counts[:, column], level)
+        _interval(estimates[:, column], sums[:, column], counts[:, column], level)
         for column in range(sums.shape[1])
     ]
 
@@ -172,17 +204,25 @@ def _batches(rows: int, columns: int) -> Iterator[int]:
         yield min(size, rows - start)
 
 
-def _percentiles(
+def _interval(
     estimates: Floats, sums: Floats, counts: Floats, level: float
 ) -> tuple[float, float] | None:
     has = counts > 0
     tasks = int(has.sum())
     if tasks < 2 or np.ptp(sums[has] / counts[has]) == 0.0:
         return None
-    quantile = math.sqrt(tasks / (tasks - 1)) * stats.t.ppf((1.0 + level) / 2.0, tasks - 1)
-    tail = float(stats.norm.sf(quantile))
+    quantile = float(stats.t.ppf((1.0 + level) / 2.0, tasks - 1))
+    if are_few(tasks, level):
+        middle, half = sums.sum() / counts.sum(), quantile * ratio_stderr(sums[has], counts[has])
+        return float(middle - half), float(middle + half)
+    tail = float(stats.norm.sf(math.sqrt(tasks / (tasks - 1)) * quantile))
     low, high = np.nanquantile(estimates, [tail, 1.0 - tail])
-    return float(low), float(high)
+    rounding = RELATIVE * float(np.max(np.abs(sums[has] / counts[has])))
+    return _or_zero(float(low), rounding), _or_zero(float(high), rounding)
+
+
+def _or_zero(value: float, rounding: float) -> float:
+    return 0.0 if abs(value) <= rounding else value
 
 
 # ------------------------------------------------------------------ tests of two runs

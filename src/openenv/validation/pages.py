@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from openenv._packages import needs
+from openenv._reports.pages import plain, rendered
 from openenv.validation.checks import Property, about
 from openenv.validation.policy import SeverityPolicy
 from openenv.validation.report import AnyReport, CheckResult
 from openenv.validation.scores import PropertyScore, Scores
 from openenv.validation.types import CheckStatus, Level, Severity, Verdict
 
-__all__ = ["Page", "badge", "html_page", "markdown_page", "rendered"]
+__all__ = ["Page", "badge", "filled", "html_page", "markdown_page"]
 
 LEVELS = {
     Level.STATIC: "static",
@@ -91,28 +91,17 @@ def html_page(page: Page) -> str:
     """
     from openenv.validation.plots import learning_plots
 
-    return rendered("report.html", page=page, plots=learning_plots(page.report.results))
+    return filled("report.html", page=page, plots=learning_plots(page.report.results))
 
 
-def rendered(template: str, **values: Any) -> str:
+def filled(template: str, **values: Any) -> str:
     """Fill one of our templates of HTML.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.
     """
-    with needs("a page of a validation", "pip install 'openenv[eval]'"):
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("openenv.validation"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals.update(about=about, properties=list(Property), points=points, seen=seen)
-    return environment.get_template(template).render(**values)
+    common = {"about": about, "properties": list(Property), "points": points, "seen": seen}
+    return rendered("openenv.validation", template, {**common, **values})
 
 
 def points(value: float | None) -> str:
@@ -142,7 +131,7 @@ def markdown_page(page: Page) -> str:
 
 def _markdown(page: Page) -> Iterator[str]:
     report = page.report
-    yield f"# Validation of {_plain(page.name)}"
+    yield f"# Validation of {plain(page.name)}"
     yield ""
     yield (
         f"**{report.verdict.value.upper()}**, {points(page.scores.total)} of 100 points; policy "
@@ -172,18 +161,13 @@ def _property_row(one: PropertyScore) -> str:
 
 def _details(results: Iterable[CheckResult]) -> Iterator[str]:
     for result in results:
-        yield f"- `{result.check_id}` ({result.status.value}): {_plain('; '.join(result.evidence))}"
+        yield f"- `{result.check_id}` ({result.status.value}): {plain('; '.join(result.evidence))}"
         if result.remediation:
             lines = result.remediation.splitlines()
             if len(lines) == 1:
-                yield f"  - {_plain(lines[0])}"
+                yield f"  - {plain(lines[0])}"
             else:
                 yield from ("", *(f"      {line}" for line in lines), "")
-
-
-def _plain(text: str) -> str:
-    """Take from a text what Markdown would read as its own."""
-    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
 
 
 # ------------------------------------------------------------------ the badge

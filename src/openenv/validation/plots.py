@@ -1,19 +1,13 @@
-"""The plots of a report, each an SVG to stand in a page."""
+"""The plots of a report of a validation."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from openenv._packages import needs
-from openenv.evals.plots import BLUE, GREEN, GREY, METADATA, ORANGE, STYLE, Plot
+from openenv._reports.plots import BLUE, GREEN, GREY, ORANGE, Plot, drawn, plot, styled
 from openenv.validation.report import CheckResult
-
-with needs("a report of a validation", "pip install 'openenv[eval]'"):
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,11 +21,11 @@ SIZE_INCHES = (6.4, 3.0)
 def learning_plots(results: Sequence[CheckResult]) -> list[Plot]:
     """Plot how a learner got on: its rewards beside those of who does not learn."""
     curves = (result.measured.get("curve") for result in results if result.check_id == CURVE)
-    with mpl.rc_context(cast("Any", STYLE)):
-        return [_curve(curve) for curve in curves if isinstance(curve, Mapping) and _drawn(curve)]
+    with styled():
+        return [_curve(curve) for curve in curves if isinstance(curve, Mapping) and _is_any(curve)]
 
 
-def _drawn(curve: Mapping[str, Any]) -> bool:
+def _is_any(curve: Mapping[str, Any]) -> bool:
     return any(True for _ in _lines(curve))
 
 
@@ -51,22 +45,19 @@ def _is_number(value: object) -> bool:
 
 
 def _curve(curve: Mapping[str, Any]) -> Plot:
-    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
-    axes = figure.subplots()
-    _band(axes, curve)
-    for name, colour, episodes, rewards in _lines(curve):
-        axes.plot(episodes, rewards, color=colour, label=name, linewidth=1.8)
-    _references(axes, curve)
-    axes.set(xlabel="episodes", ylabel="reward of an episode")
-    figure.legend(loc="outside upper right", ncols=4, frameon=False)
-    written = io.StringIO()
-    figure.savefig(written, format="svg", metadata=METADATA, transparent=True)
-    svg = written.getvalue()
-    caption = (
+    with drawn(*SIZE_INCHES) as (figure, axes):
+        _band(axes, curve)
+        for name, colour, episodes, rewards in _lines(curve):
+            axes.plot(episodes, rewards, color=colour, label=name, linewidth=1.8)
+        _references(axes, curve)
+        axes.set(xlabel="episodes", ylabel="reward of an episode")
+        figure.legend(loc="outside upper right", ncols=4, frameon=False)
+    return plot(
+        figure,
+        "learning",
         "What an episode was worth to a small learner as it went on, and to one that acts at "
-        "random. An environment that teaches lifts the one above the other."
+        "random. An environment that teaches lifts the one above the other.",
     )
-    return Plot("learning", caption, svg[svg.index("<svg") :])
 
 
 def _band(axes: Axes, curve: Mapping[str, Any]) -> None:
