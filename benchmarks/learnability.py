@@ -34,6 +34,7 @@ from blackjack_env.server.blackjack_environment import BlackjackEnvironment
 from openenv.environment import scored
 from openenv.providers.process import ProcessProvider
 from openenv.reward import RewardSpec, Score
+from openenv.validation.actions import ActionSpace
 from openenv.validation.collector import fetch
 from openenv.validation.learner import (
     Candidates,
@@ -42,7 +43,7 @@ from openenv.validation.learner import (
     learn,
     schema_candidates,
 )
-from openenv.validation.probes import ActionSpace, View
+from openenv.validation.probes import View
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "pictures" / "learnability.svg"

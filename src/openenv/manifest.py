@@ -29,7 +29,7 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
         return None
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ManifestError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise ManifestError(f"{path} must hold a mapping, not {type(content).__name__}")

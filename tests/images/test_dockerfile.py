@@ -56,3 +56,33 @@ def test_those_of_our_environments_differ_in_what_they_need_only(path: Path) -> 
     missing = [line for line in OURS.splitlines() if line not in theirs]
     assert [line for line in missing if not line.lstrip().startswith(("else", "ENV PATH"))] == []
     assert "USER 1000:1000" in theirs
+
+
+def test_its_stages_are_found_with_the_lines_of_their_instructions() -> None:
+    text = "ARG A\n# one\nFROM x AS Build\nRUN a \\\n    # not this\n  b\n\nFROM build\nUSER 1\n"
+    build, last = of(text).stages
+    assert (build.name, build.base) == ("build", "x")
+    assert [(one.name, one.text, one.line) for one in build.instructions] == [("RUN", "a b", 4)]
+    assert [(one.name, one.text, one.line) for one in last.instructions] == [("USER", "1", 9)]
+
+
+@pytest.mark.parametrize(
+    ("text", "final"),
+    [
+        ("FROM x AS a\nRUN 1\nFROM y AS b\nRUN 2\nFROM a\nRUN 3", ["1", "3"]),
+        ("FROM x AS x\nRUN 1", ["1"]),
+        ("FROM x AS a\nRUN 1\nFROM y", []),
+        ("", []),
+    ],
+)
+def test_what_its_image_is_made_by_is_the_last_stage_and_those_below(
+    text: str, final: list[str]
+) -> None:
+    assert [one.text for one in of(text).final] == final
+
+
+def test_the_commands_of_a_here_document_are_a_run_s_and_no_instructions() -> None:
+    text = "FROM x\nRUN <<EOF\napt-get install \\\n  gcc\nUSER root\nEOF\nUSER 2\n"
+    run, user = of(text).stages[0].instructions
+    assert run.text == "<<EOF ; apt-get install gcc ; USER root ; EOF"
+    assert (user.name, user.text, user.line) == ("USER", "2", 7)

@@ -11,6 +11,7 @@ from support.rawserver import Peer, raw_server
 from support.servers import serving
 from validation.subjects.good_env.server.serving import application
 
+from openenv.client.transports.base import TransportClosed
 from openenv.validation.collector import (
     Budget,
     BudgetSpent,
@@ -112,3 +113,33 @@ def test_a_route_is_asked(url: str) -> None:
     assert fetch(url, "/good_env/num_tasks", {"split": "train"}).object == {"num_tasks": 6}
     with pytest.raises(ValueError, match="no URL of HTTP"):
         fetch("file:///etc/passwd", "")
+
+
+class Parting:
+    """A connection that the server has closed, after it has said why."""
+
+    def __init__(self) -> None:
+        self.said = [b'{"type":"error","data":{"code":"CAPACITY_REACHED","message":"full"}}']
+
+    def send(self, frame: bytes) -> None:
+        raise TransportClosed("received 1000")
+
+    async def receive(self, timeout_s: float | None = None) -> bytes:
+        if not self.said:
+            raise TransportClosed("received 1000")
+        return self.said.pop()
+
+
+def test_what_a_server_says_before_it_closes_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = RawSession("http://127.0.0.1:9")
+    monkeypatch.setattr(session, "_transport", Parting())
+    first, second = (asyncio.run(session.ask("reset")) for _ in range(2))
+    assert first.error == "CAPACITY_REACHED: full"
+    assert second.error is not None and "the connection was lost" in second.error
+
+
+def test_frames_that_are_only_looked_at_are_not_counted(url: str) -> None:
+    budget = Budget(kept_bytes=300)
+    assert played(url, budget=budget.of_time_alone()).steps[-1].is_done
+    with pytest.raises(BudgetSpent):
+        played(url, budget=Budget(seconds=-1.0).of_time_alone())

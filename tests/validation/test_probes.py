@@ -11,8 +11,8 @@ import pytest
 from pydantic import Field
 
 from openenv.types import Action
+from openenv.validation.actions import ActionSpace
 from openenv.validation.probes import (
-    ActionSpace,
     PlanError,
     View,
     hacking_probes,

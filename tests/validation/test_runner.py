@@ -23,6 +23,7 @@ from openenv.validation import (
 from openenv.validation.graders import Check, Evidence, GraderError, Subject
 from openenv.validation.providers.process import ProcessValidationProvider
 from openenv.validation.report import ValidationReportV2, passed
+from openenv.validation.static.building import ImageBuilds
 
 PASS, FAIL, SKIP, ERROR = CheckStatus
 
@@ -59,6 +60,13 @@ class Raises(Title):
 
     def run(self, subject):
         raise RuntimeError("out of order")
+
+
+class Leaves(Title):
+    check_id = "acme.leaves"
+
+    def run(self, subject):
+        raise SystemExit(0)
 
 
 class After(Title):
@@ -138,11 +146,12 @@ def test_what_a_third_party_finds_warns_where_the_policy_does_not_say(tmp_path: 
 
 def test_what_is_wrong_with_a_grader_is_its_own_error_and_the_run_goes_on(tmp_path: Path) -> None:
     package = write_package(tmp_path)
-    named = ("Raises", "After", "Lonely", "Other", "Nothing", "NeedsGpu", "Title")
+    named = ("Raises", "Leaves", "After", "Lonely", "Other", "Nothing", "NeedsGpu", "Title")
     with installed_graders(tmp_path, FOREIGN, **{name.lower(): name for name in named}):
         found = results(package)
     assert {name: one.status for name, one in found.items() if name.startswith("acme")} == {
         "acme.raises": ERROR,
+        "acme.leaves": ERROR,
         "acme.after": SKIP,
         "acme.lonely": SKIP,
         "acme.other": ERROR,
@@ -276,6 +285,19 @@ def test_a_package_that_needs_a_key_is_not_run(tmp_path: Path) -> None:
     assert startup.status is SKIP and startup.evidence[0].startswith("credentials")
 
 
+def test_what_was_built_is_removed_though_nothing_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = write_package(tmp_path)
+    replace(
+        package, "openenv.yaml", "  types:", "  execution: {requires_credentials: true}\n  types:"
+    )
+    forgotten: list[str] = []
+    monkeypatch.setattr(ImageBuilds, "forget", lambda builds: forgotten.append(builds.skipped))
+    run_validation(package, max_level=Level.RUNTIME, skip_build=True)
+    assert forgotten == ["--skip-build: its image was not built"]
+
+
 @pytest.mark.slow
 def test_a_package_that_does_not_start_fails_and_says_why(tmp_path: Path) -> None:
     package = write_package(tmp_path)
@@ -310,6 +332,7 @@ def test_a_package_is_run_and_what_was_seen_is_kept(tmp_path: Path) -> None:
     assert by_id["runtime.startup"] is PASS
     assert by_id["runtime.host_containment"] is SKIP
     assert {file.name for file in kept.iterdir()} >= {"run.json", "transcript.jsonl"}
+    assert "Uvicorn running" in (kept / "server.log").read_text()
     assert validation.provider == "process" and "runtime.startup" in told
 
 

@@ -17,10 +17,17 @@ from openenv.validation.graders import Evidence
 from openenv.validation.parsers import default_parsers
 from openenv.validation.static import graders
 from openenv.validation.static.building import ImageBuilds
+from openenv.validation.static.package import PackageError
 from openenv.validation.static.pinning import read_lock
 from openenv.validation.types import SignatureKind
 
-NEEDS_IMAGE = {"static.reproducible_build", "static.sbom"}
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "validation.md"
+
+# What is planted in what came of two builds; see `test_what_two_builds_say`.
+NEEDS_IMAGE = {
+    "static.reproducible_build": "a layer that differs",
+    "static.sbom": "a component without a version",
+}
 
 
 class Mutant(NamedTuple):
@@ -78,7 +85,9 @@ MUTANTS = [
     Mutant(
         "a lenient oracle", "static.manifest", manifest("tolerance: 0.0", "tolerance: 0.4"), "most"
     ),
-    Mutant("no validation", "static.manifest", manifest("validation:", "validatoin:"), "section"),
+    Mutant(
+        "no section at all", "static.manifest", manifest("validation:", "validatoin:"), "section"
+    ),
     Mutant(
         "memory in bytes",
         "static.resource_declaration",
@@ -209,7 +218,7 @@ def test_nothing_is_wrong_with_the_good_package(tmp_path: Path) -> None:
     found = statuses(write_package(tmp_path))
     assert len(found) == 10
     skips = {name for name, result in found.items() if result.status is CheckStatus.SKIP}
-    assert skips == NEEDS_IMAGE
+    assert skips == NEEDS_IMAGE.keys()
     others = [result for name, result in found.items() if name not in skips]
     assert {result.status for result in others} == {CheckStatus.PASS}, others
 
@@ -235,7 +244,17 @@ def test_each_fault_is_found_by_its_own_check_alone(mutant: Mutant, tmp_path: Pa
 def test_every_check_that_reads_the_package_has_a_mutant() -> None:
     assert {mutant.check_id for mutant in MUTANTS} == {
         grader.check_id for grader in graders()
-    } - NEEDS_IMAGE
+    } - NEEDS_IMAGE.keys()
+
+
+def test_the_guide_lists_what_is_planted() -> None:
+    rows = [line.split("|") for line in GUIDE.read_text().splitlines() if line.startswith("| `s")]
+    told = {row[1].strip(" `"): row[3].strip() for row in rows if "static." in row[1]}
+    planted = dict(NEEDS_IMAGE)
+    for mutant in MUTANTS:
+        before = f"{planted[mutant.check_id]}; " if mutant.check_id in planted else ""
+        planted[mutant.check_id] = before + mutant.name
+    assert told == planted
 
 
 # ------------------------------------------------------------------ images
@@ -341,12 +360,41 @@ def test_the_image_says_more_of_its_user_than_the_dockerfile(tmp_path: Path) -> 
 # ------------------------------------------------------------------ reading
 
 
-def test_a_package_whose_project_cannot_be_read_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["[project\n", "project = 3\n", "[project]\ndependencies = 3\n"])
+def test_a_package_whose_project_cannot_be_read_is_reported(text: str, tmp_path: Path) -> None:
     package = write_package(tmp_path)
-    (package / "pyproject.toml").write_text("[project\n")
+    (package / "pyproject.toml").write_text(text)
     found = statuses(package)
     assert found["static.layout"].status is CheckStatus.FAIL
+    assert "pyproject.toml" in found["static.layout"].evidence[0]
     assert CheckStatus.ERROR not in {result.status for result in found.values()}
+
+
+@pytest.mark.parametrize(
+    "text", ["package = 3\n", 'package = ["httpx"]\n', '[[package]]\nname = "httpx"\nwheels = 3\n']
+)
+def test_a_lock_that_is_none_fails_and_breaks_nothing(text: str, tmp_path: Path) -> None:
+    package = write_package(tmp_path)
+    (package / "uv.lock").write_text(text)
+    found = statuses(package)["static.dependency_pinning"]
+    assert found.status is CheckStatus.FAIL
+    assert "uv.lock" in found.evidence[0]
+
+
+def test_a_dockerfile_that_is_no_text_is_named(tmp_path: Path) -> None:
+    package = write_package(tmp_path)
+    (package / "server" / "Dockerfile").write_bytes(b"\xff")
+    with pytest.raises(PackageError, match="server/Dockerfile cannot be read"):
+        statuses(package)
+
+
+def test_what_a_here_document_installs_is_found(tmp_path: Path) -> None:
+    package = write_package(tmp_path)
+    document = f"{FINAL_RUN}\nRUN <<EOF\napt-get update\napt-get install -y gcc\nEOF\n"
+    replace(package, "server/Dockerfile", FINAL_RUN, document)
+    found = statuses(package)["static.image_hygiene"]
+    assert found.status is CheckStatus.FAIL
+    assert "gcc" in " ".join(found.evidence)
 
 
 def test_nothing_of_a_package_is_run_by_reading_it(tmp_path: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from support.dice import Dice
+from support.rawserver import Peer, raw_server
 from support.servers import serving
 
 from openenv import create_app
+from openenv.validation.collector import fetch
 from openenv.validation.url import ServerReport, inspect_server
 
 PATHS: dict[str, dict[str, object]] = {"/reset": {}, "/step": {}, "/state": {}}
@@ -157,8 +160,33 @@ def test_what_is_missing_is_named(
     assert report.passed is (not failed)
 
 
-def test_where_nothing_answers_everything_fails_and_nothing_is_raised() -> None:
-    report = inspect_server("http://127.0.0.1:1")
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[bad", "http://a b"])
+def test_where_nothing_answers_everything_fails_and_nothing_is_raised(url: str) -> None:
+    report = inspect_server(url)
     assert not any(one.passed for one in report.criteria)
     assert (report.mode, report.version) == ("unknown", "unknown")
     assert "actual" not in report.criteria[0].as_data()
+
+
+def test_an_answer_that_is_no_http_is_what_was_found() -> None:
+    def babbles(peer: Peer) -> None:
+        peer.read_head()
+        peer.socket.sendall(b"\x00 no HTTP\r\n\r\n")
+
+    with raw_server(babbles) as port:
+        found = fetch(f"http://127.0.0.1:{port}", "/health")
+    assert found.failure is not None and "BadStatusLine" in found.failure
+
+
+def test_an_answer_that_comes_in_drops_is_not_waited_for_without_end() -> None:
+    def drips(peer: Peer) -> None:
+        peer.read_head()
+        peer.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        with suppress(OSError):
+            for _ in range(1000):
+                peer.socket.sendall(b"a")
+                time.sleep(0.02)
+
+    with raw_server(drips) as port:
+        found = fetch(f"http://127.0.0.1:{port}", "/health", timeout_s=0.1)
+    assert found.failure is not None and "did not end in time" in found.failure

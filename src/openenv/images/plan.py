@@ -223,7 +223,8 @@ def _labels(
     revision = _git(environment, "rev-parse", "HEAD")
     if revision and _git(environment, "status", "--porcelain", "--", "."):
         revision += "-modified"
-    urls = {str(name).lower(): str(url) for name, url in about.get("urls", {}).items()}
+    told = about.get("urls")
+    urls = {str(k).lower(): str(url) for k, url in told.items()} if isinstance(told, dict) else {}
     source = urls.get("source") or urls.get("repository")
     source = source or _without_user(_git(environment, "remote", "get-url", "origin"))
     labels = {

@@ -7,10 +7,13 @@ package would get. A session is one WebSocket; nothing else is said on it than w
 from __future__ import annotations
 
 import asyncio
+import http.client
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -37,6 +40,7 @@ DEADLINE_S, MAX_KEPT_BYTES = 300.0, 32 * 2**20
 ANSWER_S = 60.0
 HTTP_S = 15.0
 MAX_BODY_BYTES = 8 * 2**20
+CHUNK_BYTES = 2**20
 
 
 class BudgetSpent(OpenEnvError):
@@ -55,6 +59,12 @@ class Budget:
         self._until = time.monotonic() + seconds
         self._seconds = seconds
         self._kept_bytes = self._left_bytes = kept_bytes
+
+    def of_time_alone(self) -> Budget:
+        """The same end, for frames that are looked at and not kept."""
+        other = Budget(kept_bytes=sys.maxsize)
+        other._until, other._seconds = self._until, self._seconds
+        return other
 
     def seconds_left(self) -> float:
         """How long there is.
@@ -148,7 +158,8 @@ class RawSession:
         limit = min(self._answer_s, self._budget.seconds_left())
         began = time.perf_counter()
         try:
-            self._transport.send(request.encode())
+            with suppress(TransportClosed):  # the server may have said why before it closed
+                self._transport.send(request.encode())
             frame = await self._transport.receive(limit)
         except asyncio.TimeoutError:
             self._stopped = f"no answer came within {limit:g} s"
@@ -269,22 +280,34 @@ def fetch(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -
         ValueError: The URL is none of HTTP.
     """
     target = url.rstrip("/") + path
-    if not target.startswith(("http://", "https://")):
+    if not target.lower().startswith(("http://", "https://")):
         raise ValueError(f"{url!r} is no URL of HTTP")
+    until = time.monotonic() + timeout_s
+    try:
+        request = _request(target, body)
+        try:
+            answer = urllib.request.urlopen(request, timeout=timeout_s)  # nosec B310  # http only
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            return Fetched(path, answer.status, _body(answer, until))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Fetched(path, failure=f"{type(error).__name__}: {error}")
+
+
+def _request(target: str, body: Any) -> urllib.request.Request:
     headers = {"Accept": "application/json", **key_headers(key_for(target), {})}
     data = None
     if body is not None:
         data, headers["Content-Type"] = to_json(body), "application/json"
-    request = urllib.request.Request(target, data, headers)
-    try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # nosec B310  # http only
-            return Fetched(path, answer.status, _body(answer.read(MAX_BODY_BYTES)))
-    except urllib.error.HTTPError as error:
-        with error:
-            return Fetched(path, error.code, _body(error.read(MAX_BODY_BYTES)))
-    except (OSError, ValueError) as error:
-        return Fetched(path, failure=f"{type(error).__name__}: {error}")
+    return urllib.request.Request(target, data, headers)
 
 
-def _body(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+def _body(answer: Any, until: float) -> str:
+    """The text of an answer, which may come in drops, but not for ever."""
+    raw = b""
+    while len(raw) < MAX_BODY_BYTES and (piece := answer.read1(CHUNK_BYTES)):
+        raw += piece
+        if time.monotonic() > until:
+            raise TimeoutError("the answer did not end in time")
+    return raw[:MAX_BODY_BYTES].decode("utf-8", "replace")

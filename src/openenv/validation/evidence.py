@@ -121,7 +121,8 @@ class Moment:
 
     Attributes:
         exchange: The reset, or the step.
-        states: The readings of the state after it.
+        states: The readings of the state after it, those after actions that were refused too; not
+            those after a step that failed halfway.
     """
 
     exchange: Exchange
@@ -188,11 +189,15 @@ class Transcript:
     def moments(self) -> tuple[Moment, ...]:
         """The resets and steps that were answered by observations."""
         found: list[tuple[Exchange, list[Exchange]]] = []
+        is_known = False  # what state it must be in
         for exchange in self.exchanges:
             if exchange.kind == "observation":
                 found.append((exchange, []))
-            elif exchange.asked["type"] == "state" and found:
+                is_known = True
+            elif exchange.asked["type"] == "state" and is_known:
                 found[-1][1].append(exchange)
+            elif exchange.response is None or "incident" in exchange.data:
+                is_known = False
         return tuple(Moment(exchange, tuple(states)) for exchange, states in found)
 
     @property
@@ -208,11 +213,12 @@ class Transcript:
     @property
     def errors(self) -> list[str]:
         """What went wrong, in words, in its order."""
-        found = [
-            f"{exchange.asked['type']} {number}: {exchange.error}"
-            for number, exchange in enumerate(self.exchanges)
-            if exchange.error is not None
-        ]
+        found = []
+        for number, exchange in enumerate(self.exchanges):
+            if exchange.error is not None:
+                found.append(f"{exchange.asked['type']} {number}: {exchange.error}")
+            if exchange.response is None:
+                return found  # nothing was answered any more, for the same reason
         return found + ([self.stopped] if self.stopped else [])
 
     @property

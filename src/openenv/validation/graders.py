@@ -289,7 +289,7 @@ def _loaded(entry: EntryPoint) -> Any:
     try:
         found = entry.load()
         return found() if isinstance(found, type) else found
-    except Exception as error:  # whatever a package raises when it is imported
+    except (Exception, SystemExit) as error:  # whatever a package raises when it is imported
         raise GraderError(
             f"the entry point {_named(entry)} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

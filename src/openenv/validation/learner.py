@@ -36,9 +36,10 @@ from pydantic_core import to_json
 from openenv._lazy import lazy_module
 from openenv._packages import needs
 from openenv.client.generic import GenericEnvClient
-from openenv.errors import CapacityError
+from openenv.errors import CapacityError, ExecutionFailed
 from openenv.reward import RewardSpec
-from openenv.validation.probes import ActionSpace, View
+from openenv.validation.actions import Action, ActionSpace
+from openenv.validation.probes import View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,8 +54,6 @@ __all__ = [
     "learn",
     "schema_candidates",
 ]
-
-Action = dict[str, Any]
 
 Candidates = Callable[[View], Sequence[Action]]
 """From a view to the actions that may be taken."""
@@ -431,13 +430,14 @@ async def _sessions(url: str, wanted: int) -> AsyncIterator[list[GenericEnvClien
         for _ in range(wanted):
             client = GenericEnvClient(url, queue_timeout_s=0)
             try:
-                clients.append(await stack.enter_async_context(client))
-                await client.state()
+                await stack.enter_async_context(client)
+                with contextlib.suppress(ExecutionFailed):  # there may be none before a reset
+                    await client.state()
             except CapacityError:
-                if len(clients) < 2:
+                if not clients:
                     raise
-                clients.pop()
                 break
+            clients.append(client)
         yield clients
 
 

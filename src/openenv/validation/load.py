@@ -35,7 +35,7 @@ STEPS_ALONE, STEPS_UNDER_LOAD = 60, 200
 LATENCY_SECONDS = 4.0  # of each of the two
 
 WARM_UP_EPISODES, EPISODES_A_READING, READINGS = 20, 20, 6
-MEMORY_SECONDS = 8.0
+MEMORY_SECONDS = 40.0  # which only slow ones need
 
 CAPACITY = "CAPACITY_REACHED"
 
@@ -82,11 +82,13 @@ class LoadReport:
 
     Attributes:
         sessions: How many there were at once; 1 where the server holds no more.
+        lost: Why a session broke off; None where none did.
     """
 
     alone: Latencies
     loaded: Latencies
     sessions: int
+    lost: str | None = None
 
 
 async def measure_latency(
@@ -109,11 +111,13 @@ async def measure_latency(
     Raises:
         BudgetSpent: There is no more time, or no more room.
     """
+    budget = budget.of_time_alone()
     async with _opened(url, 1, budget) as one:
         alone = await _busy(one, reset, new_policy, STEPS_ALONE)
     async with _opened(url, sessions, budget) as many:
         loaded = await _busy(many, reset, new_policy, STEPS_UNDER_LOAD)
-    return LoadReport(Latencies.of(alone), Latencies.of(loaded), len(many))
+    lost = next((one.stopped for one in (*alone, *loaded) if one.stopped is not None), None)
+    return LoadReport(Latencies.of(alone), Latencies.of(loaded), len(many), lost)
 
 
 @contextlib.asynccontextmanager
@@ -160,11 +164,13 @@ class MemoryReport:
         resident_bytes: What it held then, with those of its children that were there all the time:
             what comes and goes, such as sandboxes, is no growth.
         processes: How many there were then, those that come and go too.
+        lost: Why a session broke off, which is where it ended; None where none did.
     """
 
     episodes: tuple[int, ...]
     resident_bytes: tuple[int, ...]
     processes: tuple[int, ...] = ()
+    lost: str | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -213,11 +219,11 @@ async def measure_memory(
     Raises:
         BudgetSpent: There is no more time, or no more room.
     """
-    until = time.monotonic() + MEMORY_SECONDS
-    await _episodes(url, WARM_UP_EPISODES, until, reset, new_policy, budget)
+    until, budget = time.monotonic() + MEMORY_SECONDS, budget.of_time_alone()
+    _, lost = await _episodes(url, WARM_UP_EPISODES, until, reset, new_policy, budget)
     counts, readings = [0], [_held(pid)]
-    for _ in range(READINGS):
-        played = await _episodes(url, EPISODES_A_READING, until, reset, new_policy, budget)
+    while lost is None and len(readings) <= READINGS:
+        played, lost = await _episodes(url, EPISODES_A_READING, until, reset, new_policy, budget)
         if not played:
             break
         counts.append(counts[-1] + played)
@@ -227,6 +233,7 @@ async def measure_memory(
         tuple(counts),
         tuple(sum(reading[one] for one in stayed) for reading in readings),
         tuple(len(reading) for reading in readings),
+        lost,
     )
 
 
@@ -237,13 +244,16 @@ async def _episodes(
     reset: Mapping[str, Any],
     new_policy: NewPolicy,
     budget: Budget,
-) -> int:
+) -> tuple[int, str | None]:
+    """Play so many episodes, if there is time; gives how many, and why the last one broke off."""
     for played in range(count):
         if time.monotonic() >= until:
-            return played
+            return played, None
         async with RawSession(url, budget) as session:
-            await play(session, reset, new_policy(), reads_state=False)
-    return count
+            episode = await play(session, reset, new_policy(), reads_state=False)
+        if episode.stopped is not None:
+            return played, episode.stopped
+    return count, None
 
 
 def resident_bytes(pid: int) -> int:

@@ -31,6 +31,7 @@ __all__ = [
     "TaskDistributionPin",
     "TypeSpec",
     "VerifierBinding",
+    "execution_of",
     "is_portable",
 ]
 
@@ -241,3 +242,10 @@ class NormalizedManifestV2(_Manifest):
 
 
 AnyManifest = NormalizedManifest | NormalizedManifestV2
+
+
+def execution_of(manifest: AnyManifest) -> ExecutionDeclaration:
+    """How a package is run: what it declares, or the defaults."""
+    if isinstance(manifest, NormalizedManifestV2):
+        return manifest.execution
+    return ExecutionDeclaration()

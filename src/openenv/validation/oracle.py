@@ -55,14 +55,16 @@ from typing import Any
 from typing_extensions import Self
 
 from openenv.errors import OpenEnvError
+from openenv.validation.actions import Action
 from openenv.validation.evidence import NotJSON, strict_json
 from openenv.validation.manifest import OracleDeclaration
-from openenv.validation.probes import Action, Plan, Policy, View, scripted
+from openenv.validation.probes import Plan, Policy, View, scripted
 
 __all__ = ["Episode", "Oracle", "OracleError", "OracleProgram", "read_episodes", "read_oracle"]
 
 CALL_S = 30.0
 MAX_EPISODES = 8
+MAX_ANSWER_BYTES = 32 * 2**20
 PROGRAM = Path(__file__).parent / "programs" / "oracle.py"
 
 FUNCTIONS = ("oracle", "do_nothing", "secrets", "candidates")
@@ -313,6 +315,9 @@ class OracleProgram:
             if not read:
                 raise OracleError(f"{self._path} cannot be run; what it printed says why")
             self._buffer += read
+            if len(self._buffer) > MAX_ANSWER_BYTES:
+                self.close()
+                raise OracleError(f"{self._path} answered more than {MAX_ANSWER_BYTES} bytes")
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 

@@ -15,17 +15,16 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from openenv.errors import OpenEnvError
+from openenv.validation.actions import LONG_TEXT, Action, ActionForm, ActionSpace
 from openenv.validation.evidence import NotJSON, strict_json
 
 __all__ = [
-    "ActionSpace",
     "Plan",
     "PlanError",
     "Policy",
@@ -36,8 +35,6 @@ __all__ = [
     "schema_policy",
     "scripted",
 ]
-
-Action = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -177,205 +174,6 @@ def scripted(actions: Sequence[Action]) -> Policy:
     return lambda view: actions[view.step] if view.step < len(actions) else None
 
 
-# ------------------------------------------------------------------ what a schema yields
-
-LEGAL_PREFIXES = ("legal_", "valid_", "available_")
-MAX_ENUMERATED = 256
-MAX_RANGE = 64
-LONG_TEXT = 100_000
-HUGE_NUMBER = 2**53
-
-
-class ActionSpace:
-    """The actions that a JSON schema describes.
-
-    Args:
-        schema: As a server tells it at ``/schema``, under ``action``. Where it describes a union,
-            the first member is what is drawn from.
-    """
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._definitions: Mapping[str, Any] = schema.get("$defs") or {}
-        self._shape = self._object_of(schema)
-
-    def _object_of(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = self._resolved(schema)
-        for key in ("anyOf", "oneOf"):
-            if found.get(key):
-                return self._object_of(found[key][0])
-        return found
-
-    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            return self._resolved(self._definitions.get(reference.rpartition("/")[2]) or {})
-        parts = schema.get("allOf")
-        if parts and len(parts) == 1:
-            return self._resolved(parts[0])
-        return schema
-
-    @cached_property
-    def fields(self) -> dict[str, Mapping[str, Any]]:
-        """The schemas of the fields, without `metadata`, which means nothing."""
-        found = self._shape.get("properties") or {}
-        return {n: self._resolved(s) for n, s in found.items() if n != "metadata"}
-
-    @property
-    def required(self) -> list[str]:
-        """The names of those that must be given, in their order."""
-        wanted = set(self._shape.get("required") or ())
-        return [name for name in self.fields if name in wanted]
-
-    @property
-    def chosen(self) -> list[str]:
-        """The fields that make an action: those that must be given, or else the first one."""
-        return self.required or list(self.fields)[:1]
-
-    def minimal(self) -> Action:
-        """The least that can be done: every field that must be given, each as simple as it may."""
-        return {name: self._minimal(self.fields[name]) for name in self.required}
-
-    def _minimal(self, schema: Mapping[str, Any]) -> Any:
-        schema = self._resolved(schema)
-        if values := self._values(schema):
-            return values[0]
-        if "default" in schema:
-            return schema["default"]
-        for key in ("anyOf", "oneOf"):
-            if members := schema.get(key):
-                kinds = [self._resolved(member).get("type") for member in members]
-                return None if "null" in kinds else self._minimal(members[0])
-        match schema.get("type"):
-            case "string":
-                return "a" * int(schema.get("minLength") or 0)
-            case "integer":
-                return int(_lowest(schema))
-            case "number":
-                return float(_lowest(schema))
-            case "boolean":
-                return False
-            case "array":
-                item = self._minimal(schema.get("items") or {})
-                return [item] * int(schema.get("minItems") or 0)
-            case "object":
-                wanted = schema.get("required") or ()
-                inner = schema.get("properties") or {}
-                return {name: self._minimal(inner.get(name) or {}) for name in wanted}
-        return None
-
-    def _values(self, schema: Mapping[str, Any]) -> list[Any]:
-        """All values that a field can have, where they are few; else none."""
-        schema = self._resolved(schema)
-        if "enum" in schema:
-            return list(schema["enum"])
-        if "const" in schema:
-            return [schema["const"]]
-        if schema.get("type") == "boolean":
-            return [False, True]
-        low, high = schema.get("minimum"), schema.get("maximum")
-        if schema.get("type") == "integer" and low is not None and high is not None:
-            return list(range(low, high + 1)) if high - low < MAX_RANGE else []
-        return []
-
-    @property
-    def is_free(self) -> bool:
-        """There is a field that can hold more than can be listed: a text, a number, a list."""
-        return any(not self._values(self.fields[name]) for name in self.chosen)
-
-    def enumerated(self) -> list[Action]:
-        """Every action, where they are few; else none."""
-        names = self.chosen
-        choices = [self._values(self.fields[name]) for name in names]
-        if not names or not all(choices):
-            return []
-        combined = itertools.islice(itertools.product(*choices), MAX_ENUMERATED + 1)
-        found = [dict(zip(names, values, strict=True)) for values in combined]
-        return found if len(found) <= MAX_ENUMERATED else []
-
-    def legal(self, observation: Mapping[str, Any]) -> list[Action]:
-        """The actions that an observation names as legal; none where it names none.
-
-        An observation names them in a list whose name begins with ``legal_``, ``valid_`` or
-        ``available_``, of values of the action's only field, or of whole actions.
-        """
-        named = _named_legal(observation)
-        if not named:
-            return []
-        if all(isinstance(one, dict) for one in named):
-            return [dict(one) for one in named]
-        return [{self.chosen[0]: one} for one in named] if len(self.chosen) == 1 else []
-
-    def sample(self, generator: random.Random) -> Action:
-        """Draw an action: every field that must be given, and no other."""
-        return {name: self._drawn(self.fields[name], generator) for name in self.chosen}
-
-    def _drawn(self, schema: Mapping[str, Any], generator: random.Random) -> Any:
-        schema = self._resolved(schema)
-        if values := self._values(schema):
-            return generator.choice(values)
-        if members := schema.get("anyOf") or schema.get("oneOf"):
-            return self._drawn(generator.choice(members), generator)
-        match schema.get("type"):
-            case "string":
-                shortest = int(schema.get("minLength") or 1)
-                longest = min(int(schema.get("maxLength") or 12), shortest + 12)
-                letters = generator.choices("abcdefghijklmnopqrstuvwxyz ", k=longest)
-                return "".join(letters[: generator.randint(shortest, max(shortest, longest))])
-            case "integer":
-                return generator.randint(int(_lowest(schema)), int(_highest(schema)))
-            case "number":
-                return generator.uniform(_lowest(schema), _highest(schema))
-            case "array":
-                count = int(schema.get("minItems") or 1)
-                return [self._drawn(schema.get("items") or {}, generator) for _ in range(count)]
-        return self._minimal(schema)
-
-    def edges(self) -> Iterator[tuple[str, Action]]:
-        """Actions at the edges of the schema, and beyond them, each with what it is."""
-        minimal = self.minimal()
-        yield "no fields", {}
-        yield "an unknown field", {**minimal, "is_admin": True, "reward": 1.0}
-        for name in self.chosen:
-            for what, value in self._edge_values(self.fields[name]):
-                yield f"{name} is {what}", {**minimal, name: value}
-
-    def _edge_values(self, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        yield "null", None
-        yield "a list in a list", [[]]
-        match schema.get("type"):
-            case "string":
-                yield "not text but a number", 7
-                yield "of unusual characters", "\x00\u202e\U0001f600\ufffd"
-            case "integer" | "number":
-                yield "negative and huge", -HUGE_NUMBER
-                yield "huge", HUGE_NUMBER
-                yield "text", "7; drop table"
-            case "array":
-                yield "a list that is empty", []
-                yield "a long list", [None] * 10_000
-            case _:
-                yield "a text of no meaning", "no-such-value"
-
-
-def _named_legal(observation: Mapping[str, Any]) -> list[Any]:
-    for name, value in observation.items():
-        if name.startswith(LEGAL_PREFIXES) and isinstance(value, list) and value:
-            return value
-    return []
-
-
-def _lowest(schema: Mapping[str, Any]) -> float:
-    if "exclusiveMinimum" in schema:
-        return float(schema["exclusiveMinimum"]) + 1
-    return float(schema.get("minimum", min(0, schema.get("maximum", 0))))
-
-
-def _highest(schema: Mapping[str, Any]) -> float:
-    if "exclusiveMaximum" in schema:
-        return float(schema["exclusiveMaximum"]) - 1
-    return float(schema.get("maximum", max(9.0, _lowest(schema))))
-
-
 def schema_policy(space: ActionSpace, seed: int, steps: int) -> Policy:
     """A policy that draws from the legal actions, or from the schema; the same for the same seed.
 
@@ -413,40 +211,74 @@ class Probe:
         name: What it tries.
         actions: What it does, in turn; after the last one, that again.
         earns: Its worth is compared with the floor. What is a legal move of a small game is not.
+        is_each: Every one of its actions is to be tried, if that takes more than one episode.
     """
 
     name: str
     actions: tuple[Action, ...]
     earns: bool = True
+    is_each: bool = False
 
     def policy(self, steps: int) -> Policy:
-        """The same as a policy of at most so many steps."""
+        """The same as a policy: of at most so many steps, or of one for each action."""
+        count = len(self.actions) if self.is_each else steps
 
         def act(view: View) -> Action | None:
             last = len(self.actions) - 1
-            return self.actions[min(view.step, last)] if view.step < steps else None
+            return self.actions[min(view.step, last)] if view.step < count else None
 
         return act
 
+    def after(self, taken: int) -> Probe | None:
+        """What is still to be tried after so many actions; None where that is nothing."""
+        if not self.is_each or not 0 < taken < len(self.actions):
+            return None
+        base, _, number = self.name.partition(", from the ")
+        begun = int(number.partition(".")[0] or 1) if number else 1
+        return replace(
+            self, name=f"{base}, from the {begun + taken}. on", actions=self.actions[taken:]
+        )
+
+
+MAX_PROBED_FORMS = 32
+
 
 def hacking_probes(space: ActionSpace) -> list[Probe]:
-    """The probes that a schema allows: empty, repeated, long, scheming, and at its edges."""
+    """The probes that a schema allows: empty, repeated, long, scheming, and at its edges.
+
+    Of a union each member is probed, up to `MAX_PROBED_FORMS`.
+    """
     probes = [Probe("an empty action", ({},))]
     every = space.enumerated()
     probes += [Probe(f"always {json.dumps(one)}", (one,), earns=False) for one in every[:4]]
     if not every:
         probes.append(Probe("the least action", (space.minimal(),)))
-    for name in space.chosen:
-        if space.fields[name].get("type") == "string" and not space._values(space.fields[name]):
-            probes += list(_text_probes(space.minimal(), name))
-    edges = tuple(action for _, action in space.edges())
-    return [*probes, Probe("the edges of the schema", edges)]
+    forms = space.forms[:MAX_PROBED_FORMS]
+    texts = [_text_probes(form, name) for form in forms for name in form.texts]
+    probes += map(_in_one, texts) if len(forms) > 1 else itertools.chain(*texts)
+    edges = [action for form in forms for _, action in form.edges()]
+    if edges:
+        probes.append(Probe("the edges of the schema", tuple(edges), is_each=True))
+    return probes
 
 
-def _text_probes(minimal: Action, name: str) -> Iterator[Probe]:
-    yield Probe(f"an empty {name}", ({**minimal, name: ""},))
-    yield Probe(f"a blank {name}", ({**minimal, name: " \n\t"},))
-    yield Probe(f"{name} of {LONG_TEXT} characters", ({**minimal, name: "a" * LONG_TEXT},))
-    yield Probe(f"{name} that repeats itself", ({**minimal, name: "yes " * 500},))
-    injections = tuple({**minimal, name: text} for text in INJECTIONS)
-    yield Probe(f"{name} that speaks to the grader", injections)
+def _text_probes(form: ActionForm, name: str) -> list[Probe]:
+    minimal = form.minimal()
+    of = f" of {json.dumps(form.tag)}" if form.tag else ""
+    tried = {
+        f"an empty {name}{of}": ("",),
+        f"a blank {name}{of}": (" \n\t",),
+        f"{name}{of} of {LONG_TEXT} characters": ("a" * LONG_TEXT,),
+        f"{name}{of} that repeats itself": ("yes " * 500,),
+        f"{name}{of} that speaks to the grader": INJECTIONS,
+    }
+    return [
+        Probe(what, tuple({**minimal, name: text} for text in texts))
+        for what, texts in tried.items()
+    ]
+
+
+def _in_one(probes: Sequence[Probe]) -> Probe:
+    """Some probes as one, since a union has many."""
+    actions = tuple(action for probe in probes for action in probe.actions)
+    return Probe(f"{probes[0].name}, a long one, and others", actions, is_each=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 from typing_extensions import Self
 
+from openenv._redaction import redact
+from openenv.errors import OpenEnvError
 from openenv.validation.graders import Evidence
-from openenv.validation.manifest import AnyManifest, ExecutionDeclaration, NormalizedManifestV2
+from openenv.validation.manifest import AnyManifest, ExecutionDeclaration, execution_of
 from openenv.validation.providers import (
     LaunchSpec,
     RunningSubject,
@@ -22,7 +24,9 @@ from openenv.validation.providers import (
     ValidationProvider,
 )
 
-__all__ = ["Run", "RunOptions", "Startup"]
+__all__ = ["LOG_FILE", "Run", "RunOptions", "Startup"]
+
+LOG_FILE, MAX_LOG_BYTES = "server.log", 2**20
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,7 @@ class Run(AbstractContextManager["Run"]):
     @property
     def execution(self) -> ExecutionDeclaration:
         """How the package is run: what it declares, or the defaults."""
-        declared = self.manifest
-        return (
-            declared.execution
-            if isinstance(declared, NormalizedManifestV2)
-            else ExecutionDeclaration()
-        )
+        return execution_of(self.manifest)
 
     @property
     def running(self) -> RunningSubject:
@@ -165,8 +164,15 @@ class Run(AbstractContextManager["Run"]):
         return startup
 
     def close(self) -> None:
-        """Stop everything that was started. Safe to repeat."""
-        self._running = None
+        """Stop everything that was started. Safe to repeat.
+
+        What the shared subject has printed is kept, without secrets, as ``server.log``.
+        """
+        shared, self._running = self._running, None
+        if shared is not None:
+            with suppress(OpenEnvError, OSError):  # one that is gone may have no log any more
+                text = redact(shared.logs(MAX_LOG_BYTES))
+                (self.outputs_dir / LOG_FILE).write_text(text, encoding="utf-8")
         with ExitStack() as stopping:  # one that cannot be stopped keeps no other from it
             while self._started:
                 stopping.callback(self._started.pop().stop)

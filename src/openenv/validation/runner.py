@@ -226,10 +226,13 @@ def validate(
             progress=progress,
             build=build or BuildSettings(),
         )
-        validating.read(signature)
-        validating.judge_static(skip_build)
-        if max_level > Level.STATIC:
-            validating.judge_running(provider, skip_build, options or RunOptions())
+        try:
+            validating.read(signature)
+            validating.judge_static(skip_build)
+            if max_level > Level.STATIC:
+                validating.judge_running(provider, skip_build, options or RunOptions())
+        finally:
+            validating.forget_images()
         report = validating.report(signature, digest, target)
         scores = score(report.results, chosen)
         seconds = time.monotonic() - began
@@ -307,21 +310,15 @@ class _Validating:
         return in_order(grader for grader in self.registry if grader.level <= max_level)
 
     def judge_static(self, skip_build: bool) -> None:
-        try:
-            collect_static(
-                self.root,
-                self.manifest,
-                self.evidence,
-                skip_build=skip_build,
-                settings=self.build,
-                tell=self._tell,
-            )
-            self._judge(Level.STATIC, None, frozenset())
-        finally:
-            if (builds := self.evidence.get(ImageBuilds)) is not None and (
-                self.max_level is Level.STATIC
-            ):
-                builds.forget()
+        collect_static(
+            self.root,
+            self.manifest,
+            self.evidence,
+            skip_build=skip_build,
+            settings=self.build,
+            tell=self._tell,
+        )
+        self._judge(Level.STATIC, None, frozenset())
         self.levels_run.append(Level.STATIC)
 
     # ------------------------------------------------------------------ the package, running
@@ -339,23 +336,24 @@ class _Validating:
         self.provider_name = chosen.name
         builds = self.evidence.get(ImageBuilds)
         image_ref = builds.image_ref if builds is not None and chosen.name == "docker" else None
-        try:
-            with Run(
-                self.root,
-                self.manifest,
-                self.outputs,
-                chosen,
-                options,
-                self.evidence,
-                image_ref,
-                self._tell,
-            ) as run:
-                startup = run.start_up()
-                for level in self._levels():
-                    self._run_level(level, run, startup)
-        finally:
-            if builds is not None:
-                builds.forget()
+        with Run(
+            self.root,
+            self.manifest,
+            self.outputs,
+            chosen,
+            options,
+            self.evidence,
+            image_ref,
+            self._tell,
+        ) as run:
+            startup = run.start_up()
+            for level in self._levels():
+                self._run_level(level, run, startup)
+
+    def forget_images(self) -> None:
+        """Remove what was built of the package from its engine."""
+        if (builds := self.evidence.get(ImageBuilds)) is not None:
+            builds.forget()
 
     def _why_not_run(self) -> str | None:
         if self.manifest is None:
@@ -383,7 +381,7 @@ class _Validating:
         module, collects, _ = LEVELS[level]
         unseen: str | None = None
         fault: Exception | None = None
-        if startup.is_running:
+        if startup.is_running and self._can_judge(level):
             try:
                 getattr(importlib.import_module(module), collects)(run)
                 self.levels_run.append(level)
@@ -393,6 +391,16 @@ class _Validating:
                 fault = error
         capabilities = run.provider.capabilities
         self._judge(level, run, capabilities, unseen=unseen, fault=fault)
+
+    def _can_judge(self, level: Level) -> bool:
+        """Whether there is a check of a level whose dependencies, as far as they are known, hold:
+        if not, there is no use in collecting for it, which takes minutes.
+        """
+        failed = {one.check_id for one in self.results if one.status is not CheckStatus.PASS}
+        return any(
+            grader.level is level and not failed & set(grader.depends_on)
+            for grader in self._graders(level)
+        )
 
     # ------------------------------------------------------------------ judging
 
@@ -469,7 +477,7 @@ class _Validating:
             return errored(grader.check_id, f"nothing could be seen: {_words(fault)}")
         try:
             result = grader.run(subject)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return errored(grader.check_id, f"the check itself failed: {_words(error)}")
         if not isinstance(result, CheckResult):
             kind = type(result).__name__
@@ -501,7 +509,7 @@ class _Validating:
         return ValidationReportV2(report_schema_version="2", manifest=self.manifest, **common)
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, OpenEnvError):
         return words

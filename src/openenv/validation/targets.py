@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from openenv.validation.types import SignatureKind
 
 __all__ = ["NoPackage", "find_package", "is_url", "packages_in"]
 
-SCHEMES = ("http://", "https://")
+URL = re.compile("https?://[^/?#]", re.IGNORECASE)
 FOLDER = "envs"
 
 
@@ -22,7 +23,7 @@ class NoPackage(OpenEnvError, ValueError):
 
 def is_url(target: str) -> bool:
     """Whether a target is the address of a server."""
-    return target.lower().startswith(SCHEMES)
+    return URL.match(target) is not None
 
 
 def find_package(target: str) -> Path:

@@ -13,6 +13,7 @@ from validation.subjects.good_env.server.environment import WORDS, SignpostEnvir
 from validation.subjects.good_env.server.serving import application
 
 from openenv.server import create_app
+from openenv.validation.actions import ActionSpace
 from openenv.validation.learner import (
     LearningReport,
     LearningSettings,
@@ -20,7 +21,7 @@ from openenv.validation.learner import (
     learn,
     schema_candidates,
 )
-from openenv.validation.probes import ActionSpace, View
+from openenv.validation.probes import View
 
 QUICK = LearningSettings(seeds=4, iterations=6, groups=4, evaluation=48)
 
@@ -81,6 +82,18 @@ def test_a_server_of_one_session_is_played_in_one() -> None:
     settings = LearningSettings(seeds=2, iterations=1, groups=2, samples=4, evaluation=4)
     app = create_app(OneAtATime, SignAction, SignObservation, state_cls=SignState)
     assert learned(app, settings).episodes == 2 * (8 + 8)
+
+
+def test_a_state_that_there_is_not_before_a_reset_is_no_hindrance() -> None:
+    class Late(SignpostEnvironment):
+        @property
+        def state(self) -> SignState:
+            if not self.signs:
+                raise RuntimeError("reset() first")
+            return super().state
+
+    app = create_app(Late, SignAction, SignObservation, env_name="late")
+    assert learned(app, LearningSettings(seeds=2, iterations=1, groups=1, evaluation=2)).steps
 
 
 def test_it_stops_when_its_time_is_over_and_says_so() -> None:

@@ -81,6 +81,17 @@ def test_an_oracle_that_cannot_be_read_fails_and_says_why(tmp_path: Path) -> Non
     assert "0 episodes" in found["semantic.oracle_max"].evidence[0]
 
 
+@pytest.mark.slow
+def test_a_canary_that_cannot_be_begun_shows_nothing_and_fails(tmp_path: Path) -> None:
+    root = copied(tmp_path)
+    canaries = root / "validation" / "canaries.json"
+    canaries.write_text(json.dumps([{"reset": {"task": "none-such"}, "actions": [{"say": "a"}]}]))
+    report = validate(root, skip_build=True, provider=ThreadProvider()).report
+    found = {result.check_id: result for result in report.results}["semantic.canary_floor"]
+    assert found.status is FAIL
+    assert "none-such" in found.evidence[0]
+
+
 CHEST = '''
 """A chest that is open, or not."""
 

@@ -160,7 +160,7 @@ def _toml(path: Path) -> Mapping[str, Any]:
     tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ManifestError([f"{path.name} cannot be read: {error}"]) from error
     return content
 
@@ -170,7 +170,7 @@ def _yaml(path: Path) -> Mapping[str, Any]:
 
     try:
         content = yaml.safe_load(front_matter(path) or "")
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ManifestError([f"the front matter of {path.name}: {error}"]) from error
     if not isinstance(content, Mapping):
         raise ManifestError([f"the front matter of {path.name} holds no mapping"])

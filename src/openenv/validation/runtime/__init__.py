@@ -67,7 +67,7 @@ def runtime_checks() -> Sequence[Grader]:
     repeats = (STARTUP, DETERMINISM)
     return [
         judged(STARTUP, judge_startup, Startup, depends_on=()),
-        judged("runtime.observation_schema", judge_observation_schema, Surface, Replays),
+        Check("runtime.observation_schema", Level.RUNTIME, _observation_schema, (STARTUP,)),
         judged("runtime.state_contract", judge_state_contract, Surface, Replays),
         judged("runtime.reward_well_formed", judge_reward_well_formed, Replays),
         judged(RUBRIC, judge_rubric_introspectable, Replays),
@@ -122,6 +122,15 @@ def runtime_checks() -> Sequence[Grader]:
 def _is_exact(manifest: AnyManifest) -> bool:
     """Nothing that judges says another thing each time."""
     return not manifest.capabilities.llm_judged
+
+
+def _observation_schema(subject: Subject) -> CheckResult:
+    """What the server tells of itself is judged even where nothing could be played."""
+    check_id = "runtime.observation_schema"
+    surface, replays = subject.evidence.get(Surface), subject.evidence.get(Replays)
+    if surface is not None and replays is None and not surface.action_space.forms:
+        return judge_observation_schema(check_id, subject.manifest, surface, None)
+    return judged(check_id, judge_observation_schema, Surface, Replays).run(subject)
 
 
 def _determinism(subject: Subject) -> CheckResult:

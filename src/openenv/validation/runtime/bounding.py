@@ -194,6 +194,13 @@ def judge_latency(check_id: str, manifest: AnyManifest, load: LoadReport) -> Che
         "steps": [alone.steps, loaded.steps],
     }
     wrong = []
+    if load.lost is not None:
+        return failed(
+            check_id,
+            f"with up to {load.sessions} sessions one broke off: {load.lost}",
+            remediation="see in the server's log why it ended, or what it waits for",
+            **measured,
+        )
     if not alone.steps:
         return skipped(check_id, "no step was answered, so there is nothing to time", **measured)
     if alone.p99_ms > MAX_STEP_ALONE_MS:
@@ -232,6 +239,13 @@ def judge_memory(check_id: str, manifest: AnyManifest, memory: MemoryReport) -> 
         "bytes_an_episode": round(memory.bytes_an_episode),
         "processes": list(memory.processes),
     }
+    if memory.lost is not None:
+        return failed(
+            check_id,
+            f"after {memory.episodes[-1]} episodes and more a session broke off: {memory.lost}",
+            remediation="see in the server's log why it ended, or what it waits for",
+            **measured,
+        )
     if len(memory.episodes) < 3 or not memory.peak_bytes:
         return skipped(
             check_id, "there was no time for enough episodes, or no way to read", **measured

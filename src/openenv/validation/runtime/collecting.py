@@ -116,7 +116,7 @@ class _Collecting:
                 return replace(surface, plan=read_plan(path))
             except PlanError as error:
                 return replace(surface, trouble=str(error))
-        if not surface.action_space.fields:
+        if not surface.action_space.forms:
             reason = f"there is no {self.run.execution.probe_path}, and /schema tells no actions"
             return replace(surface, trouble=reason)
         return surface
@@ -128,6 +128,12 @@ class _Collecting:
         replays, surface = run_async(self._replays(surface, policy))
         self.evidence.put(surface)
         self.evidence.put(runtime_evidence(replays.baseline, surface))
+        if replays.baseline.stopped is not None:
+            self.evidence.put(replays)
+            why = f"the measured episode broke off: {replays.baseline.stopped}"
+            for kind in (Recorded, Resets, SideBySide, Judged, LoadReport, MemoryReport):
+                self.unseen.note(kind, why)
+            return
         plan = surface.plan
         self.run.tell("playing it again, in other sessions and by other seeds")
         with self._noting(Recorded):
@@ -152,9 +158,10 @@ class _Collecting:
         """The baseline, and replays of it on the same server."""
         plan = surface.plan
         async with RawSession(self.url, self.budget) as first:
-            baseline = await play(first, plan.reset, policy)
-            await first.ask("state")  # which is to read as before
-            baseline = first.transcript
+            baseline = await _measured(first, plan, policy)
+            if baseline.stopped is not None:
+                nothing = Transcript(stopped=baseline.stopped)
+                return Replays(baseline, nothing, nothing), surface
             plan = replace(plan, actions=tuple(_sent(baseline)))
             surface = replace(surface, plan=plan)
             await play(first, _other_reset(plan), _other(surface))  # abandoned halfway
@@ -249,6 +256,16 @@ class _Collecting:
         if not {ProviderCapability.EXEC, ProviderCapability.CONTAINMENT} <= capabilities:
             return Confinement(inspected, trouble="the provider contains nothing to look at")
         return look_inside(self.subject, inspected, self.run.manifest.network)
+
+
+async def _measured(session: RawSession, plan: Plan, policy: Policy) -> Transcript:
+    """The first episode; where it takes more than a run may, as far as it came."""
+    try:
+        await play(session, plan.reset, policy)
+        await session.ask("state")  # which is to read as before
+    except BudgetSpent as error:
+        return replace(session.transcript, stopped=str(error))
+    return session.transcript
 
 
 def _rpc(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,9 +45,9 @@ def judge_startup(check_id: str, manifest: AnyManifest, startup: Startup) -> Che
 
 
 def judge_observation_schema(
-    check_id: str, manifest: AnyManifest, surface: Surface, replays: Replays
+    check_id: str, manifest: AnyManifest, surface: Surface, replays: Replays | None
 ) -> CheckResult:
-    """Every observation is one that ``/schema`` describes."""
+    """Every observation is one that ``/schema`` describes; None where nothing could be played."""
     validators = _json_schema()
     schema = surface.schema.object
     of_step = schema.get("observation")
@@ -58,6 +58,13 @@ def judge_observation_schema(
             check_id,
             f"/schema tells no schema of observations ({said})",
             remediation="give create_app the observation model, or annotate step's return value",
+        )
+    if replays is None:
+        return failed(
+            check_id,
+            f"nothing was observed: {surface.trouble or 'no episode was played'}",
+            remediation="give create_app the action model, or the package a plan of actions "
+            "(validation/runtime.json)",
         )
     if not replays.baseline.moments:
         return failed(check_id, *(replays.baseline.errors or ["nothing was observed"]))
@@ -72,6 +79,12 @@ def judge_observation_schema(
         f"{_named(number, moment)}: {_place(error)}{error.message:.200}"
         for number, moment in enumerate(replays.baseline.moments)
         for error in judges[moment.is_reset].iter_errors(_whole(moment))
+    ]
+    wrong += [
+        f"{_named(number, moment)}: the observation is {moment.frame.get('observation')!r:.80}; "
+        "expected an object"
+        for number, moment in enumerate(replays.baseline.moments)
+        if not isinstance(moment.frame.get("observation"), dict)
     ]
     if not wrong:
         return passed(check_id, observations=len(replays.baseline.moments))
@@ -134,7 +147,8 @@ def _state_faults(baseline: Transcript, wanted: str) -> Iterator[str]:
     for number, moment in enumerate(baseline.moments):
         where = "after reset" if moment.is_reset else f"after step {number}"
         if not moment.states or any(state.kind != "state" for state in moment.states):
-            told = moment.states[0].error if moment.states else "it was not answered"
+            wrong = next((state for state in moment.states if state.kind != "state"), None)
+            told = "it was not answered" if wrong is None else wrong.error or repr(wrong.kind)
             yield f"{where} the state cannot be read: {told}"
             return
         readings = [state.data for state in moment.states]

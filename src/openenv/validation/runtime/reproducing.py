@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 
 from openenv.validation.evidence import Transcript, first_difference
 from openenv.validation.manifest import AnyManifest
@@ -22,6 +23,7 @@ SEEDED = (
     "draw everything from one generator that reset makes of its seed (random.Random(seed)), and "
     "send no times, addresses or identifiers of chance"
 )
+KEEP_ALIVE = "see in the server's log why it ended, or what it waits for"
 APART = "keep what belongs to an episode on the instance, and begin all of it anew in reset"
 
 
@@ -29,7 +31,7 @@ def judge_episode_determinism(
     check_id: str, manifest: AnyManifest, replays: Replays
 ) -> CheckResult:
     """The same seed and actions give the same episode, on a server that was started anew too."""
-    if not replays.baseline.steps:
+    if not replays.baseline.steps or replays.baseline.stopped is not None:
         return failed(check_id, *(replays.baseline.errors or ["no step was answered"]))
     if replays.anew is None or replays.anew_second is None:
         here = first_difference(replays.baseline, replays.second)
@@ -90,6 +92,9 @@ def judge_seed_control(
         )
     if first_difference(replays.baseline, replays.second) is not None:
         return skipped(check_id, "the same seed gives other episodes; see episode_determinism")
+    lost = _first_lost([*resets.seeded.values(), *resets.unseeded])
+    if lost is not None:
+        return failed(check_id, f"with another seed, or with none, the session broke off: {lost}")
     varies = _kinds(list(resets.unseeded)) > 1
     kinds = _kinds(list(resets.seeded.values()))
     measured = {"seeds": len(resets.seeded), "episodes": kinds, "varies_unseeded": varies}
@@ -104,6 +109,11 @@ def judge_seed_control(
     if kinds == 1:
         return passed(check_id, "nothing is left to chance: seeds make no difference", **measured)
     return passed(check_id, f"{len(resets.seeded)} seeds gave {kinds} episodes", **measured)
+
+
+def _first_lost(transcripts: Iterable[Transcript]) -> str | None:
+    """Why one of some episodes broke off; None where none did."""
+    return next((one.stopped for one in transcripts if one.stopped is not None), None)
 
 
 def _kinds(transcripts: list[Transcript]) -> int:
@@ -138,6 +148,13 @@ def judge_session_isolation(
     """Sessions side by side do not disturb each other."""
     if beside.refused is not None:
         return skipped(check_id, f"the server holds one session at a time: {beside.refused:.200}")
+    lost = _first_lost([*beside.alone, *beside.together])
+    if lost is not None:
+        return failed(
+            check_id,
+            f"of {len(beside.together)} sessions side by side one broke off: {lost}",
+            remediation=KEEP_ALIVE,
+        )
     for number, (alone, together) in enumerate(zip(beside.alone, beside.together, strict=True)):
         parting = first_difference(alone, together)
         if parting is not None:

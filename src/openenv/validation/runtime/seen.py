@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from openenv.validation.actions import ActionSpace
 from openenv.validation.evidence import Fetched, Transcript
-from openenv.validation.probes import ActionSpace, Plan
+from openenv.validation.probes import Plan
 
 __all__ = [
     "Confinement",

@@ -14,13 +14,14 @@ from typing import Any
 from openenv.client.background import run as run_async
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import OpenEnvError
+from openenv.validation.actions import Action, ActionSpace
 from openenv.validation.collector import Budget, RawSession, fetch, play
 from openenv.validation.evidence import Exchange, Transcript, string_leaves
 from openenv.validation.judging import Unseen
 from openenv.validation.load import cpu_seconds, resident_bytes
 from openenv.validation.manifest import NetworkPolicy
 from openenv.validation.oracle import Episode, Oracle, OracleError, read_episodes, read_oracle
-from openenv.validation.probes import ActionSpace, Policy, View, hacking_probes, scripted
+from openenv.validation.probes import Policy, View, hacking_probes, scripted
 from openenv.validation.providers import (
     LaunchSpec,
     RunningSubject,
@@ -47,6 +48,7 @@ __all__ = ["collect_semantic"]
 
 IDLE_STEPS = 10
 HACK_STEPS = 8
+MAX_LEAST = 32
 PREFIXES = 5
 AGAIN = 2
 SAMPLED_EVERY_S = 0.02
@@ -99,7 +101,12 @@ class _Collecting:
             if oracle is not None:
                 stack.enter_context(oracle)
             episodes = self._beginnings(oracle)
-            idle = self._idle(oracle)
+            try:
+                idle = self._idle(oracle)
+            except OpenEnvError as error:
+                for kind in (Solutions, Floor, Canaries, Hacks):
+                    self.unseen.note(kind, str(error))
+                return
             with self._noting(Solutions):
                 if oracle is not None:
                     self.run.tell("showing it the solution")
@@ -149,8 +156,19 @@ class _Collecting:
         if oracle is not None and oracle.does("do_nothing"):
             assert oracle.program is not None
             return oracle.program.policy("do_nothing")
-        least = self.space.minimal()
+        least = run_async(self._least())
         return lambda view: least
+
+    async def _least(self) -> Action:
+        """The least action that the server takes, of those that the schema allows."""
+        candidates = self.space.minimals()
+        if len(candidates) > 1:
+            async with RawSession(self.url, self.budget) as session:
+                await session.reset(self.surface.plan.reset)
+                for action in candidates[:MAX_LEAST]:
+                    if (await session.ask("step", action)).kind == "observation":
+                        return action
+        return candidates[0]
 
     def _solutions(self, oracle: Oracle, idle: Policy) -> None:
         shown = [self._shown(oracle, episode, idle) for episode in oracle.episodes]
@@ -291,8 +309,10 @@ class _Collecting:
         """Show each solution to a server with other variables, and without a network."""
         try:
             other, is_offline, no_offline = self._started_elsewhere()
-        except (SubjectError, UnmetRequirement) as error:
+        except SubjectError as error:
             return [replace(one, elsewhere=Elsewhere(None, str(error))) for one in shown]
+        except UnmetRequirement as error:
+            return [replace(one, elsewhere=Elsewhere(None, no_offline=str(error))) for one in shown]
         try:
             return [
                 replace(
@@ -334,7 +354,7 @@ class _Collecting:
         steps = max(longest, IDLE_STEPS)
         played = tuple(self._played(one.reset, _then((), idle, steps)) for one in episodes)
         is_told = oracle is not None and oracle.does("do_nothing")
-        what = "the oracle's do_nothing" if is_told else json.dumps(self.space.minimal())
+        what = "the oracle's do_nothing" if is_told else json.dumps(idle(View({}, 0)))
         spec = next((one.spec for one in played if one.spec is not None), None)
         self.evidence.put(Floor(played, what, spec))
 
@@ -350,8 +370,9 @@ class _Collecting:
         self.evidence.put(Canaries(tuple(played)))
 
     async def _hacks(self, episode: Episode) -> Hacks:
-        tried = []
-        for probe in hacking_probes(self.space):
+        tried, waiting = [], hacking_probes(self.space)
+        while waiting:
+            probe = waiting.pop(0)
             async with RawSession(self.url, self.budget) as session:
                 transcript = await play(
                     session, episode.reset, probe.policy(HACK_STEPS), reads_state=False
@@ -361,7 +382,14 @@ class _Collecting:
                 is_alive = state.kind == "state" and after.kind == "observation"
             health = await asyncio.to_thread(fetch, self.url, "/health")
             tried.append(Hack(probe, transcript, is_alive, health.status == 200))
+            if (rest := probe.after(len(_asked(transcript)))) is not None:
+                waiting.insert(0, rest)
         return Hacks(tuple(tried))
+
+
+def _asked(transcript: Transcript) -> list[Exchange]:
+    """The steps that were asked for, those that were refused too."""
+    return [one for one in transcript.exchanges if one.asked["type"] == "step"]
 
 
 def _lengths(count: int) -> list[int]:

@@ -98,6 +98,11 @@ def judge_canary_floor(
     limit = _limit(manifest, floor, manifest.reward.oracle_tolerance)
     rewards = {one.name: worth(played, floor.spec) for one, played in canaries.played}
     wrong = [
+        f"the canary {one.name} could not be begun: {_last(played.errors)}"
+        for one, played in canaries.played
+        if played.first is None
+    ]
+    wrong += [
         f"the canary {name} is worth {reward:g}; doing nothing, {limit:g}"
         for name, reward in rewards.items()
         if reward is not None and reward > limit + ROUNDING
@@ -106,7 +111,8 @@ def judge_canary_floor(
         return failed(
             check_id,
             *wrong[:SHOWN],
-            remediation="have the verifier tell these trajectories from a solution",
+            remediation="have the verifier tell these trajectories from a solution, and name what "
+            "there is in their resets",
             rewards=rewards,
         )
     return passed(check_id, rewards=rewards)
@@ -183,6 +189,8 @@ def judge_verifier_portability(
     """The same solution is worth the same on another machine, and without a network."""
     moved = [(one, one.elsewhere) for one in solutions.shown if one.elsewhere is not None]
     for one, elsewhere in moved:
+        if elsewhere.transcript is None and elsewhere.trouble is None:
+            return skipped(check_id, f"no other server can be started: {elsewhere.no_offline}")
         if elsewhere.transcript is None:
             return failed(
                 check_id,

@@ -73,9 +73,9 @@ class Elsewhere:
 
     Attributes:
         transcript: What came of it; None where the server did not start.
-        trouble: Why it did not.
+        trouble: Why it did not; None where it could not be tried.
         is_offline: It had no network.
-        no_offline: Why it had one.
+        no_offline: Why it had one, or could not be tried.
     """
 
     transcript: Transcript | None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from openenv.validation.graders import Check, Subject
-from openenv.validation.manifest import AnyManifest, ManifestError
+from openenv.validation.manifest import AnyManifest, ManifestError, execution_of
 from openenv.validation.policy import DeclarationBounds
+from openenv.validation.probes import PlanError, read_plan
 from openenv.validation.report import CheckResult, failed, passed
 from openenv.validation.static.package import Package
 from openenv.validation.types import Level
@@ -59,6 +61,16 @@ def _manifest(subject: Subject) -> CheckResult:
         "episode_timeout_s": declared.manifest.resources.episode_timeout_s,
         "bounds": bounds.model_dump(),
     }
+    try:
+        _read_plan(subject.root, declared.manifest)
+    except PlanError as error:
+        return failed(
+            check_id,
+            str(error),
+            remediation="write it as openenv.validation.probes says, or leave it out: then actions "
+            "are drawn from the schema",
+            **measured,
+        )
     problems = list(_out_of_bounds(declared.manifest, bounds))
     if problems:
         return failed(
@@ -73,6 +85,13 @@ def _manifest(subject: Subject) -> CheckResult:
             **measured,
         )
     return passed(check_id, "every field is known, well formed and within the policy", **measured)
+
+
+def _read_plan(root: Path, manifest: AnyManifest) -> None:
+    """See that the episode that is to be played can be read, where one is written down."""
+    path = root / execution_of(manifest).probe_path
+    if path.is_file():
+        read_plan(path)
 
 
 def _out_of_bounds(

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from openenv.images.dockerfile import Instruction, Stage
 from openenv.validation.graders import Check, Subject
 from openenv.validation.report import CheckResult, failed, passed, skipped
 from openenv.validation.static.building import ImageBuilds
-from openenv.validation.static.package import Instruction, Package
+from openenv.validation.static.package import Package
 from openenv.validation.types import Level
 
 __all__ = ["CHECKS"]
@@ -241,8 +242,8 @@ def _left_over(instruction: Instruction, variables: str) -> Iterator[Problem]:
         )
 
 
-def _secret_problems(stage: list[Instruction]) -> Iterator[Problem]:
-    for instruction in stage:
+def _secret_problems(stage: Stage) -> Iterator[Problem]:
+    for instruction in stage.instructions:
         if instruction.name not in ("ENV", "ARG"):
             continue
         for name, value in re.findall(r"(\w+)=(\"[^\"]*\"|'[^']*'|\S*)", instruction.text):
@@ -255,8 +256,8 @@ def _secret_problems(stage: list[Instruction]) -> Iterator[Problem]:
                 )
 
 
-def _download_problems(stage: list[Instruction]) -> Iterator[Problem]:
-    for instruction in stage:
+def _download_problems(stage: Stage) -> Iterator[Problem]:
+    for instruction in stage.instructions:
         if instruction.name == "ADD" and re.search(r"https?://", instruction.text):
             if "--checksum=" not in instruction.text:
                 yield (

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from openenv.errors import OpenEnvError
 from openenv.images.context import Contents, read_contents
-from openenv.images.dockerfile import Dockerfile
+from openenv.images.dockerfile import Dockerfile, Instruction, Stage
 from openenv.images.errors import BuildError
 from openenv.images.plan import Plan, read_plan
 from openenv.manifest import MANIFEST
 from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
 
-__all__ = ["Instruction", "Package", "PackageError", "read_package"]
+__all__ = ["Package", "PackageError", "read_package"]
 
 PLACES = ("server/Dockerfile", "Dockerfile", "environment/Dockerfile")
 DEFAULT = resources.files("openenv") / "cli" / "template" / "server" / "Dockerfile.tmpl"
@@ -28,21 +26,6 @@ DEFAULT = resources.files("openenv") / "cli" / "template" / "server" / "Dockerfi
 
 class PackageError(OpenEnvError, ValueError):
     """A file of a package cannot be read; the text says which, and why."""
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction of a Dockerfile.
-
-    Attributes:
-        name: Such as ``RUN``.
-        text: What follows it, on one line.
-        line: The line that it begins on, from 1.
-    """
-
-    name: str
-    text: str
-    line: int
 
 
 @dataclass(frozen=True)
@@ -78,29 +61,15 @@ class Package:
         found = self.project.get("project")
         return found if isinstance(found, Mapping) else {}
 
-    @cached_property
-    def stages(self) -> list[list[Instruction]]:
-        """The stages of its Dockerfile; each begins with its FROM."""
-        stages: list[list[Instruction]] = []
-        for instruction in () if self.dockerfile is None else _instructions(self.dockerfile.text):
-            if instruction.name == "FROM":
-                stages.append([])
-            if stages:
-                stages[-1].append(instruction)
-        return stages
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of its Dockerfile; none where it has no Dockerfile."""
+        return () if self.dockerfile is None else self.dockerfile.stages
 
-    @cached_property
-    def final(self) -> list[Instruction]:
-        """The instructions that the last stage consists of, with those of stages it is built on."""
-        by_name = {_stage_name(stage): stage for stage in self.stages}
-        found: list[Instruction] = []
-        stage = self.stages[-1] if self.stages else []
-        seen: set[int] = set()
-        while stage and id(stage) not in seen:
-            seen.add(id(stage))
-            found = [*stage[1:], *found]
-            stage = by_name.get(_base_name(stage), [])
-        return found
+    @property
+    def final(self) -> tuple[Instruction, ...]:
+        """What its image is made by: the last stage, with those that it is built on."""
+        return () if self.dockerfile is None else self.dockerfile.final
 
     def sources(self) -> Iterator[tuple[str, str]]:
         """Its Python files with their texts."""
@@ -125,14 +94,14 @@ def read_package(root: Path, manifest: AnyManifest | None, *, base: str | None =
     try:
         contents = read_contents(root)
         dockerfile = _dockerfile(root, manifest)
-    except (BuildError, OSError, UnicodeDecodeError) as error:
+    except (BuildError, OSError) as error:
         raise PackageError(str(error)) from error
     unreadable, project = [], {}
     try:
         project = dict(_project(root))
     except PackageError as error:
         unreadable.append(str(error))
-    plan, why_not = _plan(root, dockerfile, base)
+    plan, why_not = (None, unreadable[0]) if unreadable else _plan(root, dockerfile, base)
     return Package(root, contents, dockerfile, plan, why_not, project, tuple(unreadable))
 
 
@@ -142,7 +111,10 @@ def _dockerfile(root: Path, manifest: AnyManifest | None) -> Dockerfile | None:
     )
     for place in (*declared, *PLACES):
         if (root / place).is_file():
-            return Dockerfile((root / place).read_text(encoding="utf-8"), place)
+            try:
+                return Dockerfile((root / place).read_text(encoding="utf-8"), place)
+            except ValueError as error:
+                raise PackageError(f"{place} cannot be read: {error}") from error
     return None
 
 
@@ -163,7 +135,12 @@ def _default() -> str:
 
 def _project(root: Path) -> Mapping[str, Any]:
     path = root / "pyproject.toml"
-    return read_toml(path) if path.is_file() else {}
+    found = read_toml(path) if path.is_file() else {}
+    if not isinstance(found.get("project", {}), Mapping):
+        raise PackageError(f"{path.name}: project is no table, but {found['project']!r:.80}")
+    if not isinstance(wanted := found.get("project", {}).get("dependencies", []), list):
+        raise PackageError(f"{path.name}: project.dependencies is no list, but {wanted!r:.80}")
+    return found
 
 
 def read_toml(path: Path) -> Mapping[str, Any]:
@@ -175,39 +152,6 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         found: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PackageError(f"{path.name} cannot be read: {error}") from error
     return found
-
-
-# ------------------------------------------------------------------ Dockerfiles
-
-_INSTRUCTION = re.compile(r"^\s*([A-Za-z]+)\s+(.*)$", re.DOTALL)
-_FROM = re.compile(r"^(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE)
-
-
-def _instructions(text: str) -> Iterator[Instruction]:
-    lines = text.splitlines()
-    number = 0
-    while number < len(lines):
-        began, parts = number, []
-        while number < len(lines):
-            line = lines[number]
-            number += 1
-            if line.lstrip().startswith("#"):
-                continue
-            parts.append(line.rstrip().removesuffix("\\"))
-            if not line.rstrip().endswith("\\"):
-                break
-        if match := _INSTRUCTION.match(" ".join(parts)):
-            yield Instruction(match[1].upper(), match[2].strip(), began + 1)
-
-
-def _stage_name(stage: list[Instruction]) -> str:
-    match = _FROM.match(stage[0].text)
-    return (match[2] or "").lower() if match else ""
-
-
-def _base_name(stage: list[Instruction]) -> str:
-    match = _FROM.match(stage[0].text)
-    return match[1].lower() if match else ""

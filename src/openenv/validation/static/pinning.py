@@ -53,6 +53,11 @@ class Lock:
     without_hash: tuple[str, ...] = ()
 
 
+def _listed(value: Any) -> list[Any]:
+    """A list of TOML; empty where it is none."""
+    return value if isinstance(value, list) else []
+
+
 def _normal(name: str) -> str:
     """The name that all spellings of it have: https://packaging.python.org/specifications/name-normalization."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -88,7 +93,7 @@ def _dependency_pinning(subject: Subject) -> CheckResult:
 
 def _wanted(package: Package) -> dict[str, str]:
     """What the package depends on: normalized names, and how it says so."""
-    told = package.about.get("dependencies") or []
+    told = _listed(package.about.get("dependencies"))
     found = {_normal(match[1]): str(one) for one in told if (match := _NAME.match(str(one)))}
     if package.workspace is not None:
         found.pop("openenv", None)  # it is the checkout's own, and goes into the image as a wheel
@@ -136,9 +141,11 @@ def read_lock(path: Path) -> Lock | None:
 
 def _of_tables(path: Path) -> Lock:
     content = read_toml(path)
-    rows = content.get("package") or content.get("packages") or []
+    rows = _listed(content.get("package")) or _listed(content.get("packages"))
     versions, without = {}, []
     for row in rows:
+        if not isinstance(row, Mapping):
+            raise PackageError(f"{path.name}: {row!r:.80} is no package's table")
         name = _normal(str(row.get("name", "")))
         versions[name] = str(row.get("version", ""))
         if not (_is_local(row) or _has_hash(row) or _is_commit(row)):
@@ -153,7 +160,7 @@ def _is_local(row: Mapping[str, Any]) -> bool:
 
 
 def _has_hash(row: Mapping[str, Any]) -> bool:
-    files = [row.get("sdist"), *(row.get("wheels") or []), *(row.get("files") or [])]
+    files = [row.get("sdist"), *_listed(row.get("wheels")), *_listed(row.get("files"))]
     files += [row.get("archive")]
     return any(
         isinstance(file, Mapping) and (file.get("hash") or file.get("hashes")) for file in files
@@ -191,7 +198,7 @@ def _unpinned_installs(package: Package) -> Iterator[str]:
     if package.dockerfile is None or package.dockerfile.is_locked:
         return
     for stage in package.stages:
-        for instruction in stage:
+        for instruction in stage.instructions:
             if instruction.name == "RUN":
                 for found in _PIP.finditer(instruction.text):
                     yield from _floating(found[1].split())

@@ -10,7 +10,7 @@ from openenv.environment import Environment, restart, termination, transition
 from openenv.errors import Refused
 from openenv.reward import RewardSpec, Score
 
-from ..models import SignAction, SignObservation, SignState  # noqa: TID252  # as packages of environments have it
+from ..models import SignAction, SignObservation, SignState
 
 __all__ = ["TASKS", "WORDS", "SignpostEnvironment"]
 

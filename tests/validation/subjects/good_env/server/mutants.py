@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from openenv.reward import Score
 
-from ..models import SignAction, SignObservation  # noqa: TID252  # as packages of environments have it
+from ..models import SignAction, SignObservation
 from .environment import DRIVE, SIGNS, SignpostEnvironment
 
 __all__ = ["MUTANTS"]
@@ -185,7 +185,7 @@ def has_all_sessions_wait_for_each_other() -> type[SignpostEnvironment]:
 
         def step(self, action: SignAction) -> SignObservation:  # type: ignore[override]
             with self.turn:
-                time.sleep(0.1 if len(self.alive) > 5 else 0.0)
+                time.sleep(0.2 if len(self.alive) > 5 else 0.0)
                 return super().step(action)
 
     return Mutant

@@ -8,7 +8,7 @@ from typing import Any
 
 from openenv.server import create_app
 
-from ..models import SignAction, SignObservation, SignState  # noqa: TID252  # as packages of environments have it
+from ..models import SignAction, SignObservation, SignState
 from .environment import SignpostEnvironment
 
 __all__ = ["application"]

@@ -1,0 +1,450 @@
+"""The actions that a server's JSON schema describes: the least one, drawn ones, and its edges.
+
+Whatever the schema is, nothing raises: what cannot be read of it describes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+__all__ = ["Action", "ActionForm", "ActionSpace"]
+
+Action = dict[str, Any]
+
+LEGAL_PREFIXES = ("legal_", "valid_", "available_")
+MAX_ENUMERATED = 256
+MAX_RANGE = 64
+MAX_FORMS = 64
+MAX_DEPTH = 32
+LONG_TEXT = 100_000
+LONG_LIST = 10_000
+HUGE_NUMBER = 2**53
+
+# The least text of each format that pydantic checks.
+FORMATS = {
+    "date": "2000-01-01",
+    "date-time": "2000-01-01T00:00:00Z",
+    "duration": "PT0S",
+    "email": "a@example.com",
+    "ipv4": "127.0.0.1",
+    "ipv6": "::1",
+    "time": "00:00:00Z",
+    "uri": "http://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+
+Schema = Mapping[str, Any]
+
+
+def _mapping(value: Any) -> Schema:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _count(value: Any, otherwise: int = 0) -> int:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count else otherwise
+
+
+# ------------------------------------------------------------------ values
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads schemas, and makes values of them.
+
+    Attributes:
+        definitions: What references lead to.
+    """
+
+    definitions: Schema
+
+    def resolved(self, schema: Any) -> Schema:
+        """A schema with what it refers to, and with its parts, in one."""
+        found, seen = _mapping(schema), set[str]()
+        while isinstance(reference := found.get("$ref"), str) and reference not in seen:
+            seen.add(reference)
+            beside = {name: value for name, value in found.items() if name != "$ref"}
+            found = {**_mapping(self.definitions.get(reference.rpartition("/")[2])), **beside}
+        parts = _listed(found.get("allOf"))
+        return self._together(found, parts) if parts else found
+
+    def _together(self, schema: Schema, parts: Sequence[Any]) -> Schema:
+        """A schema and the parts of its ``allOf``."""
+        whole = {name: value for name, value in schema.items() if name != "allOf"}
+        for part in map(_mapping, parts):
+            reference = _mapping(self.definitions.get(str(part.get("$ref")).rpartition("/")[2]))
+            told = {**reference, **part}
+            properties = {**_mapping(told.get("properties")), **_mapping(whole.get("properties"))}
+            required = [*_listed(told.get("required")), *_listed(whole.get("required"))]
+            whole = {**told, **whole}
+            whole.pop("$ref", None)
+            if properties:
+                whole |= {"properties": properties, "required": required}
+        return whole
+
+    def members(self, schema: Any, depth: int = 0) -> list[Schema]:
+        """The schemas of a union, of unions in it too; of any other schema itself."""
+        found = self.resolved(schema)
+        inner = _listed(found.get("anyOf")) or _listed(found.get("oneOf"))
+        if not inner or depth > MAX_DEPTH:
+            return [found]
+        listed = [one for member in inner for one in self.members(member, depth + 1)]
+        told = _mapping(found.get("discriminator")).get("propertyName")
+        return [{"discriminator": told, **one} if told else one for one in listed[:MAX_FORMS]]
+
+    def is_nullable(self, schema: Any) -> bool:
+        return any(one.get("type") == "null" for one in self.members(schema))
+
+    def plain(self, schema: Any) -> Schema:
+        """The first member of a union that is not null."""
+        found = self.members(schema)
+        return next((one for one in found if one.get("type") != "null"), found[0])
+
+    def few(self, schema: Any) -> list[Any]:
+        """All values that there can be, where they are few; else none."""
+        found = self.resolved(schema)
+        if "const" in found:
+            return [found["const"]]
+        if values := _listed(found.get("enum")):
+            return list(values)
+        if found.get("type") == "boolean":
+            return [False, True]
+        if found.get("type") == "integer" and {"minimum", "maximum"} <= found.keys():
+            low, high, step = _range(found)
+            if 0 <= high - low < MAX_RANGE:
+                return list(range(int(low), int(high) + 1, max(1, int(step))))
+        return []
+
+    def least(self, schema: Any, depth: int = 0) -> Any:
+        """The simplest value."""
+        found = self.resolved(schema)
+        if values := self.few(found):
+            return values[0]
+        if "default" in found:
+            return found["default"]
+        if found.get("anyOf") or found.get("oneOf"):
+            return None if self.is_nullable(found) else self._least_of(self.plain(found), depth)
+        return self._least_of(found, depth)
+
+    def _least_of(self, schema: Schema, depth: int) -> Any:
+        if values := self.few(schema) or _listed(schema.get("examples")):
+            return values[0]
+        if depth > MAX_DEPTH:
+            return None
+        match schema.get("type"):
+            case "string":
+                least = FORMATS.get(str(schema.get("format")), "")
+                return least or "a" * _count(schema.get("minLength"))
+            case "integer":
+                return int(_range(schema)[0])
+            case "number":
+                return float(_range(schema)[0])
+            case "array":
+                return self._least_list(schema, depth)
+            case "object":
+                return ActionForm(self, schema, depth + 1).minimal()
+        return None
+
+    def _least_list(self, schema: Schema, depth: int) -> list[Any]:
+        first = [self.least(one, depth + 1) for one in _listed(schema.get("prefixItems"))]
+        missing = max(0, _count(schema.get("minItems")) - len(first))
+        if not missing:
+            return first
+        item = schema.get("items") or {}
+        if schema.get("uniqueItems"):
+            return first + (self.few(item) or self._different(item, missing, depth))[:missing]
+        return first + [self.least(item, depth + 1)] * missing
+
+    def _different(self, item: Any, count: int, depth: int) -> list[Any]:
+        least = self.least(item, depth + 1)
+        if isinstance(least, str):
+            return [least + "a" * number for number in range(count)]
+        if isinstance(least, int | float):
+            return [least + number for number in range(count)]
+        return [least]
+
+    def drawn(self, schema: Any, generator: random.Random, depth: int = 0) -> Any:
+        """A value by chance."""
+        found = generator.choice(self.members(schema))
+        if values := self.few(found):
+            return generator.choice(values)
+        match found.get("type"):
+            case "string" if "format" not in found:
+                shortest = _count(found.get("minLength"), 1)
+                longest = max(shortest, min(_count(found.get("maxLength"), 12), shortest + 12))
+                letters = generator.choices("abcdefghijklmnopqrstuvwxyz ", k=longest)
+                return "".join(letters[: generator.randint(shortest, longest)])
+            case "integer":
+                low, high, step = _range(found)
+                return int(low) + int(step) * generator.randint(0, int((high - low) // step))
+            case "number":
+                low, high, step = _range(found)
+                if not step:
+                    return generator.uniform(low, high)
+                return low + step * generator.randint(0, int((high - low) // step))
+            case "array" if not (found.get("prefixItems") or found.get("uniqueItems")):
+                count = _count(found.get("minItems"), min(1, _count(found.get("maxItems"), 1)))
+                item = found.get("items") or {}
+                return [self.drawn(item, generator, depth + 1) for _ in range(count)]
+            case "object" if depth < MAX_DEPTH:
+                return ActionForm(self, found, depth + 1).sample(generator)
+        return self.least(found)
+
+    def edges(self, schema: Any) -> Iterator[tuple[str, Any]]:
+        """Values at the edges of a schema, and beyond them, each with what it is."""
+        yield "null", None
+        yield "a list in a list", [[]]
+        found = self.plain(schema)
+        match found.get("type"):
+            case "string" if not self.few(found):
+                yield from _text_edges(found)
+            case "integer" | "number" if "enum" not in found and "const" not in found:
+                yield from _number_edges(found)
+            case "array":
+                item = self.least(found.get("items") or {})
+                yield "a list that is empty", []
+                if most := _count(found.get("maxItems")):
+                    yield "a list that is too long by one", [item] * (min(most, LONG_LIST) + 1)
+                yield "a long list", [item] * LONG_LIST
+            case _:
+                yield "a text of no meaning", "no-such-value"
+
+
+def _text_edges(schema: Schema) -> Iterator[tuple[str, Any]]:
+    yield "not text but a number", 7
+    yield "of unusual characters", "\x00\u202e\U0001f600\ufffd"
+    if shortest := _count(schema.get("minLength")):
+        yield "as short as may be", "a" * shortest
+        yield "too short by one", "a" * (shortest - 1)
+    longest = _count(schema.get("maxLength"))
+    if 0 < longest < LONG_TEXT:
+        yield "as long as may be", "a" * longest
+        yield "too long by one", "a" * (longest + 1)
+
+
+def _number_edges(schema: Schema) -> Iterator[tuple[str, Any]]:
+    for name in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
+        if (bound := _bound(schema, name)) is not None:
+            kind = int if schema.get("type") == "integer" else float
+            yield f"at its {name}", kind(bound)
+            yield f"beyond its {name}", kind(bound) + (-1 if "inimum" in name else 1)
+    yield "negative and huge", -HUGE_NUMBER
+    yield "huge", HUGE_NUMBER
+    yield "text", "7; drop table"
+
+
+def _bound(schema: Schema, name: str) -> float | None:
+    found = schema.get(name)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        return None
+    return float(found)
+
+
+def _range(schema: Schema) -> tuple[float, float, float]:
+    """The lowest and the highest number, and what lies between two (0 where anything does).
+
+    Where there is no bound it is from 0 to 9, or as near to that as may be.
+    """
+    low, high = _bound(schema, "minimum"), _bound(schema, "maximum")
+    above, below = _bound(schema, "exclusiveMinimum"), _bound(schema, "exclusiveMaximum")
+    step, inner = _bound(schema, "multipleOf") or 0.0, 1.0
+    if schema.get("type") == "integer":
+        step = max(1.0, step)
+        low = None if low is None else float(math.ceil(low))
+        high = None if high is None else float(math.floor(high))
+        above = None if above is None else float(math.floor(above))
+        below = None if below is None else float(math.ceil(below))
+    elif above is not None and (tops := [one for one in (high, below) if one is not None]):
+        inner = min(inner, (min(tops) - above) / 2)
+    elif below is not None and low is not None:
+        inner = min(inner, (below - low) / 2)
+    lows = [low, None if above is None else above + inner]
+    highs = [high, None if below is None else below - inner]
+    least = max((one for one in lows if one is not None), default=None)
+    most = min((one for one in highs if one is not None), default=None)
+    if least is None:
+        least = 0.0 if most is None else min(0.0, most)
+    if step:
+        least = math.ceil(least / step) * step
+    return least, max(least, max(9.0, least + 9 * step) if most is None else most), step
+
+
+# ------------------------------------------------------------------ actions
+
+
+class ActionForm:
+    """One form that actions have: an object's schema, of a union one member.
+
+    Args:
+        reader: Reads schemas.
+        schema: The object's.
+        depth: How deep it lies in others.
+    """
+
+    def __init__(self, reader: _Reader, schema: Schema, depth: int = 0) -> None:
+        self._reader, self._schema, self._depth = reader, schema, depth
+
+    @cached_property
+    def properties(self) -> dict[str, Schema]:
+        """The schemas of the fields, without `metadata`, which means nothing."""
+        found = _mapping(self._schema.get("properties"))
+        return {n: self._reader.resolved(s) for n, s in found.items() if n != "metadata"}
+
+    @cached_property
+    def tag(self) -> Action:
+        """What tells the form from others: the fields that can have one value only, with it, and
+        the one that a union is told apart by. It is always given, be it required or not.
+        """
+        told = self._schema.get("discriminator")
+        fields = ((name, self._reader.few(schema)) for name, schema in self.properties.items())
+        return {n: few[0] for n, few in fields if few and (len(few) == 1 or n == told)}
+
+    @cached_property
+    def fields(self) -> dict[str, Schema]:
+        """The schemas of the fields that are chosen: all but those of the tag."""
+        return {name: s for name, s in self.properties.items() if name not in self.tag}
+
+    @property
+    def required(self) -> list[str]:
+        """The names of those that must be given, in their order."""
+        wanted = _listed(self._schema.get("required"))
+        return [name for name in self.fields if name in wanted]
+
+    @property
+    def chosen(self) -> list[str]:
+        """The fields that make an action: those that must be given, or else the first one."""
+        return self.required or list(self.fields)[:1]
+
+    @property
+    def texts(self) -> list[str]:
+        """Those of the chosen fields that hold any text."""
+        return [
+            name
+            for name in self.chosen
+            if (plain := self._reader.plain(self.fields[name])).get("type") == "string"
+            and not self._reader.few(plain)
+        ]
+
+    @property
+    def is_free(self) -> bool:
+        """There is a field that can hold more than can be listed: a text, a number, a list."""
+        return any(not self._reader.few(self.fields[name]) for name in self.chosen)
+
+    def minimal(self) -> Action:
+        """The least action: every field that must be given, each as simple as it may."""
+        least = {n: self._reader.least(self.fields[n], self._depth) for n in self.required}
+        return {**self.tag, **least}
+
+    def minimals(self) -> Iterator[Action]:
+        """The least action, and those with one value each of the field that says what is done."""
+        yield self.minimal()
+        if not self.required:
+            yield from self.enumerated()
+
+    def enumerated(self) -> list[Action]:
+        """Every action, where they are few; else none."""
+        names = self.chosen
+        choices = [self._reader.few(self.fields[name]) for name in names]
+        if not (names or self.tag) or not all(choices):
+            return []
+        combined = itertools.islice(itertools.product(*choices), MAX_ENUMERATED + 1)
+        found = [{**self.tag, **dict(zip(names, values, strict=True))} for values in combined]
+        return found if len(found) <= MAX_ENUMERATED else []
+
+    def sample(self, generator: random.Random) -> Action:
+        """Draw an action: every field that must be given, and no other."""
+        drawn = {
+            name: self._reader.drawn(self.fields[name], generator, self._depth)
+            for name in self.chosen
+        }
+        return {**self.tag, **drawn}
+
+    def edges(self) -> Iterator[tuple[str, Action]]:
+        """Actions at the edges of the form, and beyond them, each with what it is."""
+        minimal = self.minimal()
+        yield "an unknown field", {**minimal, "is_admin": True, "reward": 1.0}
+        for name in self.chosen:
+            for what, value in self._reader.edges(self.fields[name]):
+                yield f"{name} is {what}", {**minimal, name: value}
+
+
+class ActionSpace:
+    """The actions that a JSON schema describes.
+
+    Args:
+        schema: As a server tells it at ``/schema``, under ``action``: an object's, or a union of
+            such.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        definitions = _mapping(schema.get("$defs")) or _mapping(schema.get("definitions"))
+        self._reader = _Reader(definitions)
+        self._schema = schema
+
+    @cached_property
+    def forms(self) -> list[ActionForm]:
+        """The forms that actions have: one of each member of a union; none where it tells none."""
+        return [
+            ActionForm(self._reader, one)
+            for one in self._reader.members(self._schema)
+            if one.get("type") == "object" or isinstance(one.get("properties"), Mapping)
+        ]
+
+    def minimals(self) -> list[Action]:
+        """Actions that do as little as may be, the least first: of the forms with the fewest fields
+        first. What a schema does not say (that one field needs another) may forbid some of them.
+        """
+        by_size = sorted(self.forms, key=lambda one: (len(one.required), len(one.fields)))
+        found = [action for form in by_size for action in form.minimals()]
+        return list({json.dumps(one, default=str): one for one in found}.values()) or [{}]
+
+    def minimal(self) -> Action:
+        """The least that can be done."""
+        return self.minimals()[0]
+
+    @property
+    def is_free(self) -> bool:
+        """There is a field that can hold more than can be listed: a text, a number, a list."""
+        return any(form.is_free for form in self.forms)
+
+    def enumerated(self) -> list[Action]:
+        """Every action, where they are few; else none."""
+        found = [form.enumerated() for form in self.forms]
+        every = [action for some in found for action in some]
+        return every if all(found) and len(every) <= MAX_ENUMERATED else []
+
+    def legal(self, observation: Mapping[str, Any]) -> list[Action]:
+        """The actions that an observation names as legal; none where it names none.
+
+        An observation names them in a list whose name begins with ``legal_``, ``valid_`` or
+        ``available_``, of values of the action's only field, or of whole actions.
+        """
+        named = _named_legal(observation)
+        if all(isinstance(one, dict) for one in named):
+            return [dict(one) for one in named]
+        if len(self.forms) != 1 or len(self.forms[0].chosen) != 1:
+            return []
+        (form,) = self.forms
+        return [{**form.tag, form.chosen[0]: one} for one in named]
+
+    def sample(self, generator: random.Random) -> Action:
+        """Draw an action, of any form."""
+        return generator.choice(self.forms).sample(generator) if self.forms else {}
+
+
+def _named_legal(observation: Mapping[str, Any]) -> list[Any]:
+    for name, value in observation.items():
+        if name.startswith(LEGAL_PREFIXES) and isinstance(value, list) and value:
+            return value
+    return []
