@@ -36,7 +36,7 @@ def rendered(
         from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     is_html = not template.endswith(".md")
-    environment = Environment(
+    environment = Environment(  # nosec B701  # Markdown is escaped by `finalize`
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("openenv._reports")]),
         autoescape=is_html,
         undefined=StrictUndefined,
