@@ -24,7 +24,7 @@ LIBRARIES = {"reasoning_gym_env": "reasoning_gym", "textarena_env": "textarena"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_passes_all_that_a_process_can_show(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
