@@ -104,6 +104,7 @@ def test_a_model_is_asked_where_it_is_served(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["outcomes"] == {"done": 1}
 
 
+@pytest.mark.slow
 def test_a_person_plays_at_the_terminal(tmp_path: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "human", "--json"]
     done = rollout(*given, cwd=tmp_path, stdin="hello\nover\n")
@@ -163,6 +164,7 @@ def test_a_person_may_leave_in_the_middle_of_a_line(tmp_path: Path) -> None:
         assert process.wait(20) == 130  # though the input has not ended
 
 
+@pytest.mark.slow
 def test_more_failures_than_may_be_exit_with_1_and_name_the_cause(tmp_path: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:mistaken", "-n", "30"]
     done = rollout(*given, "--output", "x.jsonl", cwd=tmp_path)
@@ -205,6 +207,7 @@ def test_what_cannot_be_meant_exits_with_2(
     assert said in f"{raised.value} {raised.value.hint}"
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_exits_with_1(tmp_path: Path) -> None:
     done = rollout("http://127.0.0.1:9", "--policy", "rollouts.player:say", cwd=tmp_path)
     assert done.returncode == 1
@@ -235,6 +238,7 @@ def test_progress_is_said_in_a_line() -> None:
     assert told(progress) == line
 
 
+@pytest.mark.slow
 def test_a_terminal_has_a_bar() -> None:
     shown = run_on_a_terminal(f"""
         import sys

@@ -183,6 +183,7 @@ def test_what_cannot_be_scored_is_counted_and_fails_unless_allowed(here: Path, s
     assert score("--with", "scorers:picky", "--force", "--allow-unscored").returncode == 0
 
 
+@pytest.mark.slow
 def test_errors_of_a_scorer_are_shown_and_not_each_time(here: Path) -> None:
     with RolloutWriter(here / "many.jsonl", Header(environment="e", policy="p")) as writer:
         for number in range(20):
@@ -246,6 +247,7 @@ def test_a_program_and_an_address(here: Path, score: Any) -> None:
     assert gone.returncode == 1 and "does not answer" in gone.stderr
 
 
+@pytest.mark.slow
 def test_a_recording_is_scored(here: Path) -> None:
     with DiceEnv.local(create_app(Dice, record=here / "records")).sync() as env:
         env.reset(seed=1)

@@ -83,6 +83,7 @@ FORMS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connect", TRANSPORTS, indirect=True)
 @pytest.mark.parametrize("cls", EASELS)
 async def test_every_form_arrives_as_it_was_drawn(connect: Connect, cls: Any) -> None:

@@ -138,6 +138,7 @@ def test_names_are_text_wherever_they_stand() -> None:
     assert rows and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} <= {6, 8}
 
 
+@pytest.mark.slow
 def test_every_plot_is_an_svg_without_anything_that_changes() -> None:
     run, compared = both()
     plots = [*evaluation_plots(run), *comparison_plots(compared)]

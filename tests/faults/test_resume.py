@@ -66,6 +66,7 @@ def test_an_answer_made_while_nobody_was_there_is_not_lost(relay: Relay) -> None
     assert Counter.log.count("step") == 2
 
 
+@pytest.mark.slow
 def test_a_step_whose_request_was_lost_is_taken_when_it_comes_again(relay: Relay) -> None:
     with CounterEnv(base_url=relay.url) as env:
         env.reset()
@@ -105,6 +106,7 @@ def test_a_half_open_connection_is_given_up_for_the_new_one(relay: Relay) -> Non
     wait_until(lambda: Counter.log.count("close") == 1)
 
 
+@pytest.mark.slow
 def test_environments_that_share_a_connection_all_go_on(relay: Relay) -> None:
     with VectorEnv(relay.url, 64, client=CounterEnv, connections=2) as envs:
         envs.reset()
@@ -204,6 +206,7 @@ def test_a_resume_that_comes_later_ends_the_conversation_and_leaves_nothing() ->
         assert manager.tally.opened <= 1 and manager.active_sessions == 0
 
 
+@pytest.mark.slow
 def test_a_call_while_the_connection_is_away_has_its_own_limit() -> None:
     with serving(create_app(Counter)) as url:
         relay = Relay(url)

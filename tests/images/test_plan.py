@@ -131,6 +131,7 @@ def test_a_dockerfile_or_context_that_is_not_there_is_named(
         plan(environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("directory", sorted(p.parent for p in ENVIRONMENTS.glob("*/openenv.yaml")))
 def test_an_image_has_the_name_that_autoenv_looks_for(directory: Path) -> None:
     read = plan(directory)

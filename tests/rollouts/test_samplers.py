@@ -75,6 +75,7 @@ class Killed(BaseException):
     """What a run does not survive."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 7, 50, 118])
 def test_a_sampler_goes_on_exactly_where_the_run_was_killed(tmp_path: Path, after: int) -> None:
     output, seen = tmp_path / "x.jsonl", 0

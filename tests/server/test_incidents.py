@@ -240,6 +240,7 @@ def test_the_client_of_a_provider_says_where_the_log_is() -> None:
         assert f"incident {error.incident}" in written and SECRET not in written
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_shows_no_secret_of_its_own(tmp_path: Any) -> None:
     file = tmp_path / "wrong.py"
     file.write_text("import os\nraise RuntimeError(os.environ['OTHER_TOKEN'])\n")

@@ -347,6 +347,7 @@ def test_a_client_whose_loop_is_blocked_for_minutes_keeps_its_session(
     assert timeout is not None and timeout >= 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent",
     [[], [RESET], [RESET, SLEEP], [RESET, *[SLEEP] * 50]],

@@ -137,6 +137,7 @@ async def test_a_pool_lets_threads_go_that_are_out_of_work(manage: Manage) -> No
     await eventually(lambda: pool_threads() == 0)
 
 
+@pytest.mark.slow
 async def test_a_pool_never_gives_calls_to_a_thread_that_has_ended(manage: Manage) -> None:
     """More threads than are kept fall idle at once, again and again."""
 

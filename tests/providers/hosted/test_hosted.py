@@ -107,6 +107,7 @@ def provider() -> Iterator[OfHere]:
     assert [one.name for one in made.made if one.machine is not None] == []
 
 
+@pytest.mark.slow
 def test_a_server_is_started_by_its_manifest_and_stepped(provider: OfHere) -> None:
     provider.manifest = MANIFEST
     with EchoEnv(provider=provider).sync() as env:
@@ -119,6 +120,7 @@ def test_a_server_is_started_by_its_manifest_and_stepped(provider: OfHere) -> No
     assert not [pid for pid in processes if is_alive(pid)]
 
 
+@pytest.mark.slow
 def test_a_key_is_told_by_a_file_that_only_its_owner_reads(provider: OfHere) -> None:
     with provider.launch(cmd=f'ls -l "$OPENENV_API_KEY_FILE"; {ECHO}') as server:
         server.wait_for_ready()

@@ -67,6 +67,7 @@ def test_a_trajectory_that_is_written_down_is_shown(tmp_path: Path) -> None:
     assert found["semantic.replayability"].status is PASS
 
 
+@pytest.mark.slow
 def test_a_trajectory_that_solves_nothing_fails(tmp_path: Path) -> None:
     actions = [{"say": "halt"}] * 3
     root = written(copied(tmp_path), {"reset": {"task": "test-0"}, "actions": actions})
