@@ -332,7 +332,7 @@ def test_a_package_is_run_and_what_was_seen_is_kept(tmp_path: Path) -> None:
     assert by_id["runtime.startup"] is PASS
     assert by_id["runtime.host_containment"] is SKIP
     assert {file.name for file in kept.iterdir()} >= {"run.json", "transcript.jsonl"}
-    assert "Uvicorn running" in (kept / "server.log").read_text()
+    assert "Application startup complete" in (kept / "server.log").read_text()
     assert validation.provider == "process" and "runtime.startup" in told
 
 
