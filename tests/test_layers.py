@@ -86,6 +86,7 @@ LAYERS = {
     "openenv.images": "images",
     "openenv.recording": "recording",
     "openenv.llm": "llm",
+    "openenv.harness": "harness",
     "openenv.rollouts": "rollouts",
     "openenv.evals": "evals",
     "openenv.validation": "validation",
@@ -128,6 +129,7 @@ ARROWS = {
     "gateway": INNER,
     "images": CONTRACT | {"providers", "root"},
     "testing": INNER | {"sandbox"},
+    "harness": INNER | {"llm"},
     "rollouts": INNER | {"adapters", "auto", "llm", "pool", "recording"},
     "evals": INNER | {"auto", "llm", "rollouts"},
     "validation": INNER
@@ -152,7 +154,7 @@ ARROWS = {
         "validation",
         "web",
     },
-    "mirrors": INNER | {"auto", "evals", "llm", "mcp tools", "sandbox"},
+    "mirrors": INNER | {"auto", "evals", "harness", "llm", "mcp tools", "sandbox"},
 }
 
 # What one module may import from a layer that it may not otherwise, inside functions only.

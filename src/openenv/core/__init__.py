@@ -175,6 +175,7 @@ if TYPE_CHECKING:
     from openenv.core import environment as environment
     from openenv.core import evals as evals
     from openenv.core import generic_client as generic_client
+    from openenv.core import harness as harness
     from openenv.core import http_env_client as http_env_client
     from openenv.core import llm_client as llm_client
     from openenv.core import mcp_client as mcp_client
@@ -281,6 +282,7 @@ else:
             "environment",
             "evals",
             "generic_client",
+            "harness",
             "http_env_client",
             "llm_client",
             "mcp_client",

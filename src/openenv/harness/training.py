@@ -1,0 +1,194 @@
+"""Captured turns that are fit to train on: exact tokens, their log-probabilities, a loss mask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeGuard
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import Self
+
+__all__ = ["TrainingTrace", "TrainingTurn", "training_sampling"]
+
+
+class TrainingTurn(BaseModel):
+    """One call of the model.
+
+    Attributes:
+        node_id: The call's name in its graph of calls; unique in a trace.
+        prompt_token_ids: What the model read; P tokens, at least one.
+        completion_token_ids: What it wrote; C tokens.
+        per_token_logps: The log-probability of each of these, C numbers in nats, none above 0.
+        loss_mask: P + C times 0 or 1: which tokens are trained on. Those of the prompt never are.
+        request: The call, as the agent made it.
+        response: The answer, as the agent got it.
+        metadata: All else.
+
+    Raises:
+        ValueError: The lengths do not fit, or a value cannot be.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    node_id: Annotated[str, Field(min_length=1)]
+    prompt_token_ids: list[int]
+    completion_token_ids: list[int]
+    per_token_logps: list[float]
+    loss_mask: list[int]
+    request: dict[str, Any] = Field(default_factory=dict)
+    response: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def validate_capture(self) -> Self:
+        """Every length fits, and every value can be."""
+        read, written = len(self.prompt_token_ids), len(self.completion_token_ids)
+        if not read:
+            raise ValueError(
+                "prompt_token_ids is empty: the server of the model did not return the tokens "
+                "of the prompt (vLLM does with return_token_ids)"
+            )
+        for name in ("prompt_token_ids", "completion_token_ids"):
+            if min(getattr(self, name), default=0) < 0:
+                raise ValueError(f"{name} has a negative number, which is no token")
+        if len(self.per_token_logps) != written:
+            raise ValueError(
+                f"per_token_logps has {len(self.per_token_logps)} numbers for {written} "
+                f"completion_token_ids; expected one for each"
+            )
+        if not all(-math.inf < logprob <= 0 for logprob in self.per_token_logps):
+            raise ValueError(
+                "per_token_logps has what is no log-probability: expected <= 0, finite"
+            )
+        if len(self.loss_mask) != read + written:
+            raise ValueError(
+                f"loss_mask has {len(self.loss_mask)} entries for {read} tokens of the prompt "
+                f"and {written} of the completion; expected one for each"
+            )
+        if not set(self.loss_mask) <= {0, 1}:
+            raise ValueError("loss_mask has what is neither 0 nor 1")
+        if any(self.loss_mask[:read]):
+            raise ValueError("loss_mask is 1 in the prompt, which is context and never trained on")
+        return self
+
+
+class TrainingTrace(BaseModel):
+    """The calls of one rollout.
+
+    Attributes:
+        schema_version: Of this form; 1.
+        turns: The calls, in the order in which they were made.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: Literal[1] = 1
+    turns: list[TrainingTurn]
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        seen: set[str] = set()
+        for turn in self.turns:
+            if turn.node_id in seen:
+                raise ValueError(f"two turns have the node_id {turn.node_id!r}")
+            seen.add(turn.node_id)
+        return self
+
+    def unique_calls(self) -> TrainingTrace:
+        """The trace with each call once, however many branches of the graph hold it.
+
+        Two calls with the same tokens are two samples, and both stay.
+
+        Raises:
+            ValueError: Two turns have the same `node_id`.
+        """
+        return TrainingTrace(turns=self.turns)
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[Mapping[str, Any]]) -> TrainingTrace:
+        """The trace of entries as `to_trace_entries` gives them.
+
+        Raises:
+            ValueError: An entry lacks something, or its values do not fit.
+        """
+        return cls(turns=[_turn(number, entry) for number, entry in enumerate(entries)])
+
+    def to_trace_entries(self) -> list[dict[str, Any]]:
+        """The turns as plain dicts, which trainers read; `node_id` stands in their metadata."""
+        names = ("request", "response", *_TOKENS)
+        return [
+            {
+                **{name: getattr(turn, name) for name in names},
+                "metadata": {**turn.metadata, "node_id": turn.node_id},
+            }
+            for turn in self.turns
+        ]
+
+
+_TOKENS = ("prompt_token_ids", "completion_token_ids", "per_token_logps", "loss_mask")
+
+
+def _turn(number: int, entry: Mapping[str, Any]) -> TrainingTurn:
+    metadata = dict(entry.get("metadata") or {})
+    lacking = [name for name in _TOKENS if name not in entry]
+    if "node_id" not in metadata:
+        lacking.append("metadata.node_id")
+    if lacking:
+        raise ValueError(f"entry {number} has no {', '.join(lacking)}")
+    return TrainingTurn(
+        node_id=metadata.pop("node_id"),
+        request=entry.get("request") or {},
+        response=entry.get("response") or {},
+        metadata=metadata,
+        **{name: entry[name] for name in _TOKENS},
+    )
+
+
+# Settings by which a sampler departs from the model's own distribution, and what leaves it as is.
+_NEUTRAL: dict[str, float] = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+
+
+def training_sampling(sampling: Mapping[str, Any] | None) -> dict[str, float | int]:
+    """The settings of a sampler whose log-probabilities are the policy's own, each of them named.
+
+    A trainer holds the captured log-probabilities against the model's own distribution at
+    `temperature`; whatever cuts or bends that distribution would make the two disagree.
+
+    Args:
+        sampling: ``temperature``, and any of ``top_p``, ``top_k``, ``min_p``,
+            ``repetition_penalty``, ``presence_penalty``, ``frequency_penalty`` at the value that
+            changes nothing (``top_k`` may be 0 or -1). None or nothing for None: no settings.
+
+    Raises:
+        ValueError: One of them would bend the distribution, is no number, or is not known.
+    """
+    if sampling is None:
+        return {}
+    unknown = sorted(sampling.keys() - _NEUTRAL.keys() - {"temperature"})
+    if unknown:
+        raise ValueError(f"sampling: {', '.join(unknown)}: unsupported in training")
+    temperature = sampling.get("temperature")
+    if not _is_number(temperature) or not 0 < temperature < math.inf:
+        raise ValueError(f"temperature={temperature!r}: training expects a finite number above 0")
+    for name, neutral in _NEUTRAL.items():
+        value = sampling.get(name, neutral)
+        if not _is_number(value):
+            raise ValueError(f"{name}={value!r}: expected a number")
+        if value != neutral and (name, value) != ("top_k", 0):
+            raise ValueError(
+                f"{name}={value!r}: training expects {neutral}, since any other value samples "
+                f"from another distribution than the one that is trained"
+            )
+    return {"temperature": float(temperature), **_NEUTRAL}
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
