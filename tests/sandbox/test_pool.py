@@ -185,6 +185,31 @@ def test_many_threads_never_get_the_same(make: Maker) -> None:
     assert sum(one.is_closed for one in make.made) == 4
 
 
+def test_one_that_is_taken_just_as_the_pool_is_full_is_replaced(make: Maker) -> None:
+    pool = Pool(make, size=1)
+    taken: list[Thing] = []
+    lock, full = pool._lock, []
+
+    class Watched:
+        """Takes one just after the filler has seen, under the lock, that nothing is missing."""
+
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *exc_info: object) -> None:
+            lock.release()
+            if threading.current_thread().name == "openenv-sandbox-pool" and pool.ready:
+                full.append(True)  # when it has put one in, and when it has looked again
+                if len(full) == 2:
+                    with ThreadPoolExecutor(1) as other:
+                        taken.append(other.submit(pool.take).result(30))
+
+    pool._lock = Watched()  # type: ignore[assignment]
+    with pool:
+        pool.fill()
+        wait_until(lambda: len(taken) == 1 and pool.ready == 1)
+
+
 # ------------------------------------------------------------------ of sandboxes
 
 

@@ -85,7 +85,7 @@ class Pool(Generic[T]):
 
     def _fill(self) -> None:
         """Make what is missing. One that cannot be made is told to whoever takes the next."""
-        with contextlib.suppress(Exception):
+        try:
             while self._is_short():
                 one = self._make()
                 with self._lock:
@@ -93,12 +93,17 @@ class Pool(Generic[T]):
                         self._ready.append(one)
                         continue
                 one.__exit__(None, None, None)
-        with self._lock:
-            self._filler = None
+        except Exception:
+            with self._lock:
+                self._filler = None
 
     def _is_short(self) -> bool:
+        """Whether the filler goes on. If not, it is none from then on: a `take` begins another."""
         with self._lock:
-            return not self._is_closed and len(self._ready) < self.size
+            short = not self._is_closed and len(self._ready) < self.size
+            if not short:
+                self._filler = None
+            return short
 
     def close(self) -> None:
         """Close those that stand ready; those that were taken stay."""
