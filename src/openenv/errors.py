@@ -138,6 +138,7 @@ __all__ = [
     "WrongHostError",
     "how_it_ended",
     "outward",
+    "refusal",
     "server_error",
     "speaks",
     "words",
@@ -861,6 +862,24 @@ def words(error: BaseException) -> str:
         text = ""
     text = text or type(error).__name__
     return text.encode(errors="backslashreplace").decode()
+
+
+def refusal(error: BaseException) -> str | None:
+    """What an environment says of an action that it does not take; None for any other error.
+
+    An exception that nobody meant to raise, an incident, is none. A server of version 0 that is not
+    ours does not tell them apart: there, whatever the environment raised is one.
+    """
+    if isinstance(error, ValidationFailed):
+        return "\n".join([error.message, *(_refused_field(one) for one in error.errors)])
+    if isinstance(error, ExecutionFailed) and error.incident is None and error.type is None:
+        return error.message
+    return None
+
+
+def _refused_field(error: Any) -> str:
+    where = ".".join(str(part) for part in error.get("loc", ())) or "(value)"
+    return f"{where}: {error.get('msg')}"
 
 
 def outward(error: BaseException) -> Outward:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from harness.tables import Speaker, Tables, call
+from rollouts.worlds import Heard, Say, Talk
 
 from blackjack_env.server.app import app
+from openenv import ExecutionFailed, GenericEnvClient, create_app
 from openenv.errors import EnvironmentCrashed
 from openenv.harness import (
     CLIHarnessAdapter,
@@ -19,6 +21,7 @@ from openenv.harness import (
     ModelStepResult,
     ResourceSession,
     SessionMCPBridge,
+    StepEnvSessionAdapter,
     ToolResult,
     VerifyResult,
 )
@@ -101,6 +104,41 @@ def test_the_mistakes_of_a_model_are_told_to_it(serve: Serve) -> None:
     assert result.done
     assert result.metrics["tool_calls"] == 4
     assert [one.result.error is None for one in result.tool_trace] == [False, False, False, True]
+
+
+def talking(serve: Serve, *turns: Any) -> HarnessRolloutResult:
+    """Of a model that says words to an environment at a server."""
+    session = StepEnvSessionAdapter(
+        GenericEnvClient(serve(create_app(Talk, Say, Heard))),
+        tool_specs=[Tool(name="say", description="Say a word.", input_schema={})],
+        action_builder=lambda name, arguments: arguments,
+        initial_messages_builder=lambda result, task: [{"role": "user", "content": "talk"}],
+    )
+    try:
+        return MCPHarnessAdapter().run_white_box(Speaker(*turns), session)
+    finally:
+        session.close()
+
+
+def test_what_an_environment_refuses_is_told_to_the_model(serve: Serve) -> None:
+    result = talking(
+        serve,
+        [call("say", id="a", word="rude")],
+        [call("say", id="b", word=3)],
+        [call("say", id="c", word="over")],
+    )
+    refused, wrong, heard = answers(result)
+    assert refused == "Error: mind your language"
+    assert wrong.startswith("Error: ")
+    assert "word: " in wrong
+    assert json.loads(heard)["done"]
+    assert result.done
+
+
+def test_a_crash_of_the_environment_is_not_told_to_the_model(serve: Serve) -> None:
+    with pytest.raises(ExecutionFailed) as caught:
+        talking(serve, [call("say", word="crash")], "never")
+    assert caught.value.incident is not None
 
 
 def test_a_failure_of_the_environment_is_no_answer() -> None:

@@ -9,7 +9,7 @@ import pytest
 from harness.tables import TOOLS, Tables, action, began
 
 from blackjack_env.server.app import app
-from openenv import SessionLost
+from openenv import ExecutionFailed, SessionLost
 from openenv.harness import (
     LoopOwningSession,
     SessionMCPBridge,
@@ -88,6 +88,15 @@ def test_a_lost_session_is_an_error_and_no_new_episode(serve: Serve) -> None:
     session.close()
     with pytest.raises(SessionLost, match="the client was closed"):
         session.call_tool("play", {"action": "stand"})
+
+
+def test_a_session_that_does_not_begin_closes_its_client(serve: Serve) -> None:
+    tables = Tables(serve(app), reset_kwargs={"natural": "perhaps"})
+    with pytest.raises(ExecutionFailed):
+        tables.create("Play", seed=5)
+    (client,) = tables.clients
+    with pytest.raises(SessionLost, match="the client was closed"):
+        client.sync().state()
 
 
 def test_names_of_tools_that_drive_the_episode_are_refused() -> None:

@@ -20,11 +20,12 @@ from typing import Any
 
 from openenv._packages import needs
 from openenv.client.client import EnvClient
+from openenv.errors import refusal
 from openenv.protocol.messages import IGNORED_ARGUMENTS
 from openenv.reward import RewardSpec, Score
 from openenv.rewards.credit import terminal
 from openenv.rollouts.episodes import NOT_DECLARED, needless, reset_arguments, worth
-from openenv.rollouts.failures import TaskNotTaken, refusal
+from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.interfaces import ActionTool, Interface
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.policies.views import view

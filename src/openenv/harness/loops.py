@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from openenv.errors import InvalidActionError, ValidationFailed
+from openenv.errors import InvalidActionError, ServerError, refusal
 from openenv.harness.bridge import SessionMCPBridge
 from openenv.harness.results import (
     HarnessRolloutResult,
@@ -26,8 +26,8 @@ __all__ = ["CLIHarnessAdapter", "HarnessAdapter", "MCPHarnessAdapter"]
 
 Runner = Callable[[SessionMCPBridge, ResourceSession, HarnessRunLimits], HarnessRolloutResult]
 
-# The model's own mistakes, which it is told of. All else is the environment's and is raised.
-_MISTAKES = (UnknownTool, ToolCallRejected, InvalidActionError, ValidationFailed)
+# Mistakes of the model that are seen before the environment is asked.
+_MISTAKES = (UnknownTool, ToolCallRejected, InvalidActionError)
 
 
 class HarnessAdapter(ABC):
@@ -62,8 +62,8 @@ class MCPHarnessAdapter(HarnessAdapter):
 
     The loop ends when the model calls no tool, when a tool says that the episode is done, or at a
     limit. Every call in the conversation is answered, also those that were not carried out. A
-    mistake of the model (an unknown tool, arguments that make no action) is told to it as the
-    call's result; a failure of the environment is raised.
+    mistake of the model (an unknown tool, arguments that make no action, an action that the
+    environment refuses) is told to it as the call's result; a failure of the environment is raised.
     """
 
     def run_white_box(
@@ -175,6 +175,10 @@ class _Loop:
             answer = self.session.call_tool(call.name, call.args)
         except _MISTAKES as mistake:
             answer = ToolResult(error=str(mistake))
+        except ServerError as error:
+            if (refused := refusal(error)) is None:
+                raise
+            answer = ToolResult(error=refused)
         self.calls += 1
         self.result.done = answer.done
         self.result.tool_trace.append(ToolTraceEntry(call.name, dict(call.args), answer))

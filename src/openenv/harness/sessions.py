@@ -140,7 +140,8 @@ class TrainableSession(Protocol):
 class StepEnvSessionAdapter(ResourceSession):
     """An environment that is stepped, as a session: each call of a tool is one step.
 
-    The environment is reset at once.
+    The environment is reset at once. The client is the session's: it is closed with it, and where
+    that first reset fails.
 
     Args:
         client: A client of the environment; an asynchronous one is used through its `sync()`.
@@ -186,9 +187,13 @@ class StepEnvSessionAdapter(ResourceSession):
         self._verify = verify_builder or _verify
         chosen = {"seed": seed, "episode_id": episode_id}
         given = {name: value for name, value in chosen.items() if value is not None}
-        self._last: StepResult[Any] = self._client.reset(**{**(reset_kwargs or {}), **given})
-        self._state = self._read_state()
-        self._messages = initial_messages_builder(self._last, task)
+        try:
+            self._last: StepResult[Any] = self._client.reset(**{**(reset_kwargs or {}), **given})
+            self._state = self._read_state()
+            self._messages = initial_messages_builder(self._last, task)
+        except BaseException:  # nobody gets the session, so nobody else could close it
+            self._client.close()
+            raise
 
     def initial_messages(self) -> list[Message]:
         """The conversation before the model's first turn."""

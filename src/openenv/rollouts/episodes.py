@@ -16,13 +16,13 @@ from pydantic_core import to_jsonable_python
 from openenv._timeouts import within
 from openenv.arrays import as_base64
 from openenv.client.client import EnvClient
-from openenv.errors import RateLimited, words
+from openenv.errors import RateLimited, refusal, words
 from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
 from openenv.reward import REWARD_INFO, RewardSpec, Score
 from openenv.rewards.credit import Credit, TokenCredit, terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory
 from openenv.rollouts.calls import Caller
-from openenv.rollouts.failures import AttemptFailed, Place, TaskNotTaken, refusal
+from openenv.rollouts.failures import AttemptFailed, Place, TaskNotTaken
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.jobs import Job
 from openenv.rollouts.limits import RolloutLimits

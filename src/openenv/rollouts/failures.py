@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from openenv._redaction import redact
 from openenv.errors import (
     CapacityError,
-    ExecutionFailed,
     FactoryFailed,
     OpenEnvError,
     ProviderError,
@@ -19,7 +18,6 @@ from openenv.errors import (
     SessionBusy,
     SessionFailed,
     SessionLost,
-    ValidationFailed,
     words,
 )
 from openenv.rollouts.records import Failure, Rollout
@@ -27,7 +25,7 @@ from openenv.rollouts.records import Failure, Rollout
 if TYPE_CHECKING:
     from openenv.rollouts.runs import RolloutRun
 
-__all__ = ["AttemptFailed", "RolloutsFailed", "TaskNotTaken", "is_passing", "pressure", "refusal"]
+__all__ = ["AttemptFailed", "RolloutsFailed", "TaskNotTaken", "is_passing", "pressure"]
 
 Place = Literal["open", "reset", "policy", "step", "score", "close"]
 
@@ -158,20 +156,3 @@ def pressure(error: BaseException) -> str | None:
         if (status := _status(one)) is not None:
             return f"status {status}" if status in PRESSING_STATUSES else None
     return None
-
-
-def refusal(error: BaseException) -> str | None:
-    """What an environment says of an action that it does not take; None for any other error.
-
-    An exception that nobody meant to raise, an incident, is none.
-    """
-    if isinstance(error, ValidationFailed):
-        return "\n".join([error.message, *(_line(one) for one in error.errors)])
-    if isinstance(error, ExecutionFailed) and error.incident is None and error.type is None:
-        return error.message
-    return None
-
-
-def _line(error: Any) -> str:
-    where = ".".join(str(part) for part in error.get("loc", ())) or "(value)"
-    return f"{where}: {error.get('msg')}"
