@@ -77,6 +77,7 @@ def without(value: Any) -> Any:
     return [without(v) for v in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @given(values, st.lists(seats_of(values), max_size=2), st.dictionaries(st.text(), seats_of(values)))
 def test_what_is_private_is_left_out_and_nothing_else(
     anything: Any, seats: list[Seat], by_name: dict[str, Seat]

@@ -133,6 +133,7 @@ def schema_of(space: Any) -> dict[str, Any]:
     return TypeAdapter(annotation_of(space)).json_schema()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(SPACES)
 def test_the_schema_of_a_space_gives_the_same_space_again(space: Any) -> None:
@@ -141,6 +142,7 @@ def test_the_schema_of_a_space_gives_the_same_space_again(space: Any) -> None:
     assert repr(again) == repr(space)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(SPACES, st.integers(0, 99))
 def test_elements_survive_a_model_and_its_json(space: Any, seed: int) -> None:

@@ -34,7 +34,11 @@ NOT_IN_WORKERS = {
 Connect = Callable[..., CounterEnv]
 
 
-@pytest.fixture(params=TRANSPORTS)
+# Processes take their time to start: all but the core tests have them.
+SLOW = {"workers": [pytest.mark.slow]}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=SLOW.get(name, ())) for name in TRANSPORTS])
 def version(request: pytest.FixtureRequest) -> int:
     return TRANSPORTS[request.param][1]
 

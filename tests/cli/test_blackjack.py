@@ -157,6 +157,7 @@ def test_training_is_reproducible_and_learns_not_to_lose_most_hands() -> None:
     assert result.win_rate + result.draw_rate + result.loss_rate == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_mean_and_standard_error() -> None:
     kept: list[Episode] = []
 

@@ -77,6 +77,7 @@ def test_what_is_known_of_rewards_is_in_the_infos(client: type[EnvClient[Any, An
 # ------------------------------------------------------------------ as Gymnasium does
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_300_steps_are_those_of_gymnasium(walks: str, mode: AutoresetMode) -> None:
     theirs = gymnasium.vector.SyncVectorEnv([GymWalk] * COUNT, autoreset_mode=mode.value)

@@ -175,6 +175,7 @@ def test_a_deep_import_by_the_oldest_name_is_the_same_module(module: str) -> Non
     assert oldest.__spec__.name == module
 
 
+@pytest.mark.slow
 def test_the_oldest_name_comes_first_and_lazily() -> None:
     code = """
 import openenv_core.env_server.types as oldest, sys
@@ -201,6 +202,7 @@ def test_the_oldest_name_has_nothing_that_is_not_there() -> None:
         assert f"No module named '{module}'" in answer.stderr
 
 
+@pytest.mark.slow
 def test_star_imports_work() -> None:
     for module in ("openenv.core", "openenv.core.env_server", "openenv_core"):
         answer = fresh(f"from {module} import *\nprint(Environment, create_app, WSErrorCode)")

@@ -23,6 +23,8 @@ from openenv.evals import (
 from openenv.evals.plots import comparison_plots, evaluation_plots
 from openenv.evals.report import number, p_value, signed
 
+pytestmark = pytest.mark.slow  # each draws plots
+
 NASTY = '<script>alert(1)</script>|$x_1$ "quoted" & `code`'
 
 # What has no end tag.

@@ -371,6 +371,7 @@ def guarded(serve: Serve, front: Callable[..., Gateway], tmp_path: Path) -> Gate
     return front(*urls, *options)
 
 
+@pytest.mark.slow
 def test_who_has_no_key_of_the_gateway_is_not_let_in(guarded: Gateway) -> None:
     for key in (None, SERVERS_KEY, "wrong"):
         with pytest.raises(AuthenticationError):
@@ -389,6 +390,7 @@ def test_who_has_no_key_of_the_gateway_is_not_let_in(guarded: Gateway) -> None:
     assert not any(key in words for key in (KEY, SERVERS_KEY, OBSERVER))
 
 
+@pytest.mark.slow
 def test_an_agent_reaches_the_session_of_its_trainer(guarded: Gateway) -> None:
     async def act(url: str, headers: dict[str, str]) -> Any:
         async with (

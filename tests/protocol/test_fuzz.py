@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from openenv.errors import EncodingError, OpenEnvError, ProtocolError
 from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.connection import ClientConnection, Phase, ServerConnection
 from openenv.protocol.messages import Request, StateReply, Transition
+
+pytestmark = pytest.mark.slow
 
 json_values = st.recursive(
     st.none()

@@ -156,6 +156,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(values)
 def test_no_value_depends_on_the_version(value: Any) -> None:

@@ -126,6 +126,7 @@ def assert_caught_alone(
             assert without[name] in result.evidence[0], result
 
 
+@pytest.mark.slow
 def test_the_good_environment_passes_every_check_that_a_thread_can_be_asked() -> None:
     found = good()
     assert {name for name, status in found.items() if status is CheckStatus.SKIP} == UNSEEN

@@ -76,6 +76,7 @@ def test_a_trajectory_that_solves_nothing_fails(tmp_path: Path) -> None:
     assert list(found.measured["oracle_rewards"].values()) == [pytest.approx(1.6 / 3)]
 
 
+@pytest.mark.slow
 def test_an_oracle_that_cannot_be_read_fails_and_says_why(tmp_path: Path) -> None:
     found = checked(written(copied(tmp_path), {"episodes": []}), line("script"))
     assert found["semantic.oracle_max"].status is FAIL
@@ -199,6 +200,7 @@ def test_a_program_in_the_sandbox_leads_to_the_solution(
     assert found["semantic.oracle_max"].status is expected, found["semantic.oracle_max"]
 
 
+@pytest.mark.slow
 def test_a_program_in_the_sandbox_needs_a_provider_that_runs_commands(tmp_path: Path) -> None:
     root = copied(tmp_path)
     (root / "validation" / "solve.sh").write_text("true")
