@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
 import threading
 from collections import Counter
@@ -44,6 +45,7 @@ from openenv.rollouts import (
 )
 from openenv.rollouts.jobs import Group, Job, Jobs
 from openenv.rollouts.sessions import sessions_of
+from openenv.tasks.samplers import ShuffledSampler
 from openenv.tasks.task import Task
 
 
@@ -925,6 +927,24 @@ def test_an_environment_for_one_session_is_played_one_episode_at_a_time() -> Non
 
     run = rollout(Alone, script("over"), tasks(10), concurrency=4)
     assert run.summary().outcomes == {"done": 10}
+
+
+@pytest.mark.anyio
+async def test_a_slow_disk_does_not_hold_up_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, fsync = [], os.fsync
+
+    def noted(file: int) -> None:
+        where.append(threading.current_thread())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    sampler = ShuffledSampler(tasks(2), epochs=1)
+    run = await rollout_async(Talk, script("over"), sampler, n=2, output=tmp_path / "x.jsonl")
+    assert len(run.rollouts) == 4
+    assert len(where) >= 4  # the file, its directory, and at the end the file and the sampler's
+    assert threading.current_thread() not in where
 
 
 @pytest.mark.anyio

@@ -47,8 +47,9 @@ ATTEMPTS = 10  # to leave a page that leads on by itself
 # The lines of Playwright's call log that say what stood in the way.
 _HINDRANCE = re.compile(
     r"element is not (visible|enabled|stable|editable)|element is outside of the viewport|"
-    r"intercepts pointer events|did not find some options|not attached|waiting for .* to be"
+    r"intercepts pointer events|did not find some options|not attached"
 )
+_WAIT = re.compile(r"waiting for .* to be")
 
 # What Playwright and Chromium say where a page moves on while it is told to go elsewhere.
 _INTERRUPTION = re.compile(r"interrupted by another navigation|Not attached to an active page")
@@ -100,8 +101,10 @@ def explained(error: PlaywrightError, action: BrowserAction) -> str:
     first = re.sub(r"^\w+\.\w+: ", "", first).strip()
     if not isinstance(error, PlaywrightTimeout):
         return short(f"{action.kind} failed: {first}", 1000)
-    hindrances = [line.strip(" -") for line in log.splitlines() if _HINDRANCE.search(line)]
-    because = hindrances[-1] if hindrances else first
+    lines = [line.strip(" -") for line in log.splitlines()]
+    # A retry that had no time to meet the hindrance again is still hindered by it.
+    found = [line for kind in (_HINDRANCE, _WAIT) for line in reversed(lines) if kind.search(line)]
+    because = found[0] if found else first
     element = f" {action.words}" if isinstance(action, Element) and action.is_given else ""
     return short(f"{action.kind}{element} did not succeed in time: {because}", 1000)
 

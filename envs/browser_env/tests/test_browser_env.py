@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from anyio import fail_after
+from playwright.async_api import TimeoutError as PlaywrightTimeout
 from pydantic import TypeAdapter, ValidationError
 from support import rewards
 from support.servers import serving
@@ -52,6 +53,7 @@ from browser_env.models import (
     Type,
     Wait,
 )
+from browser_env.server.acting import explained
 from browser_env.server.app import app
 from browser_env.server.browser_environment import BrowserEnvironment
 from browser_env.server.chromium import (
@@ -488,6 +490,28 @@ ERRORS: list[tuple[str, AnyAction, str]] = [
     ("index", Navigate(url="https://"), "no host"),
     ("index", NewTab(url="file:///etc/passwd"), "https:// or http://"),
 ]
+
+
+def test_a_retry_that_ran_out_of_time_is_hindered_by_what_hindered_the_last() -> None:
+    """Playwright's own words for a click whose time was over while it waited once more."""
+    log = """Locator.click: Timeout 91ms exceeded.
+Call log:
+  - waiting for get_by_text("under")
+    - locator resolved to <button>under</button>
+  - attempting click action
+    2 \u00d7 waiting for element to be visible, enabled and stable
+      - element is visible, enabled and stable
+      - scrolling into view if needed
+      - done scrolling
+      - <div></div> intercepts pointer events
+    - retrying click action
+    - waiting 20ms
+    - waiting for element to be visible, enabled and stable
+"""
+    said = explained(PlaywrightTimeout(log), Click(text="under"))
+    assert said.endswith("did not succeed in time: <div></div> intercepts pointer events")
+    start = log.partition("      - element is visible")[0]
+    assert "visible, enabled and stable" in explained(PlaywrightTimeout(start), Click(text="under"))
 
 
 @pytest.mark.parametrize(("page", "action", "words"), ERRORS, ids=lambda one: str(one)[:60])

@@ -336,7 +336,9 @@ class _Run:
             stack.push_async_callback(self._policy.aclose)
             stack.push_async_callback(self._all_closed)
             stack.callback(self._close_callers)
-            await _wholly(partial(self._begin, stack, await self._sessions.reward()))
+            files = contextlib.ExitStack()
+            stack.push_async_callback(_wholly, files.close)  # a disk may take its time
+            await _wholly(partial(self._begin, files, await self._sessions.reward()))
             try:
                 await self._play()
             finally:
@@ -348,12 +350,12 @@ class _Run:
             await asyncio.to_thread(write_parquet, lines, table)
         return self.result
 
-    def _begin(self, stack: contextlib.AsyncExitStack, spec: RewardSpec | None) -> None:
+    def _begin(self, files: contextlib.ExitStack, spec: RewardSpec | None) -> None:
         """Open the file, and find out what is to be done yet."""
         options = self._options
         seed, lines = options.drawn_seed(), options.lines
         self._feed = feed_of(self._tasks, options.n, lines)
-        stack.callback(self._feed.close)
+        files.callback(self._feed.close)
         header = Header(
             environment=self._sessions.name,
             policy=self._policy.name,
@@ -366,7 +368,7 @@ class _Run:
         self._groups = Groups(samples)
         self._writer: RolloutWriter | None = None
         if lines is not None:
-            self._writer = stack.enter_context(
+            self._writer = files.enter_context(
                 RolloutWriter(
                     lines,
                     header,
