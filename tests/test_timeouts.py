@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from openenv._timeouts import within
+from openenv._timeouts import Expired, within
 
 pytestmark = pytest.mark.anyio
 
@@ -37,8 +37,9 @@ async def test_what_takes_too_long_is_cancelled() -> None:
         finally:
             ended.set()
 
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(Expired) as caught:
         await within(0.01, work())
+    assert isinstance(caught.value, asyncio.TimeoutError) and isinstance(caught.value, TimeoutError)
     assert ended.is_set()
     assert await within(None, asyncio.sleep(0, "done")) == "done"
     assert await within(5, asyncio.sleep(0, "done")) == "done"
@@ -50,3 +51,13 @@ async def test_a_cancellation_is_not_taken_for_the_limit() -> None:
     limited.cancel()
     with pytest.raises(asyncio.CancelledError):
         await limited
+
+
+@pytest.mark.parametrize("seconds", [None, 60])
+async def test_a_timeout_of_the_work_s_own_is_not_the_limit(seconds: float | None) -> None:
+    async def work() -> None:
+        raise asyncio.TimeoutError("its own")
+
+    with pytest.raises(asyncio.TimeoutError, match="its own") as caught:
+        await within(seconds, work())
+    assert not isinstance(caught.value, Expired)

@@ -16,20 +16,37 @@ if TYPE_CHECKING:
 else:
     asyncio = lazy_module("asyncio")
 
-__all__ = ["within"]
+__all__ = ["Expired", "TimeoutBase", "within"]
 
 T = TypeVar("T")
+
+if sys.version_info >= (3, 11):
+    TimeoutBase = TimeoutError
+else:  # asyncio.TimeoutError became the builtin one in 3.11
+    import asyncio
+
+    class TimeoutBase(TimeoutError, asyncio.TimeoutError):
+        """What every timeout of ours is, whichever name it is caught by."""
+
+
+class Expired(TimeoutBase):
+    """The time of `within` was up. A timeout that its work raises by itself is none of these."""
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
     """Await `work`, for so many seconds at most; None is for ever.
 
     Raises:
-        asyncio.TimeoutError: It took longer, and has been cancelled.
+        Expired: It took longer, and has been cancelled.
     """
     if sys.version_info >= (3, 11):
-        async with asyncio.timeout(seconds):
-            return await work
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                raise Expired from None
+            raise
     if seconds is None:
         return await work
     task, is_over = asyncio.current_task(), False
@@ -45,7 +62,7 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
         return await work
     except asyncio.CancelledError:
         if is_over:
-            raise asyncio.TimeoutError from None
+            raise Expired from None
         raise
     finally:
         alarm.cancel()

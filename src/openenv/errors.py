@@ -71,10 +71,11 @@ JSON-RPC code. `server_error` is its inverse on the client. Data are attributes;
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
+
+from openenv._timeouts import TimeoutBase
 
 __all__ = [
     "AuthenticationError",
@@ -566,16 +567,7 @@ class SessionLost(OpenEnvError, ConnectionError):
     """
 
 
-if sys.version_info >= (3, 11):
-    _Timeouts = TimeoutError
-else:  # asyncio.TimeoutError became the builtin one in 3.11
-    import asyncio
-
-    class _Timeouts(TimeoutError, asyncio.TimeoutError):
-        pass
-
-
-class ResponseTimeout(OpenEnvError, _Timeouts):
+class ResponseTimeout(OpenEnvError, TimeoutBase):
     """The server did not answer within `message_timeout_s`."""
 
 

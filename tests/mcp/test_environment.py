@@ -95,6 +95,24 @@ def test_tools_are_listed_and_called_by_steps(shop: Shop) -> None:
     assert shop.state == State(episode_id="e", step_count=1)
 
 
+async def _late() -> str:
+    raise asyncio.TimeoutError("the shop is far away")
+
+
+def _late_on_a_thread() -> str:
+    raise TimeoutError("the shop is far away")
+
+
+@pytest.mark.parametrize("function", [_late, _late_on_a_thread])
+def test_a_timeout_of_a_tool_s_own_is_not_its_limit(shop: Shop, function: Any) -> None:
+    shop.tool()(function)
+    shop.reset()
+    error = shop.step(call(function.__name__)).error
+    assert error is not None
+    assert error.error_type is ToolErrorType.EXECUTION_ERROR
+    assert error.message.endswith("TimeoutError: the shop is far away")
+
+
 @pytest.mark.parametrize(
     ("action", "kind", "text"),
     [

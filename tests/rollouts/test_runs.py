@@ -413,6 +413,27 @@ def test_a_limit_of_seconds_ends_a_policy_that_hangs() -> None:
     assert (found.outcome, found.limit) == ("limit", "wall_clock")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["policy", "environment"])
+def test_a_timer_that_is_a_little_early_is_the_limit_too(who: str) -> None:
+    """Where the loop is libuv's, one in ten is."""
+
+    class Dozes(Talk):
+        async def step_async(  # type: ignore[override]
+            self, action: Say
+        ) -> Heard:
+            await asyncio.sleep(5)
+            return super().step(action)
+
+    async def policy(observation: Any) -> dict[str, str]:
+        await asyncio.sleep(5 if who == "policy" else 0)
+        return {"word": "over"}
+
+    limits = RolloutLimits(seconds=0.03)
+    run = rollout(Talk if who == "policy" else Dozes, policy, n=60, limits=limits, retries=0)
+    assert {(one.outcome, one.limit) for one in run.rollouts} == {("limit", "wall_clock")}
+
+
 class Limited(GenericEnvClient):
     """Is told to come again in a minute."""
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from openenv._redaction import redact
-from openenv._timeouts import within
+from openenv._timeouts import Expired, within
 from openenv.environment import Environment, Transform
 from openenv.errors import NotSupported, OpenEnvError, Refused, SandboxUnavailable, words
 from openenv.mcp.functions import (
@@ -222,7 +222,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         try:
             asked = self._mcp_tools.ask(method, params)
             answer: dict[str, Any] = await within(self.TOOL_TIMEOUT_S, asked)
-        except asyncio.TimeoutError:
+        except Expired:
             why = f"the MCP server did not answer {method} within {self.TOOL_TIMEOUT_S:g} s"
             raise Refused(why) from None
         return answer
@@ -237,7 +237,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         try:
             call = self._result(action.tool_name, action.arguments, on_progress)
             result = await within(limit_s, call)
-        except asyncio.TimeoutError:
+        except Expired:
             why = f"{action.tool_name} took longer than {limit_s:g} s"
             if waited:
                 why += ", in which a call before it, whose time was up, still went on"

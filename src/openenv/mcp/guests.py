@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from openenv._redaction import redact
-from openenv._timeouts import within
+from openenv._timeouts import Expired, within
 from openenv.errors import InvalidArgumentError, Refused, words
 from openenv.mcp.connections import (
     Connection,
@@ -102,7 +102,7 @@ class Guest:
     async def _reset_by(self, name: str, passed: dict[str, Any], timeout_s: float) -> Any:
         try:
             result = await within(timeout_s, self.call(name, passed))
-        except asyncio.TimeoutError:
+        except Expired:
             why = f"took longer than {timeout_s:g} s to reset by its tool {name!r}"
             raise await self._gone(why, with_words=True) from None
         if result.get("isError"):
@@ -184,7 +184,7 @@ class Guest:
         server = await self._started()
         try:
             return await within(self._start_timeout_s, self._asked(server.tools()))
-        except asyncio.TimeoutError:
+        except Expired:
             why = f"did not list its tools within {self._start_timeout_s:g} s"
             raise await self._gone(why, with_words=True) from None
 

@@ -50,6 +50,7 @@ BESIDE = {"reward", "done", "truncated", "metadata"}
 OWN_FIELDS = {REWARD_INFO, IGNORED_ARGUMENTS, INFO, TRUNCATED}
 WAITS = 8  # in a row, for a key that asks too much
 SLACK_S = 5.0  # for which an answer may be late before it is given up here
+TICK_S = 0.002  # by which a timer of a loop that counts milliseconds (libuv) may be early
 MAX_WHY = 500  # characters
 
 
@@ -196,6 +197,10 @@ class _Episode:
             return None
         return self._began + self._limits.seconds - time.monotonic()
 
+    @property
+    def _is_over(self) -> bool:
+        return (left := self._left_s) is not None and left <= TICK_S
+
     async def _reset(self) -> StepResult[Any]:
         task, arguments = self._job.task, {}
         if task is not None:
@@ -261,8 +266,7 @@ class _Episode:
             return after
 
     def _turn(self, result: StepResult[Any], refused: str | None) -> Turn:
-        left = self._left_s
-        if left is not None and left <= 0:
+        if self._is_over:
             raise _LimitReached("wall_clock")
         tokens = self._tokens_left
         if tokens == 0:
@@ -274,7 +278,7 @@ class _Episode:
             result,
             self._trajectory,
             refused,
-            left,
+            self._left_s,
             tokens,
         )
 
@@ -294,7 +298,7 @@ class _Episode:
         try:
             return await within(turn.seconds_left, _awaited(acting))
         except asyncio.TimeoutError:
-            if (self._left_s or 0.0) > 0:  # it is the policy's own
+            if not self._is_over:  # it is the policy's own
                 raise
             raise _LimitReached("wall_clock") from None
 
@@ -310,7 +314,7 @@ class _Episode:
         try:
             found = await self._unhurried(call)
         except asyncio.TimeoutError:
-            if (left := self._left_s) is None or left > 0:
+            if not self._is_over:
                 raise
             raise _LimitReached("wall_clock") from None
         finally:
