@@ -104,6 +104,7 @@ def test_pushes_of_many_threads_all_arrive() -> None:
     assert len(queue.due()) == 4000
 
 
+@pytest.mark.slow
 def test_a_queue_that_nobody_empties_refuses_more() -> None:
     queue = EventQueue()
     for _ in range(MAX_WAITING):
@@ -232,6 +233,7 @@ class Machine(MCPEnvironment):
         return self._heard
 
 
+@pytest.mark.slow
 def test_calls_of_tools_hear_events_too_and_production_runs_in_real_time() -> None:
     def call(env: Any, name: str, **arguments: Any) -> Any:
         action = {"type": "call_tool", "tool_name": name, "arguments": arguments}

@@ -186,6 +186,7 @@ async def test_sessions_are_apart(env: CounterEnv) -> None:
     assert (await other.state()).step_count == 0
 
 
+@pytest.mark.slow
 async def test_a_late_answer_is_never_taken_for_another(env: CounterEnv) -> None:
     await env.reset()
     with pytest.raises(ResponseTimeout):
@@ -234,6 +235,7 @@ async def test_a_synchronous_environment_sees_one_thread_only(
     assert len(log.threads) == 1
 
 
+@pytest.mark.slow
 async def test_a_slow_step_holds_up_no_other_session(env: CounterEnv) -> None:
     other = await env.new_session()
     await env.reset()

@@ -10,6 +10,7 @@ from support.commands import environ, run_openenv
 SLOW_TO_IMPORT = {"asyncio", "fastapi", "matplotlib", "pydantic", "uvicorn", "websockets", "yaml"}
 
 
+@pytest.mark.slow
 def test_help_names_the_commands_and_the_completion(tmp_path: Path) -> None:
     done = run_openenv("--help", cwd=tmp_path)
     assert done.returncode == 0
@@ -17,6 +18,7 @@ def test_help_names_the_commands_and_the_completion(tmp_path: Path) -> None:
         assert word in done.stdout
 
 
+@pytest.mark.slow
 def test_the_bare_command_prints_help_and_exits_2(tmp_path: Path) -> None:
     done = run_openenv(cwd=tmp_path)
     assert done.returncode == 2
@@ -30,6 +32,7 @@ def test_version(tmp_path: Path) -> None:
     assert done.stdout.startswith("openenv ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "meant"), [("srve", "serve"), ("int", "init")])
 def test_an_unknown_command_is_answered_with_the_one_that_was_meant(
     typed: str, meant: str, tmp_path: Path
@@ -39,6 +42,7 @@ def test_an_unknown_command_is_answered_with_the_one_that_was_meant(
     assert meant in done.stderr
 
 
+@pytest.mark.slow
 def test_an_unknown_option_is_misuse(tmp_path: Path) -> None:
     assert run_openenv("serve", "--prot", "8000", cwd=tmp_path).returncode == 2
 

@@ -174,6 +174,7 @@ def test_more_failures_than_may_be_exit_with_1_and_name_the_cause(tmp_path: Path
     assert len(list(read_rollouts(tmp_path / "x.jsonl"))) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -251,6 +252,7 @@ def test_a_terminal_has_a_bar() -> None:
     assert "━" in shown
 
 
+@pytest.mark.slow
 def test_help_names_the_policies(tmp_path: Path) -> None:
     done = run_openenv("rollout", "--help", cwd=tmp_path)
     assert done.returncode == 0

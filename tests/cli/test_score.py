@@ -135,6 +135,7 @@ def rewards(here: Path, name: str = "played.scored.jsonl") -> list[float | None]
     return [one.reward for one in read_rollouts(here / name)]
 
 
+@pytest.mark.slow
 def test_a_function_of_a_module_in_this_directory(here: Path) -> None:
     done = run_openenv("score", "played.jsonl", "--with", "scorers:length", "--json", cwd=here)
     assert done.returncode == 0, done.stderr

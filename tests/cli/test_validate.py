@@ -61,6 +61,7 @@ def test_it_prints_what_people_read_and_exits_0_where_something_was_skipped(
     assert "--skip-build: its image was not built" in lines
 
 
+@pytest.mark.slow
 def test_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
     package = write_package(tmp_path)
     done = run_openenv("validate", *STATIC, "--json", cwd=package)

@@ -67,6 +67,7 @@ def test_a_forked_child_leaves_its_parents_connection_alone(url: str, carrier: s
         assert client.state().step_count == 3
 
 
+@pytest.mark.slow
 def test_a_script_that_closes_nothing_ends_quietly() -> None:
     code = "from support.environments import *\nc = CounterEnv.local(Counter)\n"
     code += "import atexit; d = CounterEnv.local(Counter); atexit.register(d.close)\n"
@@ -270,6 +271,7 @@ async def test_all_sessions_are_closed_at_once_and_none_for_long(
     assert provider.events == ["start", "stop"]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_call_under_way_ends_with_the_close(url: str) -> None:
     async def slow(scope: Any, receive: Any, send: Any) -> None:

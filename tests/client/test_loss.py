@@ -32,6 +32,7 @@ def test_a_drop_in_mid_episode_is_an_error_and_not_a_fresh_environment(relay: Re
         assert env.step(Do()).observation.text == "step 1"
 
 
+@pytest.mark.slow
 def test_a_drop_while_a_step_runs_is_an_error(relay: Relay) -> None:
     with CounterEnv(base_url=relay.url) as env:
         env.reset()
@@ -54,6 +55,7 @@ def test_an_idle_drop_costs_a_reset_nothing(relay: Relay) -> None:
         assert env.reset(size=2).observation.arguments["size"] == 2
 
 
+@pytest.mark.slow
 def test_after_a_late_answer_the_same_connection_goes_on(relay: Relay) -> None:
     with CounterEnv(base_url=relay.url, message_timeout_s=0.1) as env:
         env.reset()

@@ -125,6 +125,7 @@ async def test_it_is_called_where_the_other_methods_are(connect: Connect) -> Non
         assert await env.render() == "1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connect", TRANSPORTS, indirect=True)
 async def test_an_environment_without_it_says_so(connect: Connect) -> None:
     async with connect(Dice, DiceEnv) as env:
@@ -172,6 +173,7 @@ async def test_a_render_that_fails_harms_nothing(connect: Connect, cls: Any) -> 
         assert await env.render() == "steps: 6 ☃"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connect", ["asgi", "server", "workers"], indirect=True)
 async def test_one_that_is_too_large_is_refused(connect: Connect) -> None:
     async with connect(Easel, limits=Limits(max_message_bytes=2_000_000)) as env:

@@ -91,6 +91,7 @@ async def test_an_episode_is_stored_and_restored(connect: Connect, cls: Any) -> 
         assert await rolls(other) == onward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connect", TRANSPORTS, indirect=True)
 async def test_forks_go_their_own_ways_from_the_same_place(connect: Connect) -> None:
     async with connect(StoredDice) as env:
@@ -268,6 +269,7 @@ def test_a_bare_client_has_them_too() -> None:
 # ------------------------------------------------------------------ by a journal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connect", TRANSPORTS, indirect=True)
 async def test_a_journal_is_replayed(connect: Connect) -> None:
     env = connect(Dice)

@@ -240,6 +240,7 @@ def test_a_request_without_a_trace_is_what_it_was() -> None:
     assert json.loads(codec.encode_requests([Request("state", id=1)])) == {"type": "state", "id": 1}
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_imported_where_nobody_traces() -> None:
     code = """
 import sys

@@ -442,6 +442,7 @@ def test_what_is_under_way_takes_no_second_action(version: int, url: str) -> Non
         assert envs.recv()[1].tolist() == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_300_rounds_of_send_and_recv_lose_nothing(version: int, url: str) -> None:
     with vector(url, 8, batch_size=3) as envs:
         envs.reset()

@@ -240,6 +240,7 @@ def _wrong_accept(peer: Peer) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("serve", [_hang_up, _not_found, _no_http, _wrong_accept])
 async def test_what_is_no_websocket_server_is_a_connect_error(
     serve: Callable[[Peer], None],

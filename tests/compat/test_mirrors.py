@@ -160,6 +160,7 @@ def fresh(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_oldest_name_warns_whoever_imports_it() -> None:
     answer = fresh("import openenv_core.env_server.types")
     assert answer.returncode == 0

@@ -314,6 +314,7 @@ def _anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
+@pytest.mark.slow
 def test_what_is_generated_is_fresh() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/reference.py", "--check"],
@@ -340,6 +341,7 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Bl
     return page_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

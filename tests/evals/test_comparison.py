@@ -228,6 +228,7 @@ def test_the_interval_of_the_difference_has_the_truth_in_it() -> None:
 REWARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(REWARDS, REWARDS), min_size=1))
 def test_the_other_way_round_all_signs_are_changed(

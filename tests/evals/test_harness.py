@@ -219,6 +219,7 @@ def stored(folder: Path, policy: Any = adds, **parameters: Any) -> EvalResult:
     return harness.run_from_config(config(**parameters))
 
 
+@pytest.mark.slow
 def test_a_run_is_stored_and_read_again(tmp_path: Path) -> None:
     result = stored(tmp_path, reports=["html", "md"])
     names = {"rollouts.jsonl", "result.json", "report.html", "report.md"}
@@ -233,6 +234,7 @@ def test_a_run_is_stored_and_read_again(tmp_path: Path) -> None:
     assert not is_stored(tmp_path / "elsewhere")
 
 
+@pytest.mark.slow
 def test_what_the_tasks_are_scored_by_is_in_no_file(tmp_path: Path) -> None:
     secret = [{**TASKS[0], "criteria": {"answer": "2 and BANANA"}}]
     harness = EnvEvalHarness(SumsEnvironment, adds, secret, output_dir=tmp_path)
@@ -300,6 +302,7 @@ def test_what_is_there_of_another_run_is_removed(tmp_path: Path) -> None:
     assert names == {"rollouts.jsonl", "result.json", "report.md"}
 
 
+@pytest.mark.slow
 def test_secrets_are_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sesame-opens-it")
     result = stored(tmp_path / "a")

@@ -298,6 +298,7 @@ def test_an_evaluation_survives_json() -> None:
     assert Evaluation.model_validate_json(found.model_dump_json()) == found
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.dictionaries(

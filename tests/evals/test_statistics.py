@@ -159,6 +159,7 @@ def one_column(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values[:, None], np.ones((len(values), 1))
 
 
+@pytest.mark.slow
 def test_the_bootstrap_has_the_percentiles_of_scipy() -> None:
     """At 200 tasks the expansion for few of them is less than what chance is."""
     values = np.random.default_rng(5).exponential(size=200)

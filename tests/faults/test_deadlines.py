@@ -49,6 +49,7 @@ def test_the_environment_knows_how_long_it_has() -> None:
         assert env.step(Do(what="deadline")).observation.value is None
 
 
+@pytest.mark.slow
 def test_the_caller_is_told_at_once_and_can_have_the_answer_later(log: Log) -> None:
     with client(Stuck) as env:
         began = time.monotonic()
@@ -129,6 +130,7 @@ def test_a_coroutine_may_answer_when_it_is_cancelled() -> None:
         assert env.step(action, timeout_s=0.1).observation.text == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_worker_process_that_is_stuck_is_killed_when_it_is_given_up() -> None:
     with client(Pid, workers=1) as env:
         first = env.reset().observation.value
@@ -140,6 +142,7 @@ def test_a_worker_process_that_is_stuck_is_killed_when_it_is_given_up() -> None:
         wait_until(lambda: not os.path.exists(f"/proc/{first}"))
 
 
+@pytest.mark.slow
 def test_a_worker_process_with_other_sessions_is_not_killed() -> None:
     app = create_app(Pid, workers=1)
     with (
@@ -178,6 +181,7 @@ def test_a_deadline_that_is_none_is_refused(timeout_s: Any) -> None:
         env.step(Do(), timeout_s=timeout_s)
 
 
+@pytest.mark.slow
 def test_neighbours_are_not_held_up(log: Log) -> None:
     with serving(create_app(Stuck)) as url, CounterEnv(base_url=url) as neighbour:
         neighbour.reset()

@@ -148,6 +148,7 @@ def test_what_a_client_asks_and_does_not_read_is_not_begun(way: str, log: Log) -
         assert answered == list(range(1, 1001))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acknowledges", [True, False])
 def test_what_a_client_reads_it_must_acknowledge(
     acknowledges: bool, monkeypatch: pytest.MonkeyPatch, log: Log
@@ -177,6 +178,7 @@ def test_what_a_client_reads_it_must_acknowledge(
     assert manager.tally.slow_readers_cut == (not acknowledges)
 
 
+@pytest.mark.slow
 def test_a_client_that_is_given_much_at_once_is_not_cut_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -220,6 +222,7 @@ def test_bodies_and_answers_over_http_have_the_same_limit() -> None:
         assert client.post("/step", json={"action": {}}).json()["reward"] == 2.0
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_without_closing_frees_its_slots(log: Log) -> None:
     """Its clients say goodbye at the end, so that the next one need not wait for the grace."""
     program = """

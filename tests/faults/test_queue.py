@@ -113,6 +113,7 @@ def test_several_may_join_at_once_on_any_loop() -> None:
         loop.close()
 
 
+@pytest.mark.slow
 async def test_patience_ends(url: str) -> None:
     async with CounterEnv(url) as one, CounterEnv(url) as two:
         await one.reset()
@@ -248,6 +249,7 @@ def test_a_wait_is_said_to_whoever_wonders(url: str, caplog: pytest.LogCaptureFi
     assert waits() == 1
 
 
+@pytest.mark.slow
 def test_slots_of_clients_that_were_cut_off_come_free_after_the_grace(log: Log) -> None:
     limits = Limits(resume_grace_s=0.5)
     with serving(create_app(Counter, max_concurrent_envs=1, limits=limits)) as url:
@@ -261,6 +263,7 @@ def test_slots_of_clients_that_were_cut_off_come_free_after_the_grace(log: Log) 
         relay.close()
 
 
+@pytest.mark.slow
 def test_a_place_in_the_queue_survives_a_broken_connection(url: str) -> None:
     relay = Relay(url)
     with CounterEnv(url) as one, CounterEnv(url) as two:

@@ -129,6 +129,7 @@ def test_a_large_answer_comes_again_as_a_whole(relay: Relay) -> None:
 # ------------------------------------------------------------------ when it is too late
 
 
+@pytest.mark.slow
 def test_after_the_time_of_grace_the_session_is_lost_and_closed() -> None:
     with serving(create_app(Counter, limits=Limits(resume_grace_s=0.3))) as url:
         relay = Relay(url)

@@ -14,6 +14,7 @@ from support.commands import ENVIRONMENTS, environ, run_openenv
 ECHO = str(ENVIRONMENTS / "echo_env")
 
 
+@pytest.mark.slow
 def test_print_shows_the_dockerfile_and_the_context_and_builds_nothing(tmp_path: Path) -> None:
     done = run_openenv("build", ECHO, "--print", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -23,6 +24,7 @@ def test_print_shows_the_dockerfile_and_the_context_and_builds_nothing(tmp_path:
     assert "nothing was built" in done.stderr
 
 
+@pytest.mark.slow
 def test_print_as_json_is_for_programs(tmp_path: Path) -> None:
     done = run_openenv(
         *(
@@ -81,6 +83,7 @@ def test_what_cannot_be_meant_is_refused(
     assert words in done.stderr
 
 
+@pytest.mark.slow
 def test_an_option_of_the_lock_means_nothing_to_a_dockerfile_without(tmp_path: Path) -> None:
     (tmp_path / "Own").write_text("FROM x\nRUN pip install .")
     done = run_openenv("build", ECHO, "-f", "Own", "--wheels", ".", cwd=tmp_path)
@@ -89,6 +92,7 @@ def test_an_option_of_the_lock_means_nothing_to_a_dockerfile_without(tmp_path: P
     assert "is not this checkout's OpenEnv" in done.stderr
 
 
+@pytest.mark.slow
 def test_without_an_engine_it_says_what_to_install(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "openenv.cli", "build", ECHO],

@@ -85,6 +85,7 @@ def test_the_ignore_file_is_read_as_docker_reads_it(
     assert ignoring(tmp_path, *lines) == taken
 
 
+@pytest.mark.slow
 def test_the_rules_are_those_of_dockers_sdk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

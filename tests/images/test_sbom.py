@@ -41,6 +41,7 @@ def test_it_is_the_same_for_the_same_and_another_for_another(found: Any) -> None
     assert json.loads(bill(other))["serialNumber"] != json.loads(bill(found))["serialNumber"]
 
 
+@pytest.mark.slow
 def test_it_is_what_readers_of_cyclonedx_take(found: Any) -> None:
     model = pytest.importorskip("cyclonedx.model.bom")
     data = json.loads(bill(found))

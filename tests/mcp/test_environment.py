@@ -113,6 +113,7 @@ def test_a_timeout_of_a_tool_s_own_is_not_its_limit(shop: Shop, function: Any) -
     assert error.message.endswith("TimeoutError: the shop is far away")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action", "kind", "text"),
     [
@@ -133,6 +134,7 @@ def test_failures_are_observations_of_their_kind(
     assert text in observation.error.message
 
 
+@pytest.mark.slow
 def test_the_caller_may_give_it_less_time_or_more(shop: Shop) -> None:
     assert shop.step(call("wait", seconds=0.1), timeout_s=0.01).error is not None
     assert shop.step(call("wait", seconds=0.4), timeout_s=5).error is None
@@ -320,6 +322,7 @@ def test_each_mode_has_its_tools(shop: Shop) -> None:
         shop.tool(mode="testing")
 
 
+@pytest.mark.slow
 def test_code_calls_tools_in_a_sandbox(shop: Shop) -> None:
     shop.TOOL_TIMEOUT_S = 20  # type: ignore[misc]
     assert shop.supports_code_mode
@@ -457,6 +460,7 @@ def test_a_servers_tool_may_be_called_what_ours_may_not() -> None:
     shop.close()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_server_that_keeps_its_answer_is_not_waited_for_forever() -> None:
     server: FastMCP[Any] = FastMCP("x")

@@ -441,6 +441,7 @@ def test_a_client_may_be_entered_again(desk: str) -> None:
     asyncio.run(twice())
 
 
+@pytest.mark.slow
 def test_a_call_that_is_made_again_is_not_made_twice(desk: str) -> None:
     with MCPToolClient(base_url=desk, message_timeout_s=0.2).sync() as env:
         with pytest.raises(ResponseTimeout):

@@ -372,6 +372,7 @@ def grown(children: st.SearchStrategy[Rubric]) -> st.SearchStrategy[Rubric]:
     )
 
 
+@pytest.mark.slow
 @given(st.recursive(leaves, grown, max_leaves=12))
 def test_components_always_add_up_to_the_score(rubric: Rubric) -> None:
     value = score(rubric)

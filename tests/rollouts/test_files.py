@@ -295,6 +295,7 @@ def test_a_file_is_not_lost_where_there_is_no_room_to_write_it_anew(path: Path) 
 # ------------------------------------------------------------------ Parquet
 
 
+@pytest.mark.slow
 def test_a_table_holds_the_same(path: Path, tmp_path: Path) -> None:
     rollouts = [
         rollout("a#0", seed=2**40, reward_kind="terminal", components={"x": 0.5}),

@@ -150,6 +150,7 @@ def test_only_so_many_tasks_are_taken() -> None:
     assert len(taken) == 20
 
 
+@pytest.mark.slow
 def test_tasks_are_taken_as_places_become_free() -> None:
     """So that a million of them take no more memory than a few."""
     ahead = 0
@@ -385,6 +386,7 @@ def test_a_limit_of_tokens_ends_an_episode() -> None:
     assert found.usage.completion_tokens == 9
 
 
+@pytest.mark.slow
 def test_a_limit_of_seconds_ends_a_step_that_hangs_and_the_place_goes_on() -> None:
     Slow.free.clear()
 
@@ -762,6 +764,7 @@ def test_it_is_the_same_call_awaited_or_not() -> None:
     assert rollout.__name__ == "rollout" and "concurrency:" in (rollout.__doc__ or "")
 
 
+@pytest.mark.slow
 def test_tasks_may_be_those_that_the_server_of_a_client_has() -> None:
     """They are asked for a page at a time, while the run goes on."""
     app = create_app(Talk, tasks={"train": [{"id": str(n)} for n in range(300)]})

@@ -104,6 +104,7 @@ def test_a_sampler_goes_on_exactly_where_the_run_was_killed(tmp_path: Path, afte
     assert again.state_dict() == resumed.state_dict()
 
 
+@pytest.mark.slow
 def test_a_group_that_was_written_but_not_told_of_is_told_of(tmp_path: Path) -> None:
     """As where a run is killed between the two."""
     output = tmp_path / "x.jsonl"
@@ -145,6 +146,7 @@ def test_a_run_whose_disk_was_full_at_once_can_be_begun_anew(
     assert len(play(curriculum(), output, resume=True)) == 120
 
 
+@pytest.mark.slow
 def test_a_sampler_whose_disk_is_full_goes_on_exactly_there(tmp_path: Path) -> None:
     whole, resumed = curriculum(), curriculum()
     play(whole, tmp_path / "whole.jsonl", keep=lambda _: False)
@@ -201,6 +203,7 @@ def test_what_is_no_name_of_a_sampler_is_refused(
         names(name, **options)
 
 
+@pytest.mark.slow
 def test_another_sampler_is_not_gone_on_with(tmp_path: Path) -> None:
     output = tmp_path / "x.jsonl"
     play(curriculum(), output)
@@ -240,6 +243,7 @@ def test_a_group_of_which_a_rollout_had_failed_is_told_of_once(tmp_path: Path) -
     assert sampler.groups + sampler.unscored_groups == 10
 
 
+@pytest.mark.slow
 def test_what_it_is_told_of_late_is_told_in_the_same_place_whenever_it_goes_on(
     tmp_path: Path,
 ) -> None:

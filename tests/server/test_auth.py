@@ -226,6 +226,7 @@ def test_health_says_to_strangers_how_it_is_and_not_why() -> None:
 # ------------------------------------------------------------------ whose a session is
 
 
+@pytest.mark.slow
 def test_a_session_is_there_for_the_key_that_opened_it_only() -> None:
     other = Key("planted-other-tenants", name="other")
     with serving(app_of(keys=[*KEYS, other])) as url:
@@ -373,6 +374,7 @@ def test_a_batch_larger_than_the_limit_is_served_and_then_paid_for() -> None:
         assert error.retry_after_s > 3
 
 
+@pytest.mark.slow
 def test_a_session_that_was_not_opened_in_time_is_opened_later() -> None:
     with (
         serving(app_of(keys=limited(requests_per_s=20))) as url,

@@ -418,6 +418,7 @@ EPISODE_PATHS = {"/reset", "/step", "/state", "/render", "/session"} | TASK_PATH
 INFO_PATHS = {"/health", "/schema", "/metadata"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["simulation", "production", "PRODUCTION"])
 def test_production_offers_no_episodes_over_http(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -485,6 +486,7 @@ def test_the_description_is_asked_for_once(serve: Serve) -> None:
     )
 
 
+@pytest.mark.slow
 def test_routes_of_the_application_itself_are_not_shadowed(serve: Serve) -> None:
     app = FastAPI()
 

@@ -83,6 +83,7 @@ def test_calls_and_errors_are_counted(
     assert found["openenv_slots_taken"] == 0 and found["openenv_slots"] == 64
 
 
+@pytest.mark.slow
 def test_time_in_the_environment_is_told_from_time_in_the_queue(serve: Serve) -> None:
     url = serve(create_app(Counter))
     sleep = '{"type":"step","id":%d,"data":{"what":"sleep","value":0.1}}'
@@ -136,6 +137,7 @@ def test_bytes_and_frames_are_those_of_the_wire(serve: Serve) -> None:
     assert found["openenv_errors_total INVALID_JSON"] == 1
 
 
+@pytest.mark.slow
 def test_sessions_end_for_a_reason(serve: Serve) -> None:
     config = ConcurrencyConfig(max_concurrent_envs=1, session_timeout=0.2)
     url = serve(create_app(Counter, concurrency_config=config))
@@ -155,6 +157,7 @@ def _session(answer: httpx.Response) -> dict[str, str]:
     return {SESSION_HEADER: answer.headers[SESSION_HEADER]}
 
 
+@pytest.mark.slow
 def test_the_death_of_a_worker_is_counted(serve: Serve) -> None:
     url = serve(create_app(ProbeEnvironment, workers=1))
     with ProbeEnv(base_url=url) as env:

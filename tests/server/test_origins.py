@@ -66,6 +66,7 @@ def test_the_page_of_the_documentation_works_from_its_own_origin(url: str) -> No
     assert httpx.post(url + "/reset", headers=headers, json={"seed": 1}).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "origins"),
     [

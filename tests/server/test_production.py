@@ -72,6 +72,7 @@ def test_a_client_is_told_why(serve: Serve) -> None:
                 call()
 
 
+@pytest.mark.slow
 def test_http_has_no_control_and_each_mode_its_tools(serve: Serve) -> None:
     for mode, offered in (("production", "switch"), ("simulation", "pretend")):
         url = serve(create_app(Lamp, mode=mode))

@@ -200,6 +200,7 @@ def test_they_are_documented(url: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_only_an_orchestrator_may_ask(serve: Serve) -> None:
     """Nor an agent, whose keys are made by the server; see below."""
     keys = [Key("trainers"), Key("observers", Role.OBSERVER)]
@@ -232,6 +233,7 @@ def test_an_environment_is_asked_for_its_own(own: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_one_environment_answers_many_requests_away_from_the_loop(serve: Serve) -> None:
     class Counted(Own):
         made: ClassVar[int] = 0
@@ -307,6 +309,7 @@ def test_what_an_environment_raises_is_not_told(serve: Serve) -> None:
     assert call(url, "tasks").json()["code"] == "EXECUTION_ERROR"
 
 
+@pytest.mark.slow
 def test_the_environment_is_asked_where_it_lives(serve: Serve) -> None:
     url = serve(create_app(Own, env_name="own", workers=1))
     assert ask(url, "own/num_tasks", split="train") == (200, {"num_tasks": 3})

@@ -184,6 +184,7 @@ def encrypted(tmp_path: Path) -> Callable[[str, str], str]:
     return encrypt
 
 
+@pytest.mark.slow
 def test_a_providers_readiness_check_knows_the_authority(
     of_loopback: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ async def _ask(env: ProbeEnv, what: str, value: Any = None) -> Any:
     return (await env.step(Ask(what=what, value=value))).observation.value
 
 
+@pytest.mark.slow
 def test_a_session_over_http_ends_with_the_crash(serve: Serve) -> None:
     url = serve(create_app(OneSession, workers=2))
     for _ in range(2):  # its slot comes free

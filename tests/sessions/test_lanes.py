@@ -345,6 +345,7 @@ def resources() -> tuple[set[threading.Thread], set[str], int]:
     return set(threading.enumerate()), set(os.listdir("/proc/self/fd")), living
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors as Linux does")
 @pytest.mark.parametrize(
     "factory",

@@ -437,6 +437,7 @@ async def test_a_connected_session_is_never_reaped(manage: Manage) -> None:
     await transport.close()
 
 
+@pytest.mark.slow
 async def test_a_running_step_is_never_reaped(manage: Manage, log: Log) -> None:
     manager = manage(Counter, max_concurrent_envs=2, session_timeout=0.02)
     busy = await manager.create()

@@ -374,6 +374,7 @@ async def test_the_oldest_are_removed_and_none_that_is_written_to(
     assert 2 < len(kept) < 21
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "servers"), [(15_000, 1), (10, 1), (10, 2)])
 async def test_neither_large_events_nor_short_sessions_go_beyond_the_limit(
     record: Record, tmp_path: Path, size: int, servers: int

@@ -204,6 +204,7 @@ def test_our_errors_can_be_pickled_with_their_data(error: OpenEnvError) -> None:
     assert (str(again), vars(again), again.args) == (str(error), vars(error), error.args)
 
 
+@pytest.mark.slow
 async def test_big_frames_of_many_sessions_cross_at_once(manage: Manage) -> None:
     """Neither side waits until it can write: what fills both ways of a socket would stop both."""
     manager = manage(ProbeEnvironment, count=1)

@@ -39,6 +39,7 @@ def train(sampler: Sampler, groups: int, luck: random.Random, skills: Sequence[f
         sampler.update(task, [float(luck.random() < chance) for _ in range(GROUP)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "count"), [("difficulty", 200), ("id", 40)])
 def test_groups_without_signal_are_rarer_than_with_uniform_sampling(key: str, count: int) -> None:
     """By a policy whose skill grows from 2 to 6, of 10 tiers: most are too easy or too hard."""

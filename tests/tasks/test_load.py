@@ -171,6 +171,7 @@ def test_duplicate_ids_of_a_table_are_found(tmp_path: Path) -> None:
     assert caught.value.row == "row 3"
 
 
+@pytest.mark.slow
 def test_what_save_to_disk_has_written_is_read(tmp_path: Path) -> None:
     import datasets
 

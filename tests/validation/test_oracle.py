@@ -124,6 +124,7 @@ def test_a_program_that_is_no_oracle_is_refused(tmp_path: Path, text: str) -> No
         read_oracle(declared("validation/o.py"), package(tmp_path, "o.py", text), Plan())
 
 
+@pytest.mark.slow
 def test_a_program_that_raises_or_hangs_is_told(tmp_path: Path) -> None:
     text = "import time\ndef oracle(view):\n    1 / 0\ndef secrets(view):\n    time.sleep(60)"
     root = package(tmp_path, "o.py", text)

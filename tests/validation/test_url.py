@@ -73,6 +73,7 @@ def test_our_own_server_has_everything() -> None:
     assert (report.mode, report.profile) == ("simulation", "openenv-http/1.x")
 
 
+@pytest.mark.slow
 def test_the_report_has_the_keys_of_the_public_package() -> None:
     data = looked_at().as_data()
     assert list(data) == [

@@ -144,6 +144,7 @@ def test_the_end_of_a_server_is_told_with_its_code(
     assert caught.value.exit_code == code
 
 
+@pytest.mark.slow
 def test_a_server_that_is_silent_is_told_of_in_time(provider: OfHere) -> None:
     with (
         provider.launch(cmd="echo loading; sleep 60") as server,
@@ -152,6 +153,7 @@ def test_a_server_that_is_silent_is_told_of_in_time(provider: OfHere) -> None:
         server.wait_for_ready(0.5)
 
 
+@pytest.mark.slow
 def test_a_log_is_kept_to_itself_where_it_is_not_wanted() -> None:
     provider = OfHere("echo the secret plan; exit 1", shows_log=False)
     with provider.launch() as server:
@@ -183,6 +185,7 @@ def test_a_command_has_to_be_known(provider: OfHere) -> None:
     assert [one.machine for one in provider.made] == [None, None]
 
 
+@pytest.mark.slow
 def test_a_deletion_that_fails_is_tried_again_and_then_said(provider: OfHere) -> None:
     server = provider.launch(cmd="sleep 60")
     provider.made[0].broken = [Refused("try again", nothing_was_done=False)] * 2

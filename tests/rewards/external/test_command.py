@@ -117,6 +117,7 @@ def test_one_that_hangs_is_ended(program: Any, code: str) -> None:
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_one_that_writes_without_end_is_ended_or_not_kept(program: Any, stream: str) -> None:
     code = f"""
@@ -288,6 +289,7 @@ SERVES = """
 """
 
 
+@pytest.mark.slow
 def test_a_scorer_of_ours_is_a_program(tmp_path: Path) -> None:
     file = tmp_path / "grade.py"
     file.write_text(textwrap.dedent(SERVES))

@@ -188,6 +188,7 @@ roles = st.sampled_from(["user", "assistant", "system"])
 spoken = st.fixed_dictionaries({"role": roles, "content": st.text(min_size=1)})
 
 
+@pytest.mark.slow
 @given(st.lists(spoken, max_size=3), st.lists(spoken, max_size=6))
 def test_a_conversation_comes_back_as_it_was(
     prompt: list[dict[str, str]], completion: list[dict[str, str]]

@@ -173,6 +173,7 @@ def test_those_who_wait_for_a_place_that_never_comes_free_are_told() -> None:
     assert sum("all 2 places" in str(outcome) for outcome in outcomes) == 3
 
 
+@pytest.mark.slow
 def test_a_scorer_that_swallows_its_cancellation_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
