@@ -23,12 +23,15 @@ class Relay:
         self._down, self._up = threading.Event(), threading.Event()  # what flows, flows
         self.release()
         self.connections = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._address = self._listener.getsockname()
-        self.url = f"http://127.0.0.1:{self._address[1]}"
-        self._listen()
+        self._place = socket.socket()  # bound, not listening: nobody takes the port meanwhile
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._place.getsockname()[1]}"
+        self.accept_again()
 
-    def _listen(self) -> None:
+    def accept_again(self) -> None:
+        """Take connections (again), at the same address."""
+        self._listener = socket.create_server(self._place.getsockname(), reuse_port=True)
         threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -92,17 +95,13 @@ class Relay:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
-    def accept_again(self) -> None:
-        """Take connections again, at the same address."""
-        self._listener = socket.create_server(self._address)
-        self._listen()
-
     def lead_to(self, url: str) -> None:
         """Pass new connections on to another server."""
         self._target = address(url)
 
     def close(self) -> None:
         self.refuse()
+        self._place.close()
         self.release()
         self.cut()
         for connection in self._left_open:
