@@ -12,16 +12,16 @@ TEST_READY := $(READY) engines
 # What is compiled once is kept: tests start hundreds of interpreters.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo engines escapes test test-core test-compat test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs mirrors lock badges clean
+.PHONY: demo engines escapes test test-core test-compat test-trainers test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs mirrors lock badges clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
 
 test: $(TEST_READY)  ## every test but those of container engines
-	$(PYTEST) -m "not containers and not swarm and not kubernetes and not ray"
+	$(PYTEST) -m "not containers and not swarm and not kubernetes and not ray and not trainers"
 
 test-core: $(TEST_READY)  ## what needs no other package and is quick
-	$(PYTEST) -m "not slow and not compat and not containers and not swarm and not kubernetes and not ray"
+	$(PYTEST) -m "not slow and not compat and not containers and not swarm and not kubernetes and not ray and not trainers"
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
@@ -45,6 +45,9 @@ test-ray: $(READY)  ## on a cluster of Ray with three nodes, on this machine
 
 test-compat: $(TEST_READY)  ## with other packages, in virtual environments of their own
 	$(PYTEST) -m compat
+
+test-trainers: $(TEST_READY)  ## with the trainers themselves, each in a virtual environment of its own
+	$(PYTHON) -m pytest -m trainers
 
 badges: $(READY)  ## validate our environments in containers; writes their badges and a table
 	scripts/containers
