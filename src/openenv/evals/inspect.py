@@ -19,17 +19,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openenv._packages import needs
-from openenv.client.client import EnvClient
-from openenv.errors import refusal
-from openenv.protocol.messages import IGNORED_ARGUMENTS
-from openenv.reward import RewardSpec, Score
-from openenv.rewards.credit import terminal
-from openenv.rollouts.episodes import NOT_DECLARED, needless, reset_arguments, worth
-from openenv.rollouts.failures import TaskNotTaken
-from openenv.rollouts.interfaces import ActionTool, Interface
+from openenv.reward import Score
+from openenv.rollouts.episodes import needless, reset_arguments
+from openenv.rollouts.interfaces import ActionTool
 from openenv.rollouts.jobs import derived_seed
-from openenv.rollouts.policies.views import view
-from openenv.rollouts.sessions import Sessions, sessions_of
+from openenv.rollouts.seats import Seat, Seats
 from openenv.tasks.load import load_tasks
 from openenv.tasks.task import Task
 from openenv.types import StepResult
@@ -65,8 +59,6 @@ IDLE_TURNS = 10
 
 # Where the state of a sample keeps what the scorer reads.
 STORED = "openenv"
-
-OVER = "the episode is over"
 
 
 def task(
@@ -152,16 +144,12 @@ def _asked(prompt: str | Sequence[Mapping[str, Any]]) -> str | list[ChatMessage]
 def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -> Solver:
     def acts() -> Solver:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
-            sessions = await sessions_of(env, lambda _: None)
+            seats = await Seats.of(env, retries=0)  # those of Inspect AI are a new sample's
             try:
-                client = await sessions.open()
-                try:
-                    episode = _Episode(sessions, client, state, tasks[str(state.sample_id)])
-                    await episode.run(seed, instructions)
-                finally:
-                    await sessions.close(client)
+                episode = _Episode(seats, await seats.take(), state, tasks[str(state.sample_id)])
+                await episode.run(seed, instructions)
             finally:
-                await sessions.aclose()
+                await seats.aclose()
             return state
 
         return solve
@@ -172,122 +160,69 @@ def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -
 
 
 class _Episode:
-    def __init__(
-        self, sessions: Sessions, client: EnvClient[Any, Any, Any], state: TaskState, one: Task
-    ) -> None:
-        self._sessions = sessions
-        self._client = client
+    def __init__(self, seats: Seats, seat: Seat, state: TaskState, one: Task) -> None:
+        self._interface = seats.interface
+        self._seat = seat
         self._state = state
         self._task = one
-        self._results: list[StepResult[Any]] = []
-        self._is_over = self._is_truncated = False
-        self._spec: RewardSpec | None = None
-        self._visible: frozenset[str] | None = None
 
     async def run(self, seed: int, instructions: str) -> None:
         """Play it; what it is worth is told of it also where a limit of Inspect AI ends it."""
         state = self._state
-        first = await self._reset(seed)
-        interface = await self._sessions.interface(self._client)
-        self._visible = interface.visible
-        if instructions:
-            state.messages.insert(0, ChatMessageSystem(content=instructions))
-        state.messages.append(ChatMessageUser(content=self._seen(first)))
-        try:
-            await self._play(interface)
-        finally:
-            state.store.set(STORED, self._told())
-        state.completed = True
-
-    async def _reset(self, seed: int) -> StepResult[Any]:
         arguments = reset_arguments(self._task, True)
         arguments.setdefault("seed", derived_seed(seed, self._task.id))
-        first = await self._client.reset(**arguments)
-        lost = _ignored(first) - needless(self._task)
-        if lost:
-            raise TaskNotTaken(
-                f"the environment's reset takes no {', '.join(sorted(lost))}, of which the task "
-                f"{self._task.id!r} consists"
-            )
-        self._spec = self._client.reward_spec
-        self._is_over = first.done
-        return first
+        first = await self._seat.reset(may_ignore=frozenset(needless(self._task)), **arguments)
+        if instructions:
+            state.messages.insert(0, ChatMessageSystem(content=instructions))
+        state.messages.append(ChatMessageUser(content=self._seat.seen(first)))
+        try:
+            await self._play()
+        finally:
+            state.store.set(STORED, self._told(first))
+        state.completed = True
 
-    async def _play(self, interface: Interface) -> None:
+    async def _play(self) -> None:
         state, idle = self._state, 0
-        tools = [self._as_tool(one) for one in interface.tools]
-        text_tool = interface.tools[0] if len(interface.tools) == 1 else None
-        while not self._is_over and idle < IDLE_TURNS:
-            before = len(self._results)
+        tools = [self._as_tool(one) for one in self._interface.tools]
+        while not self._seat.is_over and idle < IDLE_TURNS:
+            before = self._seat.steps
             state.output = await get_model().generate(state.messages, tools)
             message = state.output.message
             state.messages.append(message)
             if message.tool_calls:
                 state.messages.extend((await execute_tools(state.messages, tools)).messages)
-            elif text_tool is not None and text_tool.text_field is not None:
-                await self._say(text_tool, text_tool.text_field, message.text)
+            elif self._interface.text_field is not None:
+                answer = await self._seat.reply(message.text)
+                state.messages.append(ChatMessageUser(content=answer.text))
             else:
                 state.messages.append(ChatMessageUser(content=ACT))
-            idle = 0 if len(self._results) > before else idle + 1
-
-    async def _say(self, tool: ActionTool, field: str, text: str) -> None:
-        try:
-            seen = await self._act(tool, {field: text})
-        except ToolError as error:
-            seen = error.message
-        self._state.messages.append(ChatMessageUser(content=seen))
+            idle = 0 if self._seat.steps > before else idle + 1
 
     def _as_tool(self, tool: ActionTool) -> ToolDef:
         async def execute(**kwargs: Any) -> str:
-            return await self._act(tool, kwargs)
+            answer = await self._seat.act(tool.action(kwargs))
+            if answer.is_refused:
+                raise ToolError(answer.text.removeprefix("Error: "))
+            return answer.text
 
         described = tool.description or f"Act in the environment: {tool.name}."
         parameters = ToolParams.model_validate(_inlined(tool.as_tool()["inputSchema"]))
         return ToolDef(execute, tool.name, described, parameters, parallel=False)
 
-    async def _act(self, tool: ActionTool, arguments: Mapping[str, Any]) -> str:
-        if self._is_over:
-            raise ToolError(OVER)
-        try:
-            result = await self._client.step(tool.action(arguments))
-        except Exception as error:
-            said = refusal(error)
-            if said is None:
-                raise
-            raise ToolError(said) from error
-        self._results.append(result)
-        self._is_over, self._is_truncated = result.done, result.truncated
-        return self._seen(result) + (f"\n({OVER})" if result.done else "")
-
-    def _seen(self, result: StepResult[Any]) -> str:
-        return view(result.observation, self._visible)
-
-    def _told(self) -> dict[str, Any]:
+    def _told(self, first: StepResult[Any]) -> dict[str, Any]:
         """What the scorer is told, as the log keeps it."""
         score = Score(unscored="the episode was over before it began")
-        if self._results or not self._is_over:
-            spec = self._spec or NOT_DECLARED
-            score = worth(spec, self._results, terminal, is_over=self._is_over)
-        unscored = None
-        if score.value is None:
-            unscored = score.unscored or (
-                "the environment gave no reward" if self._is_over else NOT_OVER
-            )
+        if not first.done:
+            score = self._seat.score()
+        last = self._seat.last
         return {
             "reward": score.value,
             "components": dict(score.components),
-            "unscored": unscored,
-            "steps": len(self._results),
-            "is_over": self._is_over,
-            "is_truncated": self._is_truncated,
+            "unscored": score.unscored,
+            "steps": self._seat.steps,
+            "is_over": self._seat.is_over,
+            "is_truncated": last is not None and last.truncated,
         }
-
-
-NOT_OVER = "it ended before the episode was over, and had no reward by then"
-
-
-def _ignored(first: StepResult[Any]) -> set[str]:
-    return set((first.metadata or {}).get(IGNORED_ARGUMENTS, ()))
 
 
 # ------------------------------------------------------------------ schemas of tools

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         write_parquet,
     )
     from openenv.rollouts.limits import RolloutLimits
+    from openenv.rollouts.meter import Meter, Reading
     from openenv.rollouts.policies.base import (
         Decision,
         InvalidReply,
@@ -29,26 +30,33 @@ if TYPE_CHECKING:
     from openenv.rollouts.policies.named import policy_named
     from openenv.rollouts.records import Failure, Header, Rollout, StepRecord, Usage
     from openenv.rollouts.runs import RolloutRun, rollout, rollout_async
+    from openenv.rollouts.seats import Answer, NoEpisode, Seat, Seats
     from openenv.rollouts.summary import Progress, Summary
 
 __all__ = [
+    "Answer",
     "Decision",
     "Failure",
     "FunctionPolicy",
     "Header",
     "InvalidReply",
+    "Meter",
+    "NoEpisode",
     "Opening",
     "PerEpisode",
     "Policy",
     "PolicyError",
     "PolicyStopped",
     "Progress",
+    "Reading",
     "Rollout",
     "RolloutFileError",
     "RolloutLimits",
     "RolloutRun",
     "RolloutWriter",
     "RolloutsFailed",
+    "Seat",
+    "Seats",
     "StepRecord",
     "Summary",
     "Turn",
@@ -73,6 +81,7 @@ __getattr__, __dir__ = lazy(
             "write_parquet",
         ],
         "openenv.rollouts.limits": ["RolloutLimits"],
+        "openenv.rollouts.meter": ["Meter", "Reading"],
         "openenv.rollouts.policies.base": [
             "Decision",
             "InvalidReply",
@@ -86,6 +95,7 @@ __getattr__, __dir__ = lazy(
         "openenv.rollouts.policies.named": ["policy_named"],
         "openenv.rollouts.records": ["Failure", "Header", "Rollout", "StepRecord", "Usage"],
         "openenv.rollouts.runs": ["RolloutRun", "rollout", "rollout_async"],
+        "openenv.rollouts.seats": ["Answer", "NoEpisode", "Seat", "Seats"],
         "openenv.rollouts.summary": ["Progress", "Summary"],
     },
 )

@@ -39,7 +39,17 @@ from openenv.rollouts.records import Failure, Limit, Rollout, StepRecord, Usage
 from openenv.tasks.task import Task
 from openenv.types import StepResult, is_observation
 
-__all__ = ["Scoring", "Terms", "failed", "plain", "play", "token_rewards", "worth"]
+__all__ = [
+    "Scoring",
+    "Terms",
+    "check_taken",
+    "failed",
+    "ignored_arguments",
+    "plain",
+    "play",
+    "token_rewards",
+    "worth",
+]
 
 Client = EnvClient[Any, Any, Any]
 
@@ -208,16 +218,12 @@ class _Episode:
         if self._job.seed is not None and self._terms.takes_seed:
             arguments.setdefault("seed", self._job.seed)
         result = await self._timed(lambda: self._client.reset(**arguments))
-        ignored = set((result.metadata or {}).get(IGNORED_ARGUMENTS, ()))
+        ignored = ignored_arguments(result)
         if "seed" in ignored:
             self._terms.takes_seed = False
         if not self._terms.takes_seed:
             self.rollout.seed = None
-        if lost := ignored - needless(task):
-            raise TaskNotTaken(
-                f"the environment's reset takes no {', '.join(sorted(map(repr, lost)))}, of which "
-                f"the task {self._job.group.key!r} consists"
-            )
+        check_taken(ignored - needless(task), f"the task {self._job.group.key!r}")
         self._spec = getattr(self._client, "reward_spec", None)
         self._trajectory.first = result.observation
         self.rollout.first = seen(result.observation)
@@ -566,6 +572,26 @@ def needless(task: Task | None) -> set[str]:
     """Which arguments an environment may ignore: a seed; and a task whose world is not in it."""
     has_world = task is not None and (task.files or task.state)
     return {"seed"} if has_world else {"seed", "task"}
+
+
+def ignored_arguments(first: StepResult[Any]) -> set[str]:
+    """Which arguments of a reset had no meaning to the environment."""
+    return set((first.metadata or {}).get(IGNORED_ARGUMENTS, ()))
+
+
+def check_taken(lost: set[str], of: str) -> None:
+    """Refuse an episode that is not the one that was asked for.
+
+    Args:
+        lost: The arguments of its reset that were ignored, and may not be.
+        of: What consists of them.
+
+    Raises:
+        TaskNotTaken: There are any.
+    """
+    if lost:
+        named = ", ".join(sorted(map(repr, lost)))
+        raise TaskNotTaken(f"the environment's reset takes no {named}, of which {of} consists")
 
 
 def plain(value: Any) -> Any:

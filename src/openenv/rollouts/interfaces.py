@@ -122,6 +122,11 @@ class Interface:
         made = (_of_variant(tool, one) for tool, one in zip(tools, variants, strict=True))
         return cls(action, tuple(made), _visible(tools))
 
+    @property
+    def text_field(self) -> str | None:
+        """What the only tool takes, where that is nothing but a text; None otherwise."""
+        return self.tools[0].text_field if len(self.tools) == 1 else None
+
     def tool(self, name: str) -> ActionTool | None:
         """The tool of this name; None if there is none."""
         return next((one for one in self.tools if one.name == name), None)

@@ -19,7 +19,17 @@ from openenv.rollouts.interfaces import ActionTool, Interface
 from openenv.rollouts.policies.base import Decision, InvalidReply, Opening, PolicyError, Turn
 from openenv.rollouts.policies.views import view
 
-__all__ = ["ActBy", "Call", "Conversation", "Reply", "checked_act_by"]
+__all__ = [
+    "ActBy",
+    "Call",
+    "Conversation",
+    "Reply",
+    "action_in",
+    "checked_act_by",
+    "described",
+    "no_action",
+    "no_such_tool",
+]
 
 ActBy = Literal["auto", "tools", "json", "text"]
 """How a model acts: only by ``tools``, by ``json``, or by ``text``; or by whichever it uses."""
@@ -96,11 +106,10 @@ class Conversation(ABC):
         self._opening = opening
         self._interface: Interface = opening.interface
         self._act_by = act_by
-        self._text_field = _text_field(self._interface)
         self._left: deque[Call] = deque()
         self._answering: Call | None = None  # what the next observation is the result of
         told = [system_prompt] if system_prompt else []
-        if describes_tools and not (self._text_field and act_by in ("auto", "text")):
+        if describes_tools and not (self._interface.text_field and act_by in ("auto", "text")):
             told.append(described(self._interface))
         if told:
             self.messages.append({"role": "system", "content": "\n\n".join(told)})
@@ -165,33 +174,15 @@ class Conversation(ABC):
         self._answering = call
         tool = self._interface.tool(call.name)
         if tool is None:
-            raise InvalidReply(self._no_such_tool(call.name), decision)
+            raise InvalidReply(no_such_tool(call.name, self._interface), decision)
         decision.action = tool.action(call.arguments)
         return decision
 
     def _of_text(self, text: str, decision: Decision) -> Decision:
-        if self._act_by in ("auto", "json"):
-            found = _called(text, self._interface)
-            if found is not None:
-                tool, arguments = found
-                decision.action = tool.action(arguments)
-                return decision
-        if self._text_field is not None and self._act_by in ("auto", "text") and text.strip():
-            decision.action = self._interface.tools[0].action({self._text_field: text})
-            return decision
-        raise InvalidReply(self._expected(), decision)
-
-    def _no_such_tool(self, name: str) -> str:
-        known = [tool.name for tool in self._interface.tools]
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        return f"there is no tool {name!r}; there are {', '.join(known)}{hint}"
-
-    def _expected(self) -> str:
-        names = ", ".join(tool.name for tool in self._interface.tools)
-        if self._act_by == "json":
-            return f'the reply holds no JSON object {{"name": ..., "arguments": ...}} of {names}'
-        return f"the reply is no action; call one of these tools: {names}"
+        decision.action = action_in(text, self._interface, self._act_by)
+        if decision.action is None:
+            raise InvalidReply(no_action(self._interface, self._act_by), decision)
+        return decision
 
 
 def _prompt(task: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -207,8 +198,40 @@ def _joined(content: Any, text: str) -> Any:
     return [*content, {"type": "text", "text": text}]
 
 
-def _text_field(interface: Interface) -> str | None:
-    return interface.tools[0].text_field if len(interface.tools) == 1 else None
+def action_in(text: str, interface: Interface, act_by: ActBy = "auto") -> dict[str, Any] | None:
+    """The action that a model's words are, as its fields; None where they are none.
+
+    Args:
+        text: What it has said.
+        interface: How one acts.
+        act_by: Which of the ways count: a call as ``json``, or the ``text`` as a whole, where the
+            only tool takes nothing else.
+    """
+    if act_by in ("auto", "json"):
+        found = _called(text, interface)
+        if found is not None:
+            tool, arguments = found
+            return tool.action(arguments)
+    field = interface.text_field
+    if field is not None and act_by in ("auto", "text") and text.strip():
+        return interface.tools[0].action({field: text})
+    return None
+
+
+def no_action(interface: Interface, act_by: ActBy = "auto") -> str:
+    """What a model is told whose words are no action."""
+    names = ", ".join(tool.name for tool in interface.tools)
+    if act_by == "json":
+        return f'the reply holds no JSON object {{"name": ..., "arguments": ...}} of {names}'
+    return f"the reply is no action; call one of these tools: {names}"
+
+
+def no_such_tool(name: str, interface: Interface) -> str:
+    """What a model is told that calls a tool that there is not."""
+    known = [tool.name for tool in interface.tools]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"there is no tool {name!r}; there are {', '.join(known)}{hint}"
 
 
 def described(interface: Interface) -> str:

@@ -1,0 +1,379 @@
+"""Places in an environment for somebody else's loop: a trainer's, an evaluator's, an agent's.
+
+`openenv.rollout` runs the loop of an episode itself. Trainers mostly run their own: they begin an
+episode, hand over the calls of tools that their model makes, and ask at the end what it was worth.
+
+    seats = await Seats.of("blackjack")
+    seat = await seats.take()
+    await seat.reset(seed=3)
+    answer = await seat.call("blackjack", {"action": "hit"})
+    print(answer.text, seat.score().value)
+
+A seat has a session of its own. Of one that fails, the episode is gone, and is never gone on with
+in another session: it is worth nothing that is known, and the next reset has a new session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from openenv.client.client import EnvClient
+from openenv.errors import CapacityError, OpenEnvError, RateLimited, refusal, words
+from openenv.reward import Score
+from openenv.rewards.credit import terminal
+from openenv.rollouts.episodes import NOT_DECLARED, WAITS, check_taken, ignored_arguments, worth
+from openenv.rollouts.failures import is_passing
+from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.meter import Meter
+from openenv.rollouts.policies.conversations import action_in, no_action, no_such_tool
+from openenv.rollouts.policies.views import view
+from openenv.rollouts.sessions import Sessions, sessions_of
+from openenv.types import StepResult
+
+__all__ = ["OVER", "Answer", "NoEpisode", "Seat", "Seats", "Unfinished"]
+
+Client = EnvClient[Any, Any, Any]
+
+Unfinished = float | Literal["earned"] | None
+"""What an episode is worth that did not come to its end: what it has ``earned`` by then; a number,
+whatever it has earned; or None, nothing that is known."""
+
+OVER = "the episode is over"
+NOT_OVER = "it ended before the episode was over, and had no reward by then"
+NO_REWARD = "the environment gave no reward"
+
+PAUSE_S = 0.25  # before the first further attempt; twice as long before each one after
+LONGEST_PAUSE_S = 10.0
+PATIENCE_S = 1.0  # a full server that has answered later has a queue, and has waited for a place
+
+
+class NoEpisode(OpenEnvError, RuntimeError):
+    """There is no episode to act in: none was begun, or it broke off."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of an action.
+
+    Attributes:
+        text: What the one who acted is shown.
+        result: The step; None where the action was not carried out.
+        is_over: The episode is over.
+    """
+
+    text: str
+    result: StepResult[Any] | None
+    is_over: bool
+
+    @property
+    def is_refused(self) -> bool:
+        """The action was none that could be carried out; the episode goes on as it was."""
+        return self.result is None
+
+
+class Seats:
+    """Seats in one environment. Made by `of`.
+
+    Attributes:
+        name: What the environment is called.
+        interface: How one acts in it.
+        meter: What is counted, of all seats together.
+    """
+
+    def __init__(self, sessions: Sessions, interface: Interface, retries: int, meter: Meter):
+        self.name = sessions.name
+        self.interface = interface
+        self.meter = meter
+        self._sessions = sessions
+        self._retries = retries
+        self._taken: set[Seat] = set()
+        self._is_closed = False
+
+    @classmethod
+    async def of(cls, environment: Any, *, retries: int = 2, meter: Meter | None = None) -> Seats:
+        """Find out how one acts in an environment, on the loop that runs: its seats live there.
+
+        Args:
+            environment: As `openenv.rollout` takes it: an address, the name of an environment that
+                is installed or what else `openenv serve` takes, an environment class, a client or
+                a function that makes one, an ASGI application, an `EnvPool`.
+            retries: How often a reset is tried again whose failure may pass, each time in a new
+                session.
+            meter: Where to count; by default a new one.
+
+        Raises:
+            NotSupported: Nobody tells how one acts in it.
+            OpenEnvError: It cannot be reached.
+            TypeError: It is no environment.
+        """
+        sessions = await sessions_of(environment, lambda _: None)
+        try:
+            client = await sessions.open()
+            try:
+                interface = await sessions.interface(client)
+            finally:
+                await sessions.close(client)
+        except BaseException:
+            await sessions.aclose()
+            raise
+        return cls(sessions, interface, retries, meter or Meter())
+
+    async def take(self) -> Seat:
+        """A seat; its session is opened by its first reset.
+
+        Raises:
+            NoEpisode: The seats are closed.
+        """
+        if self._is_closed:
+            raise NoEpisode(f"the seats in {self.name} are closed")
+        seat = Seat(self, self._sessions, self._retries)
+        self._taken.add(seat)
+        return seat
+
+    async def aclose(self) -> None:
+        """Close every seat, and what was started for them."""
+        self._is_closed = True
+        for seat in list(self._taken):
+            await seat.close()
+        await self._sessions.aclose()
+
+
+class Seat:
+    """One place: one episode at a time, in a session that is kept from episode to episode.
+
+    Its calls are carried out in the order in which they are made, one at a time.
+    """
+
+    def __init__(self, seats: Seats, sessions: Sessions, retries: int) -> None:
+        self._seats = seats
+        self._sessions = sessions
+        self._retries = retries
+        self._client: Client | None = None
+        self._turn = asyncio.Lock()
+        self._first: StepResult[Any] | None = None
+        self._results: list[StepResult[Any]] = []
+        self._failure: str | None = None
+
+    @property
+    def last(self) -> StepResult[Any] | None:
+        """What the environment has said last; None where no episode was begun."""
+        return self._results[-1] if self._results else self._first
+
+    @property
+    def is_over(self) -> bool:
+        """The episode is over."""
+        return (last := self.last) is not None and last.done
+
+    @property
+    def steps(self) -> int:
+        """That the episode has had."""
+        return len(self._results)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the episode could not begin, or broke off; None if it did not."""
+        return self._failure
+
+    async def reset(
+        self, *, may_ignore: frozenset[str] = frozenset(), **arguments: Any
+    ) -> StepResult[Any]:
+        """Begin an episode; the one before is abandoned.
+
+        Args:
+            may_ignore: Which of the arguments may have no meaning to the environment, beside the
+                seed.
+            arguments: Of the environment's reset.
+
+        Raises:
+            CapacityError: There is no place for it.
+            OpenEnvError: It could not begin, also when tried again where that may help.
+            TaskNotTaken: The environment has ignored an argument.
+        """
+        async with self._turn:
+            self._first, self._results, self._failure = None, [], None
+            try:
+                first = await self._begun(arguments)
+                check_taken(ignored_arguments(first) - may_ignore - {"seed"}, "this episode")
+            except Exception as error:
+                await self._fail("the episode could not begin", error)
+                raise
+            except BaseException:
+                await self._leave()
+                raise
+            self._seats.meter.count(episodes=1)
+            self._first = first
+            return first
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+        """Act by a tool.
+
+        What the environment does not take is an answer too, which tells why.
+
+        Raises:
+            NoEpisode: There is none.
+            OpenEnvError: The environment has failed; the episode is gone.
+        """
+        tool = self._seats.interface.tool(name)
+        if tool is None:
+            return self._refused(no_such_tool(name, self._seats.interface))
+        return await self.act(tool.action(arguments))
+
+    async def reply(self, text: str) -> Answer:
+        """Act by words: a call of a tool as JSON, or, where the only tool takes nothing but a text,
+        that text. Raises what `call` does.
+        """
+        action = action_in(text, self._seats.interface)
+        if action is None:
+            return self._refused(no_action(self._seats.interface))
+        return await self.act(action)
+
+    async def act(self, action: Any) -> Answer:
+        """Act by an action, or its fields. Raises what `call` does."""
+        async with self._turn:
+            client = self._playing()
+            if self.is_over:
+                return Answer(f"Error: {OVER}", None, True)
+            try:
+                with self._seats.meter.waiting():
+                    result = await _unhurried(lambda: client.step(action))
+            except Exception as error:
+                said = refusal(error)
+                if said is not None:
+                    return self._refused(said)
+                await self._fail("the episode broke off", error)
+                raise
+            except BaseException:  # what has become of the step, nobody knows
+                self._failure = "the episode was broken off"
+                await self._leave()
+                raise
+            self._seats.meter.count(steps=1)
+            self._results.append(result)
+            return Answer(self.seen(result), result, result.done)
+
+    async def state(self) -> Any:
+        """The state of the environment.
+
+        Raises:
+            NoEpisode: There is no episode.
+            OpenEnvError: It cannot be told.
+        """
+        async with self._turn:
+            return await self._playing().state()
+
+    def seen(self, result: StepResult[Any]) -> str:
+        """What one who acts is shown of a result."""
+        shown = view(result.observation, self._seats.interface.visible)
+        return f"{shown}\n({OVER})" if result.done and result is not self._first else shown
+
+    def score(self, unfinished: Unfinished = None) -> Score:
+        """What the episode is worth by now.
+
+        Args:
+            unfinished: What it is worth if it has not come to its end. ``earned`` is the lowest
+                reward that the environment declares, at most 0, where nothing was earned.
+
+        Raises:
+            NoEpisode: None was begun.
+        """
+        if self._failure is not None:
+            return Score(unscored=self._failure)
+        if self._first is None or self._client is None:
+            raise NoEpisode(f"no episode of {self._seats.name} was begun: call reset first")
+        if not self.is_over and isinstance(unfinished, int | float):
+            return Score(float(unfinished))
+        spec = self._client.reward_spec or NOT_DECLARED
+        score = worth(spec, self._results, terminal, is_over=self.is_over)
+        if score.value is not None or score.unscored:
+            return score
+        if self.is_over:
+            return Score(unscored=NO_REWARD)
+        if unfinished is None:
+            return Score(unscored=NOT_OVER)
+        return Score(min(0.0, spec.range[0]) if spec.range else 0.0)
+
+    async def close(self) -> None:
+        """Give the seat back."""
+        self._seats._taken.discard(self)
+        await self._leave()
+
+    # ------------------------------------------------------------------ its session
+
+    async def _begun(self, arguments: Mapping[str, Any]) -> StepResult[Any]:
+        pause = PAUSE_S
+        for left in range(self._retries, -1, -1):
+            began = time.monotonic()
+            try:
+                with self._seats.meter.waiting():
+                    client = self._client = self._client or await self._opened()
+                    return await _unhurried(lambda: client.reset(**arguments))  # noqa: B023 - now
+            except Exception as error:
+                await self._leave()
+                if not is_passing(error):
+                    raise
+                was_kept_waiting = time.monotonic() - began > PATIENCE_S
+                if isinstance(error, CapacityError) and (was_kept_waiting or not left):
+                    raise _with_cure(error) from error.__cause__
+                if not left:
+                    raise
+            self._seats.meter.count(retries=1)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _opened(self) -> Client:
+        client = await self._sessions.open()
+        self._seats.meter.count(sessions=1)
+        return client
+
+    async def _fail(self, what: str, error: Exception) -> None:
+        self._failure = f"{what}: {type(error).__name__}: {words(error)}"
+        self._seats.meter.count(failures=1)
+        await self._leave()
+
+    async def _leave(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(OpenEnvError, OSError):
+                await self._sessions.close(client)
+
+    def _playing(self) -> Client:
+        if self._failure is not None:
+            raise NoEpisode(f"there is no episode: {self._failure}; reset begins another one")
+        if self._first is None or self._client is None:
+            raise NoEpisode(f"no episode of {self._seats.name} was begun: call reset first")
+        return self._client
+
+    def _refused(self, why: str) -> Answer:
+        self._playing()
+        self._seats.meter.count(refusals=1)
+        return Answer(f"Error: {why}", None, self.is_over)
+
+
+async def _unhurried(call: Callable[[], Awaitable[Any]]) -> StepResult[Any]:
+    """Call, and where that is too often, wait for as long as is asked, several times."""
+    waits = 0
+    while True:
+        try:
+            result: StepResult[Any] = await call()
+        except RateLimited as error:  # noqa: PERF203 - nothing was carried out
+            if waits == WAITS:
+                raise
+            await asyncio.sleep(max(0.0, error.retry_after_s))
+            waits += 1
+        else:
+            return result
+
+
+def _with_cure(error: CapacityError) -> CapacityError:
+    return CapacityError(
+        f"{error.message}. Each rollout that is in flight needs a session of its own: give the "
+        "server as many (MAX_CONCURRENT_ENVS, or max_concurrent_envs of create_app), use an "
+        "EnvPool of that size, or play fewer rollouts at once",
+        error.code,
+        error.data,
+    )

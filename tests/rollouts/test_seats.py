@@ -1,0 +1,252 @@
+"""Seats in an environment: episodes that somebody else's loop plays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from rollouts.worlds import Nan, PerStep, Say, Slow, Talk, Terminal
+from support.relay import Relay
+from support.servers import serving
+
+from openenv import GenericEnvClient, Limits, create_app
+from openenv.errors import CapacityError, ConnectError, ExecutionFailed, OpenEnvError
+from openenv.reward import RewardSpec
+from openenv.rollouts.failures import TaskNotTaken
+from openenv.rollouts.meter import Meter, Reading
+from openenv.rollouts.seats import NoEpisode, Seat, Seats
+
+
+@contextlib.asynccontextmanager
+async def sitting(environment: Any, **options: Any) -> AsyncIterator[tuple[Seats, Seat]]:
+    seats = await Seats.of(environment, **options)
+    try:
+        yield seats, await seats.take()
+    finally:
+        await seats.aclose()
+
+
+@pytest.mark.anyio
+async def test_an_episode_by_calls_is_worth_what_its_environment_declares() -> None:
+    async with sitting(PerStep) as (seats, seat):
+        first = await seat.reset(seed=1, start="hello")
+        assert first.observation["words"] == ["hello"]
+        assert [one.name for one in seats.interface.tools] == ["say"]
+        answer = await seat.call("say", {"word": "you"})
+        assert (answer.is_refused, answer.is_over) == (False, False)
+        assert '"you"' in answer.text
+        answer = await seat.reply("over")
+        assert answer.is_over
+        assert answer.text.endswith("\n(the episode is over)")
+        score = seat.score()
+        assert score.value == len("you") + len("over") + 1
+        assert score.components == {"length": 7, "style": 1.0}
+        late = await seat.call("say", {"word": "more"})
+        assert (late.is_refused, late.is_over) == (True, True)
+        assert seat.steps == 2
+
+
+@pytest.mark.anyio
+async def test_words_may_be_a_call_as_json() -> None:
+    async with sitting(Talk) as (_, seat):
+        await seat.reset()
+        answer = await seat.reply('I say {"name": "say", "arguments": {"word": "hi"}}')
+        assert answer.result is not None
+        assert answer.result.observation["words"] == ["hi"]
+
+
+@pytest.mark.anyio
+async def test_what_is_not_taken_is_an_answer_and_the_episode_goes_on() -> None:
+    async with sitting(Terminal) as (seats, seat):
+        await seat.reset()
+        unknown = await seat.call("sai", {"word": "hi"})
+        assert unknown.is_refused
+        assert "did you mean 'say'" in unknown.text
+        invalid = await seat.call("say", {"word": 3})
+        assert "word: Input should be a valid string" in invalid.text
+        rude = await seat.call("say", {"word": "rude"})
+        assert rude.text == "Error: mind your language"
+        assert (await seat.call("say", {"word": "over"})).is_over
+        assert seat.score().value == 1.0
+        assert seats.meter.read().refusals == 3
+        assert seats.meter.read().steps == 1
+
+
+@pytest.mark.anyio
+async def test_before_an_episode_there_is_nothing_to_act_in_and_no_score() -> None:
+    async with sitting(Talk) as (seats, seat):
+        with pytest.raises(NoEpisode, match="call reset first"):
+            await seat.call("say", {"word": "hi"})
+        with pytest.raises(NoEpisode, match="call reset first"):
+            seat.score()
+    with pytest.raises(NoEpisode, match="are closed"):
+        await seats.take()
+
+
+@pytest.mark.anyio
+async def test_an_episode_that_was_not_ended_is_worth_what_was_agreed() -> None:
+    async with sitting(Terminal) as (_, seat):
+        await seat.reset()
+        await seat.call("say", {"word": "hi"})
+        assert seat.score().value is None
+        assert seat.score().unscored == (
+            "it ended before the episode was over, and had no reward by then"
+        )
+        assert seat.score("earned").value == 0.0
+        assert seat.score(-3).value == -3.0
+    async with sitting(PerStep) as (_, seat):
+        await seat.reset()
+        assert seat.score("earned").value == 0.0
+        await seat.call("say", {"word": "hi"})
+        assert seat.score("earned").value == seat.score().value == 2.5
+
+
+@pytest.mark.anyio
+async def test_of_what_was_not_ended_the_lowest_reward_is_earned() -> None:
+    class Losing(Terminal):
+        REWARD = RewardSpec("terminal", range=(-2.0, 1.0))
+
+    async with sitting(Losing) as (_, seat):
+        await seat.reset()
+        assert seat.score("earned").value == -2.0
+
+
+@pytest.mark.anyio
+async def test_an_episode_that_broke_off_has_no_score_and_the_next_one_another_session() -> None:
+    async with sitting(Talk) as (seats, seat):
+        await seat.reset()
+        await seat.call("say", {"word": "hi"})
+        with pytest.raises(ExecutionFailed):
+            await seat.call("say", {"word": "crash"})
+        score = seat.score("earned")
+        assert score.value is None
+        assert str(score.unscored).startswith("the episode broke off: ExecutionFailed: ")
+        with pytest.raises(NoEpisode, match="the episode broke off"):
+            await seat.call("say", {"word": "hi"})
+        await seat.reset()
+        await seat.call("say", {"word": "over"})
+        assert seat.score().value == 4.0
+        found = seats.meter.read()
+        assert (found.sessions, found.episodes, found.failures, found.steps) == (2, 2, 1, 2)
+
+
+@pytest.mark.anyio
+async def test_a_reward_that_is_no_number_is_none() -> None:
+    async with sitting(Nan) as (_, seat):
+        await seat.reset()
+        await seat.call("say", {"word": "hi"})
+        assert seat.score("earned").unscored == "the reward is nan"
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore::openenv.errors.IgnoredArgumentWarning")
+async def test_an_argument_that_the_environment_ignores_is_another_episode() -> None:
+    async with sitting(Talk) as (_, seat):
+        with pytest.raises(TaskNotTaken, match="takes no 'level', of which this episode consists"):
+            await seat.reset(level=3)
+        assert seat.failure is not None
+        first = await seat.reset(level=3, may_ignore=frozenset({"level"}))
+        assert not first.done
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_a_server_that_is_full_is_told_with_its_cure() -> None:
+    app = create_app(Talk, max_concurrent_envs=2)
+    with serving(app) as url:
+        client = GenericEnvClient(url, queue_timeout_s=0.2)
+        async with sitting(client, retries=1) as (seats, first):
+            second, third = await seats.take(), await seats.take()
+            await first.reset()
+            await second.reset()
+            with pytest.raises(CapacityError, match="MAX_CONCURRENT_ENVS"):
+                await third.reset()
+            assert third.score().value is None
+            await second.close()
+            await third.reset()
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_a_session_that_is_lost_between_episodes_is_replaced() -> None:
+    app = create_app(Talk, max_concurrent_envs=8, limits=Limits(resume_grace_s=0.3))
+    with serving(app) as url:
+        relay = Relay(url)
+        async with sitting(relay.url) as (seats, seat):
+            await seat.reset()
+            relay.refuse()
+            relay.cut()
+            with pytest.raises(OpenEnvError):
+                await seat.call("say", {"word": "hi"})
+            relay.accept_again()
+            first = await seat.reset(start="again")
+            assert first.observation["words"] == ["again"]
+            assert seats.meter.read().failures == 1
+        relay.close()
+
+
+@pytest.mark.anyio
+async def test_what_is_not_there_is_said() -> None:
+    with pytest.raises(ConnectError):
+        await Seats.of("http://127.0.0.1:9", retries=0)
+    with pytest.raises(TypeError, match="is no environment"):
+        await Seats.of(3)
+
+
+@pytest.mark.anyio
+async def test_calls_of_a_seat_come_one_after_the_other() -> None:
+    async with sitting(PerStep) as (_, seat):
+        await seat.reset()
+        answers = await asyncio.gather(*(seat.call("say", {"word": w}) for w in "abc"))
+        seen = [answer.result.observation["words"] for answer in answers if answer.result]
+        assert seen == [["a"], ["a", "b"], ["a", "b", "c"]]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_was_cancelled_leaves_no_episode() -> None:
+    Slow.free.clear()
+    async with sitting(Slow) as (_, seat):
+        await seat.reset()
+        call = asyncio.ensure_future(seat.act(Say(word="slow")))
+        await asyncio.sleep(0.05)
+        call.cancel()
+        Slow.free.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert seat.score().unscored == "the episode was broken off"
+
+
+# ------------------------------------------------------------------ what they cost
+
+
+def test_waits_that_overlap_count_once_and_each() -> None:
+    meter = Meter()
+    gone, both = threading.Event(), threading.Barrier(2)
+
+    def wait() -> None:
+        with meter.waiting():
+            both.wait()
+            gone.wait()
+
+    threads = [threading.Thread(target=wait) for _ in range(2)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    while meter.read().waited_s == 0.0:
+        time.sleep(0.001)
+    before = meter.read()
+    gone.set()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - began
+    found = meter.read()
+    assert 0 < before.waited_s <= found.waited_s <= took
+    assert found.waited_s <= found.summed_s <= 2 * took
+    assert meter.read() == found
+    meter.count(steps=2, failures=1)
+    assert meter.read() - found == Reading(steps=2, failures=1)
