@@ -10,7 +10,9 @@
 
 It answers ``POST /v1/chat/completions`` and ``GET /v1/models`` as OpenAI's API does (so
 `server.url + "/v1"` is what a client of OpenAI takes as its base URL) and ``POST /v1/messages`` as
-Anthropic's, without streaming. It runs in a thread, so a program in another process can ask it too.
+Anthropic's; a chat completion is streamed where that is asked for, a message never. It runs in a
+thread, so a program in another process can ask it too.
+
 What it may be told to answer:
 
 - a text;
@@ -36,7 +38,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from openenv.llm import AnthropicClient, OpenAIClient
@@ -167,13 +169,16 @@ class LLMServer:
             wait = {} if answer.retry_after_s is None else {"retry-after": answer.retry_after_s}
             headers = {name: str(value) for name, value in wait.items()}
             return JSONResponse(error_form(answer.message), answer.status, headers)
-        return JSONResponse(form(asked, Reply(answer) if isinstance(answer, str) else answer))
+        told = form(asked, Reply(answer) if isinstance(answer, str) else answer)
+        if asked.body.get("stream"):
+            return StreamingResponse(_streamed(told), media_type="text/event-stream")
+        return JSONResponse(told)
 
     async def _chosen(self, asked: Asked) -> Answer:
         if self.key is not None and asked.key != self.key:
             return Failure(401, "the key is not known")
-        if asked.body.get("stream"):
-            return Failure(400, "this server does not stream")
+        if asked.body.get("stream") and "anthropic-version" in asked.headers:
+            return Failure(400, "this server streams no messages")
         answer: Any = self.answer
         if callable(answer):
             answer = answer(asked)
@@ -253,6 +258,24 @@ def _chat_completion(asked: Asked, reply: Reply) -> dict[str, Any]:
             "total_tokens": asked.words + written,
         },
     }
+
+
+def _streamed(completion: Mapping[str, Any]) -> Iterator[str]:
+    """A chat completion as the events of a stream: all that is said is in the first."""
+    (choice,) = completion["choices"]
+    message = dict(choice["message"])
+    calls = [{"index": i, **one} for i, one in enumerate(message.pop("tool_calls", ()))]
+    delta = message | ({"tool_calls": calls} if calls else {})
+    ending = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+    shared = {name: completion[name] for name in ("id", "created", "model")}
+    shared["object"] = "chat.completion.chunk"
+    for part in (
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {"choices": [ending]},
+        {"choices": [], "usage": completion["usage"]},
+    ):
+        yield f"data: {json.dumps({**shared, **part})}\n\n"
+    yield "data: [DONE]\n\n"
 
 
 def _message(asked: Asked, reply: Reply) -> dict[str, Any]:

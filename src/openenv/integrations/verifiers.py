@@ -1,0 +1,323 @@
+"""Environments for verifiers (0.4) and prime-rl: a taskset of an environment, and who plays it.
+
+verifiers finds a taskset by the name of a module that lists its classes. This is one, whole::
+
+    # my_blackjack.py
+    from openenv.integrations.verifiers import OpenEnvEnv, OpenEnvTaskset
+
+    class Blackjack(OpenEnvTaskset):
+        environment = "blackjack"
+
+    __all__ = ["Blackjack", "OpenEnvEnv"]
+
+An episode is one in the environment, and its reward is the environment's. The model acts by calls
+of tools, which its harness has from here over MCP; or by words, each of its replies an action. What
+could not be played or scored is an error of the episode, which trainers leave out, and no reward.
+
+The other way round, a taskset of verifiers as an environment, is `openenv.adapters.from_verifiers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Literal
+
+from openenv._packages import needs
+from openenv.reward import Score
+from openenv.rollouts.episodes import needless, reset_arguments
+from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.seats import Seat, Seats
+from openenv.rollouts.sessions import own_tasks
+from openenv.server.run import bind
+from openenv.tasks.load import load_tasks
+from openenv.tasks.task import Task
+
+with needs("openenv.integrations.verifiers"):
+    import mcp_types as mcp
+    import uvicorn
+    import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
+    from mcp.server.lowlevel import Server
+    from mcp.server.transport_security import TransportSecuritySettings
+    from verifiers.v1.harnesses.null import NullHarnessConfig  # pyright: ignore[reportMissingImports]
+    from verifiers.v1.mcp import SharedToolServer  # pyright: ignore[reportMissingImports]
+
+__all__ = ["OpenEnvConfig", "OpenEnvEnv", "OpenEnvEnvConfig", "OpenEnvTaskset"]
+
+SEAT = "seat"  # the parameter of the URL that says whose tools they are
+
+
+class OpenEnvConfig(vf.TasksetConfig):  # type: ignore[misc]
+    """Which environment, and what is to be done in it; ``--env.taskset.*``.
+
+    Attributes:
+        environment: An address, the name of an environment that is installed, or what else
+            ``openenv serve`` takes. By default what the class of the taskset says.
+        tasks: Where tasks are, as `openenv.load_tasks` takes it. By default the tasks that the
+            environment has by itself, if there is a `split`.
+        split: Which of their splits.
+        num_tasks: Of tasks, so many at most. Without tasks, so many episodes that differ by the
+            seed of their reset, which is 0 for the first.
+    """
+
+    environment: str | None = None
+    tasks: str | None = None
+    split: str | None = None
+    num_tasks: int | None = None
+
+
+class OpenEnvData(vf.TaskData):  # type: ignore[misc]
+    """What is to be done, as verifiers carries it about.
+
+    Attributes:
+        task: The `openenv.Task`, as JSON has it; None where only the seed tells episodes apart.
+        seed: Of the reset.
+    """
+
+    task: dict[str, Any] | None = None
+    seed: int | None = None
+
+
+class OpenEnvTask(vf.Task[OpenEnvData]):  # type: ignore[misc]
+    """One task; a copy of it goes with each episode, and knows its seat."""
+
+    seat: Seat | None = None
+
+    @vf.stop  # type: ignore[untyped-decorator]
+    async def episode_over(self, trace: vf.Trace) -> bool:
+        """The model is not asked any more once the episode is over, or has broken off."""
+        return self.seat is not None and (self.seat.is_over or self.seat.failure is not None)
+
+
+class OpenEnvTaskset(vf.Taskset[OpenEnvTask, OpenEnvConfig]):  # type: ignore[misc]
+    """Tasks for an environment.
+
+    Attributes:
+        environment: Whatever `openenv.rollout` takes as one: beside a text, an environment class, a
+            client or a function that makes one, an `EnvPool`.
+        tasks: Whatever `openenv.load_tasks` takes.
+    """
+
+    environment: ClassVar[Any] = None
+    tasks: ClassVar[Any] = None
+
+    def source(self) -> Any:
+        """The environment.
+
+        Raises:
+            ValueError: There is none.
+        """
+        given = self.config.environment
+        found = given if given is not None else type(self).environment
+        if found is None:
+            raise ValueError(
+                "there is no environment: set environment of the taskset's class, or "
+                "--env.taskset.environment, to an address or the name of one that is installed"
+            )
+        return found
+
+    def load(self) -> Iterable[OpenEnvTask]:
+        """Yield the tasks.
+
+        Raises:
+            TasksetError: There are none of this name.
+            NotSupported: The environment has none.
+        """
+        config = self.config
+        given = config.tasks if config.tasks is not None else type(self).tasks
+        if given is not None:
+            found = load_tasks(given, split=config.split, limit=config.num_tasks)
+            yield from map(self._of_task, found)
+        elif config.split is not None:
+            with own_tasks(self.source(), config.split) as found:
+                for number, task in enumerate(found):
+                    if number == config.num_tasks:
+                        break
+                    yield self._of_task(task)
+        else:
+            for seed in range(1 if config.num_tasks is None else config.num_tasks):
+                yield OpenEnvTask(OpenEnvData(name=f"seed {seed}", seed=seed), config.task)
+
+    def _of_task(self, task: Task) -> OpenEnvTask:
+        data = OpenEnvData(id=task.id, name=task.id, task=task.as_data())
+        return OpenEnvTask(data, self.config.task)
+
+
+class OpenEnvEnvConfig(vf.EnvConfig):  # type: ignore[misc]
+    """How an environment is played; ``--env.*``.
+
+    Attributes:
+        agent: Who plays: the harness ``null``, which brings no tools of its own, so that it may run
+            as a process of this machine; for 50 turns at most.
+        acts: By calls of ``tools``, or by ``words``: each reply is an action, as JSON or, where an
+            action is nothing but a text, as it is.
+        unfinished: What an episode is worth that the model leaves, or has no more turns for; see
+            `openenv.rollouts.seats.Unfinished`.
+        reset_retries: How often a reset is tried again whose failure may pass, such as that all
+            places are taken.
+    """
+
+    agent: vf.AgentConfig = vf.AgentConfig(
+        harness=NullHarnessConfig(id="null"), runtime=vf.SubprocessConfig(), max_turns=50
+    )
+    acts: Literal["tools", "words"] = "tools"
+    unfinished: float | Literal["earned"] | None = "earned"
+    reset_retries: int = 2
+
+
+class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
+    """Plays the episodes of an environment.
+
+    Each has a session of its own in the environment, so that there must be as many places as there
+    are episodes at once (``--max-concurrent``).
+    """
+
+    async def start(self) -> None:
+        """Find the environment, and serve its tools."""
+        self._seats = await Seats.of(self.taskset.source(), retries=self.config.reset_retries)
+        self._tools = ToolServer(self._seats.interface)
+        await self._tools.start()
+
+    async def stop(self) -> None:
+        """Close every session, and what was started for them."""
+        if hasattr(self, "_tools"):
+            await self._tools.stop()
+        if hasattr(self, "_seats"):
+            await self._seats.aclose()
+
+    async def run(self, task: OpenEnvTask, agents: vf.Agents) -> None:
+        """Play one episode.
+
+        Raises:
+            verifiers.v1.EnvError: It could not be played, or not be scored.
+        """
+        seat = await self._seats.take()
+        try:
+            opening = await self._begun(seat, task.data)
+            played = copy.copy(task)
+            played.seat = seat
+            tools = self._tools.of(seat) if self.config.acts == "tools" else {}
+            async with agents.agent.interaction(played, tools=tools) as talk:
+                await self._played(seat, talk, opening)
+                score = None if talk.trace.errors else self._scored(seat)
+            if score is not None:
+                _record(talk.trace, score, seat)
+        finally:
+            self._tools.forget(seat)
+            await seat.close()
+
+    async def _begun(self, seat: Seat, data: OpenEnvData) -> str | list[dict[str, Any]]:
+        """What the model is told first."""
+        task = None if data.task is None else Task.model_validate(data.task)
+        given = {} if data.seed is None else {"seed": data.seed}
+        may_ignore = frozenset(needless(task))
+        if task is not None:
+            given |= reset_arguments(task, is_scored_there=True)
+        seen = seat.seen(await seat.reset(may_ignore=may_ignore, **given))
+        prompt = None if task is None else task.prompt
+        if isinstance(prompt, list):
+            return [*prompt, {"role": "user", "content": seen}]
+        return f"{prompt}\n\n{seen}" if prompt else seen
+
+    async def _played(self, seat: Seat, talk: vf.Interaction, said: Any) -> None:
+        while not seat.is_over:
+            segment = await talk.turn(said)
+            if segment.terminated or self.config.acts == "tools":
+                return  # in which the model has acted, as often as it liked
+            said = (await seat.reply(segment.last_reply)).text
+
+    def _scored(self, seat: Seat) -> Score:
+        score = seat.score(self.config.unfinished)
+        if score.value is None:
+            raise vf.EnvError(score.unscored or "the environment gave no reward")
+        return score
+
+
+def _record(trace: vf.Trace, score: Score, seat: Seat) -> None:
+    trace.record_reward("environment", score.value)
+    trace.record_metrics({**score.components, "steps": float(seat.steps)})
+
+
+# ------------------------------------------------------------------ the tools of each episode
+
+
+class Uvicorn(uvicorn.Server):
+    """Leaves the signals to the program that it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing of the kind."""
+        yield
+
+
+class ToolServer:
+    """Serves tools over MCP on this machine, each episode's at an address that nobody can guess.
+
+    Args:
+        interface: How one acts in the environment.
+    """
+
+    def __init__(self, interface: Interface) -> None:
+        self._seats: dict[str, Seat] = {}
+        self._listed = mcp.ListToolsResult(
+            tools=[mcp.Tool.model_validate(tool.as_tool()) for tool in interface.tools]
+        )
+        self._server: Server[Any] = Server(
+            "openenv", on_list_tools=self._list, on_call_tool=self._call
+        )
+        self._uvicorn: Uvicorn | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._url = ""
+
+    async def start(self) -> None:
+        """Listen."""
+        # A container reaches this machine by other names; the address is the secret.
+        security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        app = self._server.streamable_http_app(
+            json_response=True, stateless_http=True, transport_security=security
+        )
+        bound = bind("127.0.0.1", 0)
+        self._url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
+        self._uvicorn = Uvicorn(config)
+        self._serving = asyncio.create_task(self._uvicorn.serve(sockets=[bound]))
+
+    async def stop(self) -> None:
+        """Listen no longer. Safe to repeat."""
+        server, serving = self._uvicorn, self._serving
+        self._uvicorn = self._serving = None
+        if server is not None and serving is not None:
+            server.should_exit = True
+            await serving
+
+    def of(self, seat: Seat) -> dict[str, SharedToolServer]:
+        """The tools of a seat, by the prefix of their names, which is none."""
+        key = secrets.token_urlsafe(24)
+        self._seats[key] = seat
+        url = f"{self._url}?{SEAT}={key}"
+        return {"": SharedToolServer(url=url, local=True, external=True)}
+
+    def forget(self, seat: Seat) -> None:
+        """Serve the tools of a seat no longer."""
+        self._seats = {key: one for key, one in self._seats.items() if one is not seat}
+
+    async def _list(self, context: Any, params: Any) -> mcp.ListToolsResult:
+        return self._listed
+
+    async def _call(self, context: Any, params: mcp.CallToolRequestParams) -> mcp.CallToolResult:
+        try:
+            answer = await self._seats[context.request.query_params[SEAT]].call(
+                params.name, params.arguments or {}
+            )
+        except KeyError:
+            return _told("Error: there is no such episode", is_error=True)
+        except Exception as error:  # the seat keeps it, and the episode is an error
+            return _told(f"Error: {error}", is_error=True)
+        return _told(answer.text, is_error=answer.is_refused)
+
+
+def _told(text: str, *, is_error: bool) -> mcp.CallToolResult:
+    return mcp.CallToolResult(content=[mcp.TextContent(text=text)], is_error=is_error)
