@@ -178,7 +178,7 @@ EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions
 HOMES = {
     "anthropic": {"openenv.llm.anthropic"},
     "anyio": {"openenv.mcp.connections", "openenv.mcp.speech1", "openenv.mcp.transports"},
-    "fastapi": {"openenv.server"},
+    "fastapi": {"openenv.integrations.nemo_gym", "openenv.server"},
     "fastmcp": {"openenv.mcp.servers"},
     "dm_env": {"openenv.adapters", "openenv.integrations"},
     "gymnasium": {"openenv._choices", "openenv.adapters", "openenv.integrations", "openenv.spaces"},
@@ -241,6 +241,7 @@ HOMES = {
         "openenv.integrations.verifiers",
         "openenv.rewards.external.verifiers",
     },
+    "nemo_gym": {"openenv.integrations.nemo_gym"},
     "opentelemetry": {"openenv._traces"},
     "pyarrow": {"openenv.rollouts.files", "openenv.tasks.rows"},
     "pyseccomp": {"openenv.sandbox.seccomp"},

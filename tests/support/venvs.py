@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,25 @@ import pytest
 INSTALL = Path(__file__).parents[2] / "scripts" / "install.py"
 
 
-def python_of(folder: Path, *packages: str, made_of: str = "") -> str:
+def python_of(
+    folder: Path, *packages: str, made_of: str = "", at_least: tuple[int, int] = (3, 10)
+) -> str:
     """The Python of a virtual environment that has `packages`, made when first asked for.
 
-    Skips only if the index is out of reach.
+    Skips only if the index is out of reach, or there is no Python as new as that.
 
     Args:
         folder: Where it is.
         packages: What is to be installed, in the words of `pip install`.
         made_of: What else has it made anew, when that changes.
+        at_least: The version of Python that the packages want.
     """
     python, ready, wanted = folder / "bin" / "python", folder / ".ready", "\n".join(packages)
     wanted += made_of
     if not (ready.exists() and ready.read_text() == wanted):
         ready.unlink(missing_ok=True)
-        venv.create(folder, clear=True)
+        made = [_python(at_least), "-m", "venv", "--clear", str(folder)]
+        subprocess.run(made, check=True, capture_output=True)
         install = [sys.executable, str(INSTALL), str(python), *packages]
         done = subprocess.run(install, capture_output=True, text=True, check=False)
         if "error sending request" in done.stderr:  # uv's words for an index that does not answer
@@ -34,3 +37,13 @@ def python_of(folder: Path, *packages: str, made_of: str = "") -> str:
         assert done.returncode == 0, done.stderr
         ready.write_text(wanted)
     return str(python)
+
+
+def _python(at_least: tuple[int, int]) -> str:
+    """The Python that runs this, or a newer one of pyenv's."""
+    if sys.version_info >= at_least:
+        return sys.executable
+    for minor in range(at_least[1], at_least[1] + 4):
+        for found in sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")):
+            return str(found)
+    pytest.skip(f"there is no Python {at_least[0]}.{at_least[1]}")

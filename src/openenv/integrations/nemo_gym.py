@@ -1,0 +1,318 @@
+"""Environments as resources servers of NeMo Gym (0.4).
+
+NeMo Gym has an adapter of its own, ``resources_servers/openenv``, which takes the classes of an
+environment, runs it in its own process, and adds up what its steps are worth. This one takes any
+environment, also one that is served elsewhere; knows what its rewards mean; shows the model how the
+episode begins, by the rows of `dataset`; and never tells a reward of what has failed::
+
+    # resources_servers/blackjack/app.py
+    from openenv.integrations.nemo_gym import OpenEnvResourcesServer
+
+    if __name__ == "__main__":
+        OpenEnvResourcesServer.run_webserver()
+
+with ``environment: blackjack`` in its configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Literal
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from openenv._packages import needs
+from openenv.errors import CapacityError, OpenEnvError, words
+from openenv.rollouts.episodes import needless, reset_arguments
+from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.jobs import as_task
+from openenv.rollouts.seats import Seat, Seats
+from openenv.tasks.task import Task
+
+with needs("openenv.integrations.nemo_gym", "pip install nemo-gym"):
+    from nemo_gym.base_resources_server import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+        BaseResourcesServerConfig,
+        BaseSeedSessionRequest,
+        BaseSeedSessionResponse,
+        BaseVerifyRequest,
+        BaseVerifyResponse,
+        SimpleResourcesServer,
+    )
+    from nemo_gym.server_utils import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+        SESSION_ID_KEY,
+    )
+
+__all__ = ["OpenEnvResourcesServer", "OpenEnvResourcesServerConfig", "dataset"]
+
+FAILURE_CLASS = "_ng_failure_class"  # of a result that `gym eval run` writes to a file of its own
+
+
+class OpenEnvResourcesServerConfig(BaseResourcesServerConfig):  # type: ignore[misc]
+    """Which environment, and how it is played.
+
+    Attributes:
+        environment: An address, the name of an environment that is installed, or what else
+            ``openenv serve`` takes.
+        reset: Arguments of every reset; those of a row come before them.
+        unfinished: What an episode is worth that did not come to its end; see
+            `openenv.rollouts.seats.Unfinished`.
+        reset_retries: How often a reset is tried again whose failure may pass.
+        on_failure: What becomes of a rollout that failed, or that cannot be scored: ``raise`` has
+            ``/verify`` answer with status 502, which ends a run of NeMo Gym; ``set_aside`` marks
+            its result as a failure, so that ``gym eval run`` writes it to its file of failures. Its
+            reward is 0.0 then, since there must be one: do not train on a result so marked.
+        idle_timeout_s: Seconds after which an episode that nobody has ended is given up.
+    """
+
+    environment: str
+    reset: dict[str, Any] = Field(default_factory=dict)
+    unfinished: float | Literal["earned"] | None = "earned"
+    reset_retries: int = 2
+    on_failure: Literal["raise", "set_aside"] = "raise"
+    idle_timeout_s: float = 3600.0
+
+
+class Beginning(BaseModel):
+    """How the episode of a row begins.
+
+    Attributes:
+        reset: Arguments of the environment's reset.
+        may_ignore: Which of them it may have no use for.
+        seen: What the row shows of the first observation; None where it shows nothing of it.
+    """
+
+    reset: dict[str, Any] = Field(default_factory=dict)
+    may_ignore: list[str] = Field(default_factory=list)
+    seen: str | None = None
+
+
+class OpenEnvSeedSessionRequest(BaseSeedSessionRequest):  # type: ignore[misc]
+    """A row, of which `openenv` says how its episode begins."""
+
+    openenv: Beginning = Field(default_factory=Beginning)
+
+
+class OpenEnvVerifyRequest(BaseVerifyRequest):  # type: ignore[misc]
+    """A row, and what the model has answered."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class OpenEnvVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
+    """The same, with the reward; its parts and the number of steps are fields beside it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
+    """Serves the tools of an environment; each session of NeMo Gym is an episode.
+
+    It keeps the episodes in its process, so that it has to be one: ``num_workers: 1``.
+    """
+
+    config: OpenEnvResourcesServerConfig
+    _seats: Seats | None = PrivateAttr(default=None)
+    _opening: asyncio.Lock = PrivateAttr(default_factory=asyncio.Lock)
+    _playing: dict[str, Seat] = PrivateAttr(default_factory=dict)
+    _used: dict[str, float] = PrivateAttr(default_factory=dict)
+
+    def setup_webserver(self) -> FastAPI:
+        """Build the application: ``/seed_session``, ``/verify``, and each tool by its name."""
+        app = super().setup_webserver()
+        app.post("/{tool}")(self.call)
+        inner = app.router.lifespan_context
+
+        @contextlib.asynccontextmanager
+        async def lifespan(served: FastAPI) -> AsyncIterator[Any]:
+            async with inner(served) as state:
+                try:
+                    yield state
+                finally:
+                    await self.close()
+
+        app.router.lifespan_context = lifespan
+        return app  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        """Close every episode, and what was started for them."""
+        seats, self._seats = self._seats, None
+        self._playing.clear()
+        if seats is not None:
+            await seats.aclose()
+
+    async def seed_session(
+        self, request: Request, body: OpenEnvSeedSessionRequest
+    ) -> BaseSeedSessionResponse:
+        """Begin an episode.
+
+        Raises:
+            HTTPException: It could not begin (503 where there is no place for it), or does not
+                begin as the row says (409).
+        """
+        key = request.session[SESSION_ID_KEY]
+        await self._give_up(time.monotonic() - self.config.idle_timeout_s)
+        try:
+            self._use(key, self._playing.get(key) or await (await self._found()).take())
+            await self._begin(self._playing[key], body.openenv)
+        except BaseException as error:
+            if key in self._playing:
+                await self._end(key)
+            if isinstance(error, CapacityError):
+                raise HTTPException(503, words(error)) from error
+            if isinstance(error, OpenEnvError | ValueError):
+                raise HTTPException(502, f"the episode could not begin: {words(error)}") from error
+            raise
+        return BaseSeedSessionResponse()
+
+    async def _begin(self, seat: Seat, begins: Beginning) -> None:
+        arguments = {**self.config.reset, **begins.reset}
+        first = await seat.reset(may_ignore=frozenset(begins.may_ignore), **arguments)
+        seen = seat.seen(first)
+        if begins.seen is not None and seen != begins.seen:
+            raise HTTPException(
+                409,
+                f"the episode begins with {seen!r:.500}, and the row says {begins.seen!r:.500}: "
+                "make the rows anew, by resets that always turn out the same",
+            )
+
+    async def call(self, tool: str, request: Request) -> PlainTextResponse:
+        """Act by a tool; the answer is the text that the model reads, also where it is refused."""
+        seat = self._playing.get(request.session[SESSION_ID_KEY])
+        if seat is None:
+            return PlainTextResponse("Error: no episode was begun; call /seed_session", 409)
+        self._use(request.session[SESSION_ID_KEY], seat)
+        try:
+            arguments = await request.json()
+        except ValueError:
+            arguments = None
+        if not isinstance(arguments, dict):
+            return PlainTextResponse("Error: the arguments are no JSON object", 422)
+        try:
+            return PlainTextResponse((await seat.call(tool, arguments)).text)
+        except (OpenEnvError, OSError) as error:  # which `verify` tells of again
+            return PlainTextResponse(f"Error: {words(error)}", 502)
+
+    async def verify(self, request: Request, body: OpenEnvVerifyRequest) -> OpenEnvVerifyResponse:
+        """Say what the episode is worth, and end it.
+
+        Raises:
+            HTTPException: Nobody knows (502), unless failures are set aside.
+        """
+        key = request.session[SESSION_ID_KEY]
+        if key not in self._playing:
+            return self._failed(body, "no episode was begun, or it was given up")
+        seat = self._playing[key]
+        score = seat.score(self.config.unfinished)
+        await self._end(key)
+        if score.value is None:
+            return self._failed(body, score.unscored or "the environment gave no reward")
+        told = {**body.model_dump(), **score.components, "steps": seat.steps}
+        return OpenEnvVerifyResponse(**{**told, "reward": score.value})
+
+    def _failed(self, body: OpenEnvVerifyRequest, why: str) -> OpenEnvVerifyResponse:
+        if self.config.on_failure == "raise":
+            raise HTTPException(502, f"there is no reward: {why}")
+        told = {**body.model_dump(), FAILURE_CLASS: "environment", "failure": why}
+        return OpenEnvVerifyResponse(**{**told, "reward": 0.0})
+
+    async def _found(self) -> Seats:
+        async with self._opening:
+            if self._seats is None:
+                config = self.config
+                self._seats = await Seats.of(config.environment, retries=config.reset_retries)
+            return self._seats
+
+    def _use(self, key: str, seat: Seat) -> None:
+        self._playing[key], self._used[key] = seat, time.monotonic()
+
+    async def _end(self, key: str) -> None:
+        self._used.pop(key, None)
+        await self._playing.pop(key).close()
+
+    async def _give_up(self, unused_since: float) -> None:
+        for key in [key for key, used in self._used.items() if used < unused_since]:
+            await self._end(key)
+
+
+# ------------------------------------------------------------------ rows
+
+
+async def dataset(
+    environment: Any,
+    tasks: Iterable[Any] | None = None,
+    *,
+    num_rows: int | None = None,
+    instruction: str | None = None,
+) -> list[dict[str, Any]]:
+    """Make the rows of a data set of NeMo Gym: each is an episode, as its first request to a model.
+
+    The agents of NeMo Gym show a model what is in the row, and nothing of the reset. So each
+    episode is begun here once, and the row has the first observation; where the rollout's begins
+    otherwise, the rollout fails. Write them as JSON lines.
+
+    Args:
+        environment: Whatever `openenv.rollout` takes as one.
+        tasks: What is to be done, such as `openenv.load_tasks` gives; by default episodes that
+            differ by the seed of their reset, which is 0 for the first.
+        num_rows: So many at most; without tasks, so many, by default 1.
+        instruction: The system's message of every row.
+
+    Raises:
+        OpenEnvError: An episode could not begin.
+    """
+    seats = await Seats.of(environment)
+    try:
+        seat = await seats.take()
+        begun = _by_seed(num_rows or 1) if tasks is None else _by_task(tasks, num_rows)
+        return [await _row(seat, seats.interface, instruction, *one) for one in begun]
+    finally:
+        await seats.aclose()
+
+
+def _by_seed(count: int) -> Iterable[tuple[Task | None, Beginning]]:
+    return ((None, Beginning(reset={"seed": seed})) for seed in range(count))
+
+
+def _by_task(tasks: Iterable[Any], count: int | None) -> Iterable[tuple[Task | None, Beginning]]:
+    for number, given in enumerate(itertools.islice(tasks, count), 1):
+        task = as_task(given, number)
+        arguments = reset_arguments(task, is_scored_there=True)
+        yield task, Beginning(reset=arguments, may_ignore=sorted(needless(task)))
+
+
+async def _row(
+    seat: Seat,
+    interface: Interface,
+    instruction: str | None,
+    task: Task | None,
+    begins: Beginning,
+) -> dict[str, Any]:
+    first = await seat.reset(may_ignore=frozenset(begins.may_ignore), **begins.reset)
+    seen = begins.seen = seat.seen(first)
+    messages = [{"role": "system", "content": instruction}] if instruction else []
+    prompt = None if task is None else task.prompt
+    if isinstance(prompt, list):
+        messages += [*prompt, {"role": "user", "content": seen}]
+    else:
+        messages.append({"role": "user", "content": f"{prompt}\n\n{seen}" if prompt else seen})
+    tools = [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.as_tool()["inputSchema"],
+            "strict": False,
+        }
+        for tool in interface.tools
+    ]
+    return {
+        "responses_create_params": {"input": messages, "tools": tools},
+        "openenv": begins.model_dump(),
+        **({} if task is None else {"id": task.id}),
+    }
