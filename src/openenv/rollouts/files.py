@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -40,7 +39,14 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import Self
 
 from openenv._packages import needs
-from openenv.errors import OpenEnvError
+from openenv.rollouts.lines import (
+    RolloutFileError,
+    append,
+    cut_torn_line,
+    lock,
+    locked,
+    sync_directory,
+)
 from openenv.rollouts.records import FORMAT, FORMAT_VERSION, Failure, Header, Rollout
 
 __all__ = [
@@ -59,25 +65,8 @@ Path_ = str | os.PathLike[str]
 PARQUET = ".parquet"
 SYNC_EVERY_S = 5.0
 ROWS_AT_ONCE = 1000
-TAIL_BYTES = 2**16
 # What every header begins with, as `Header` writes it.
 BEGINNING = b'{"format":"%s"' % FORMAT.encode()
-
-
-class RolloutFileError(OpenEnvError, ValueError):
-    """A file of rollouts cannot be read, written or gone on with.
-
-    Attributes:
-        path: The file.
-        line: Where, from 1; the row, in a Parquet file; None where it is the file as a whole.
-        why: What is wrong.
-    """
-
-    def __init__(self, path: str, line: int | None, why: str) -> None:
-        self.path = path
-        self.line = line
-        self.why = why
-        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
 
 
 # ------------------------------------------------------------------ reading
@@ -214,7 +203,7 @@ class RolloutWriter:
         self.failed: dict[str, list[Failure]] = {}
         self._sync_every_s = sync_every_s
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = _locked(self.path, exclusive=not resume)
+        self._file = locked(self.path, exclusive=not resume)
         try:
             self.header = self._begin(header)
         except BaseException:
@@ -227,7 +216,7 @@ class RolloutWriter:
         if _has_header(self.path):
             found = read_header(self.path)
             _check_same_run(self.path, found, header)
-            _cut_torn_line(self.path, self._file)
+            cut_torn_line(self.path, self._file)
             for rollout in read_rollouts(self.path):
                 self._note(rollout)
             if self.failed:
@@ -238,7 +227,7 @@ class RolloutWriter:
         os.ftruncate(self._file, 0)
         self._size = 0
         self._append(header.model_dump_json(exclude_none=True))
-        self._fsync_directory()
+        sync_directory(self.path, self._file)
         return header
 
     def _note(self, rollout: Rollout) -> None:
@@ -296,27 +285,7 @@ class RolloutWriter:
         self.close()
 
     def _append(self, line: str) -> None:
-        data = f"{line}\n".encode()
-        written = 0
-        try:
-            while written < len(data):  # the last byte of a line is what makes it one
-                written += os.write(self._file, data[written:] if written else data)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._size)
-            if isinstance(error, OSError):
-                why = f"{error.strerror}; what was written before is there, and can be gone on with"
-                raise OSError(error.errno, why, str(self.path)) from error
-            raise
-        self._size += len(data)
-
-    def _fsync_directory(self) -> None:
-        directory = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(self._file)
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self._size = append(self.path, self._file, f"{line}\n".encode(), self._size)
 
 
 def _line(rollout: Rollout) -> str:
@@ -337,31 +306,6 @@ def _carried(value: Any) -> Any:
     return value
 
 
-def _locked(path: Path, *, exclusive: bool) -> int:
-    """Open a file for appending, for this writer alone."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_EXCL if exclusive else 0)
-    try:
-        file = os.open(path, flags, 0o644)
-    except FileExistsError as error:
-        why = "it is there already; go on with it by resume, or name another one"
-        raise FileExistsError(error.errno, why, str(path)) from None
-    try:
-        _lock(path, file)
-        if not os.path.samestat(os.fstat(file), os.stat(path)):  # another writer replaced it
-            raise RolloutFileError(str(path), None, "somebody else has just written it anew")
-    except BaseException:
-        os.close(file)
-        raise
-    return file
-
-
-def _lock(path: Path, file: int) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise RolloutFileError(str(path), None, "somebody else is writing to it") from error
-
-
 def _has_header(path: Path) -> bool:
     """Whether there is one; not if the file is empty, or ends in the middle of its first line.
 
@@ -374,19 +318,6 @@ def _has_header(path: Path) -> bool:
     if line and not begins_as_one:
         raise RolloutFileError(str(path), None, "this is no file of rollouts: it has no header")
     return line.endswith(b"\n")
-
-
-def _cut_torn_line(path: Path, file: int) -> None:
-    """Remove a last line that is not whole; there is a whole one before it."""
-    size = begin = os.fstat(file).st_size
-    whole = 0
-    while not whole:
-        begin, end = max(0, begin - TAIL_BYTES), begin
-        whole = os.pread(file, end - begin, begin).rfind(b"\n") + 1
-    if begin + whole < size:
-        torn = size - begin - whole
-        logger.warning("%s: a last line that was cut off is removed, %d bytes", path, torn)
-        os.ftruncate(file, begin + whole)
 
 
 def _check_same_run(path: Path, found: Header, header: Header) -> None:
@@ -423,7 +354,7 @@ def _without_failed(path: Path, file: int) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
     new = os.open(partial, flags, os.fstat(file).st_mode & 0o777)
     try:
-        _lock(path, new)
+        lock(path, new)
         with path.open("rb") as old, open(os.dup(new), "ab") as kept:
             for number, line in enumerate(old, 1):
                 if number == 1 or from_json(line).get("outcome") != "failed":
