@@ -36,6 +36,12 @@ class Reading:
     retries: int = 0
     failures: int = 0
 
+    def __add__(self, other: Reading) -> Reading:
+        """Two of them together."""
+        return Reading(
+            *(getattr(self, one.name) + getattr(other, one.name) for one in fields(self))
+        )
+
     def __sub__(self, earlier: Reading) -> Reading:
         """What has come since an earlier one."""
         return Reading(

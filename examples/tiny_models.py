@@ -1,0 +1,137 @@
+"""Language models that are small enough to train on a CPU while one waits, made on the spot.
+
+A tokenizer is trained on the texts of a task, a Qwen2 is built from a config, and it is shown how
+one speaks there (`imitate`) as any model that has been trained at all would know. What to say, it
+learns by reinforcement.
+
+Needs `torch`, `transformers` and `tokenizers`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+__all__ = ["imitate", "model_for", "tokenizer_for"]
+
+END, PAD, START = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
+# As Qwen2.5 has them: its template writes them, and what reads calls of tools looks for them.
+SPECIAL = [PAD, START, END]
+UNSPECIAL = ["<tool_call>", "</tool_call>"]
+
+
+def tokenizer_for(
+    texts: Sequence[str], chat_template: str, vocabulary: int = 2048
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer, trained on texts.
+
+    Args:
+        texts: What is said in the task, with everything that the template writes.
+        chat_template: Of Qwen2.5 or 3, or one like theirs.
+        vocabulary: How many tokens it has at most.
+    """
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    found = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=END, pad_token=PAD)
+    found.add_tokens(UNSPECIAL)
+    found.chat_template = chat_template
+    return found
+
+
+def model_for(
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    hidden: int = 96,
+    layers: int = 2,
+    positions: int = 2048,
+    seed: int = 0,
+) -> Qwen2ForCausalLM:
+    """A Qwen2 with random weights.
+
+    Args:
+        tokenizer: Its own.
+        hidden: Numbers in a hidden state; a multiple of 32.
+        layers: How many it has.
+        positions: How many tokens it can read.
+        seed: Of the weights.
+    """
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 32,
+        num_key_value_heads=hidden // 32,
+        max_position_embeddings=positions,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        tie_word_embeddings=True,
+    )
+    model = Qwen2ForCausalLM(config)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    return model
+
+
+def imitate(
+    model: Any,
+    examples: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    steps: int = 100,
+    batch: int = 16,
+    rate: float = 3e-3,
+    seed: int = 0,
+) -> list[float]:
+    """Train a model to say what examples say.
+
+    Args:
+        model: The model.
+        examples: Pairs of a prompt's tokens and those that follow.
+        steps: Of training.
+        batch: Examples in a step.
+        rate: The learning rate, which falls to 0 linearly.
+        seed: Of the choice of examples.
+
+    Returns:
+        The loss of each step, in nats a token.
+    """
+    chance = random.Random(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
+    pad, losses = model.config.pad_token_id, []
+    model.train()
+    for _ in range(steps):
+        chosen = [chance.choice(examples) for _ in range(batch)]
+        longest = max(len(prompt) + len(reply) for prompt, reply in chosen)
+        ids = torch.full((batch, longest), pad, device=model.device)
+        labels = torch.full((batch, longest), -100, device=model.device)
+        mask = torch.zeros((batch, longest), dtype=torch.long, device=model.device)
+        for row, (prompt, reply) in enumerate(chosen):
+            end = len(prompt) + len(reply)
+            ids[row, :end] = torch.tensor([*prompt, *reply])
+            labels[row, len(prompt) : end] = torch.tensor(list(reply))
+            mask[row, :end] = 1
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(float(loss))
+    model.eval()
+    return losses

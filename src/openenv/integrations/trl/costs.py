@@ -1,0 +1,156 @@
+"""What environments cost in a training step: a callback that measures it, tells it and logs it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from openenv._packages import needs
+from openenv.rollouts.meter import Meter, Reading
+
+with needs("openenv.integrations.trl", "pip install trl"):
+    from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+
+__all__ = ["EnvironmentCost", "StepCost"]
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a training step has cost.
+
+    Attributes:
+        step: Which one, from 1.
+        seconds: That it took.
+        tokens: That the trainer has counted, of prompts and completions.
+        environments: What was counted of environments.
+    """
+
+    step: int
+    seconds: float
+    tokens: int
+    environments: Reading
+
+    @property
+    def share(self) -> float:
+        """Of the step's time, what went by waiting for environments: 0 to 1."""
+        return min(1.0, self.environments.waited_s / self.seconds) if self.seconds else 0.0
+
+    def as_logs(self) -> dict[str, float]:
+        """The same, as trainers log it."""
+        counted = self.environments
+        waited = counted.waited_s
+        return {
+            "environment/seconds": waited,
+            "environment/share": self.share,
+            "environment/steps": counted.steps,
+            "environment/steps_per_second": counted.steps / waited if waited else 0.0,
+            "environment/episodes": counted.episodes,
+            "environment/refusals": counted.refusals,
+            "environment/retries": counted.retries,
+            "environment/failures": counted.failures,
+        }
+
+    def __str__(self) -> str:
+        counted = self.environments
+        waited = counted.waited_s
+        rate = f" ({counted.steps / waited:,.0f}/s)" if waited else ""
+        said = (
+            f"step {self.step}: environments {waited:.2f} s of {self.seconds:.2f} s "
+            f"({self.share:.1%}), {counted.steps:,} steps{rate}, {counted.episodes:,} episodes, "
+            f"{self.tokens:,} tokens"
+        )
+        for count, what in ((counted.retries, "retries"), (counted.failures, "failures")):
+            said += f", {count:,} {what}" if count or what == "failures" else ""
+        return said
+
+
+class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
+    """Measures each step of a trainer of transformers, TRL's among them.
+
+    What it finds is told on stderr, is in the trainer's log as ``environment/...``, and in `steps`.
+
+    Args:
+        sources: What has a `meter`: what `environment_factory` or `rollout_func` made; or meters.
+        every: Tell of every so many steps; 0 of none. The end of training is told anyway.
+        tell: Called with each line, in the place of stderr.
+    """
+
+    def __init__(
+        self, *sources: Any, every: int = 1, tell: Callable[[str], None] | None = None
+    ) -> None:
+        if not sources:
+            raise ValueError("EnvironmentCost needs something to measure: what has a meter")
+        self.steps: list[StepCost] = []
+        self._meters: list[Meter] = [getattr(source, "meter", source) for source in sources]
+        self._every = every
+        self._tell = tell or _to_stderr
+        self._began: float | None = None
+        self._before = Reading()
+        self._tokens = 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin to measure."""
+        if self._began is None:
+            self._began = time.perf_counter()
+            self._before = self._read()
+            self._tokens = int(getattr(state, "num_input_tokens_seen", 0) or 0)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Tell of the step."""
+        if self._began is None:
+            return
+        seen = int(getattr(state, "num_input_tokens_seen", 0) or 0)
+        now, found = time.perf_counter(), self._read()
+        cost = StepCost(
+            state.global_step, now - self._began, seen - self._tokens, found - self._before
+        )
+        self.steps.append(cost)
+        self._began = None
+        if self._every and state.global_step % self._every == 0 and state.is_world_process_zero:
+            self._tell(str(cost))
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
+        """Put what the last step has cost into the trainer's log."""
+        if not self.steps or (logs is not None and "train_runtime" in logs):
+            return
+        found = self.steps[-1].as_logs()
+        if logs is not None:
+            logs.update(found)
+        if state.log_history:
+            state.log_history[-1].update(found)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Tell of all steps together."""
+        if self.steps and state.is_world_process_zero:
+            self._tell(str(self))
+
+    def __str__(self) -> str:
+        seconds = sum(one.seconds for one in self.steps)
+        waited = sum(one.environments.waited_s for one in self.steps)
+        share = waited / seconds if seconds else 0.0
+        steps, failures = (
+            sum(getattr(one.environments, name) for one in self.steps)
+            for name in ("steps", "failures")
+        )
+        return (
+            f"{len(self.steps)} training steps in {seconds:.1f} s, of which environments were "
+            f"waited for {waited:.1f} s ({share:.1%}); {steps:,} of their steps, {failures:,} "
+            "failures"
+        )
+
+    def _read(self) -> Reading:
+        readings = [meter.read() for meter in self._meters]
+        total = readings[0]
+        for one in readings[1:]:
+            total = total + one
+        return total
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

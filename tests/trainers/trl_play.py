@@ -1,0 +1,187 @@
+"""Plays with TRL's GRPOTrainer: a program of its own, in an environment that has TRL.
+
+Each way of `WAYS` trains a tiny model for a few steps, and prints what came of it as JSON.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+from datasets import concatenate_datasets
+from tiny_models import imitate, model_for, tokenizer_for
+from transformers.utils import get_json_schema
+from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen2_5_chat_template
+
+from openenv.integrations.trl import (
+    EnvironmentCost,
+    env_reward,
+    environment_factory,
+    rollout_func,
+    task_dataset,
+)
+
+PROMPT = "Act by the tool."
+
+
+def call(name: str, **arguments: Any) -> str:
+    said = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{said}\n</tool_call><|im_end|>"
+
+
+def tools_of(place: Any) -> list[Any]:
+    """As TRL finds them."""
+    found = inspect.getmembers(type(place), predicate=inspect.isfunction)
+    others = ("reset", "get_reward")
+    return [getattr(place, n) for n, _ in found if not n.startswith("_") and n not in others]
+
+
+def speaker(*speech: tuple[Any, list[str]]) -> tuple[Any, Any]:
+    """A tiny model that makes such calls in such environments, any of them alike."""
+    heard: list[tuple[list[dict[str, Any]], list[Any], list[str]]] = []
+    for factory, calls in speech:
+        for seed in range(4):
+            place = factory()
+            said = [{"role": "user", "content": PROMPT}]
+            said[0]["content"] += place.reset(prompt=said, seed=seed)
+            heard.append((said, tools_of(place), calls))
+            background_close(place)
+    texts = [qwen2_5_chat_template]
+    for said, tools, calls in heard:
+        texts += [json.dumps(said), json.dumps([get_json_schema(one) for one in tools]), *calls]
+    tokenizer = tokenizer_for(texts * 4, qwen2_5_chat_template, 1024)
+    model = model_for(tokenizer)
+    shown = [
+        (
+            tokenizer.apply_chat_template(
+                said, tools=tools, add_generation_prompt=True, return_dict=False
+            ),
+            tokenizer.encode(one),
+        )
+        for said, tools, calls in heard
+        for one in calls
+    ]
+    losses = imitate(model, shown, steps=80)
+    assert losses[-1] < 1.0, losses
+    return model, tokenizer
+
+
+def background_close(place: Any) -> None:
+    from openenv.client import background
+
+    background.run(place._seat.close())
+
+
+def config(folder: str, **options: Any) -> GRPOConfig:
+    return GRPOConfig(
+        output_dir=folder,
+        **{
+            "per_device_train_batch_size": 8,
+            "num_generations": 4,
+            "max_completion_length": 160,
+            "max_tool_calling_iterations": 3,
+            "max_steps": 3,
+            "logging_steps": 1,
+            "use_cpu": True,
+            "report_to": [],
+            "save_strategy": "no",
+            "disable_tqdm": True,
+            "bf16": False,
+            "log_completions": False,
+            **options,
+        },
+    )
+
+
+def trained(folder: str, cost: EnvironmentCost, **options: Any) -> dict[str, Any]:
+    settings = options.pop("settings", {})
+    trainer = GRPOTrainer(args=config(folder, **settings), callbacks=[cost], **options)
+    error = None
+    try:
+        trainer.train()
+    except Exception as found:
+        error = f"{type(found).__name__}: {found}"
+    return {
+        "logs": trainer.state.log_history,
+        "costs": [
+            {"seconds": one.seconds, "tokens": one.tokens, **vars(one.environments)}
+            for one in cost.steps
+        ],
+        "error": error,
+    }
+
+
+def one(folder: str, environment: str = "blackjack", **options: Any) -> dict[str, Any]:
+    """One environment, whose own reward is the only one."""
+    factory = environment_factory(environment, **options)
+    hit, stand = call("blackjack", action="hit"), call("blackjack", action="stand")
+    model, tokenizer = speaker((factory, [hit, stand]))
+    return trained(
+        folder,
+        EnvironmentCost(factory),
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=task_dataset(16, prompt=PROMPT),
+        environment_factory=factory,
+    )
+
+
+def overlapping(folder: str) -> dict[str, Any]:
+    """Tools that are coroutines."""
+    return one(folder, is_async=True)
+
+
+def many(folder: str) -> dict[str, Any]:
+    """Three environments in one run."""
+    echo, openspiel, coding = map(environment_factory, ("echo", "openspiel", "coding"))
+    model, tokenizer = speaker(
+        (echo, [call("echo_message", message="hello")]),
+        (openspiel, [call("open_spiel", action_id=i) for i in range(3)]),
+        (coding, [call("code", code="print(1)")]),
+    )
+    rows = [
+        task_dataset(8, prompt=PROMPT).add_column("environment", [name] * 8)
+        for name in ("echo", "openspiel", "coding")
+    ]
+    return trained(
+        folder,
+        EnvironmentCost(echo, openspiel, coding),
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=concatenate_datasets(rows),
+        environment_factory={"echo": echo, "openspiel": openspiel, "coding": coding},
+        settings={"per_device_train_batch_size": 12, "max_steps": 6, "shuffle_dataset": False},
+    )
+
+
+def together(folder: str, environment: str = "blackjack", **options: Any) -> dict[str, Any]:
+    """All rollouts of a batch at the same time, by rollout_func."""
+    factory = environment_factory(environment)
+    hit, stand = call("blackjack", action="hit"), call("blackjack", action="stand")
+    model, tokenizer = speaker((factory, [hit, stand]))
+    rollouts = rollout_func(environment, **options)
+    return trained(
+        folder,
+        EnvironmentCost(rollouts),
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=task_dataset(16, prompt=PROMPT),
+        reward_funcs=env_reward,
+        rollout_func=rollouts,
+    )
+
+
+WAYS = {"one": one, "many": many, "overlapping": overlapping, "together": together}
+
+if __name__ == "__main__":
+    way, folder, *more = sys.argv[1:]
+    print(json.dumps(WAYS[way](folder, **json.loads(more[0] if more else "{}"))))
