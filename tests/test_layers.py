@@ -99,6 +99,7 @@ LAYERS = {
     "openenv.recording": "recording",
     "openenv.llm": "llm",
     "openenv.harness": "harness",
+    "openenv.harness.agents": "harness agents",
     "openenv.rollouts": "rollouts",
     "openenv.evals": "evals",
     "openenv.validation": "validation",
@@ -123,6 +124,7 @@ ARROWS = {
     "mcp tools": CONTRACT | {"mcp types", "sandbox"},
     "sandbox": CONTRACT,
     "adapters": CONTRACT | {"mcp types", "mcp tools"},
+    "harness agents": CONTRACT | {"mcp types", "mcp tools"},
     "integrations": INNER,
     "trainers": INNER | {"rollouts", "harness", "pool", "auto", "llm", "integrations"},
     "programs": set(),  # they run alone, in a sandbox
@@ -142,7 +144,7 @@ ARROWS = {
     "gateway": INNER,
     "images": CONTRACT | {"providers", "root"},
     "testing": INNER | {"sandbox"},
-    "harness": INNER | {"llm"},
+    "harness": INNER | {"llm", "rollouts"},
     "rollouts": INNER | {"adapters", "auto", "llm", "pool", "recording"},
     "evals": INNER | {"auto", "llm", "rollouts"},
     "validation": INNER
@@ -154,6 +156,7 @@ ARROWS = {
         "auto",
         "evals",
         "gateway",
+        "harness",
         "images",
         "llm",
         "mcp",
@@ -167,7 +170,8 @@ ARROWS = {
         "validation",
         "web",
     },
-    "mirrors": INNER | {"auto", "evals", "harness", "llm", "mcp tools", "sandbox"},
+    "mirrors": INNER
+    | {"auto", "evals", "harness", "harness agents", "llm", "mcp tools", "sandbox"},
 }
 
 # What one module may import from a layer that it may not otherwise, inside functions only.
@@ -199,7 +203,11 @@ HOMES = {
     "httpx": {"openenv.adapters.ors", "openenv.rewards.external.http"},
     "azure": {"openenv.providers.aca"},
     "daytona": {"openenv.providers.daytona"},
-    "huggingface_hub": {"openenv.providers.hf", "openenv.tasks.hub"},
+    "huggingface_hub": {
+        "openenv.harness.collect.hub",
+        "openenv.providers.hf",
+        "openenv.tasks.hub",
+    },
     "kubernetes": {"openenv.providers._clusters"},
     "modal": {"openenv.providers.modal"},
     "urllib3": {"openenv.providers._clusters"},
@@ -234,6 +242,7 @@ HOMES = {
         "openenv.spaces",
         "openenv.validation.learner",
     },
+    "ray": {"openenv.integrations.rllib"},
     "reasoning_gym": {"openenv.rewards.external.reasoning_gym"},
     "reasoning_gym_env": {"openenv.rewards.external.reasoning_gym"},
     "verifiers": {
@@ -243,7 +252,11 @@ HOMES = {
     },
     "nemo_gym": {"openenv.integrations.nemo_gym"},
     "opentelemetry": {"openenv._traces"},
-    "pyarrow": {"openenv.rollouts.files", "openenv.tasks.rows"},
+    "pyarrow": {
+        "openenv.harness.collect.tables",
+        "openenv.rollouts.files",
+        "openenv.tasks.rows",
+    },
     "pyseccomp": {"openenv.sandbox.seccomp"},
     "frames": {"openenv.sandbox.inside"},  # beside the programs there
     "prometheus_client": {
@@ -256,12 +269,18 @@ HOMES = {
     "rich": {"openenv._bars", "openenv.cli", "openenv.providers._pulls"},
     "smolagents": {"openenv.sandbox.py_executor"},
     "scipy": {"openenv.evals.statistics", "openenv.validation.learner"},
-    "starlette": {"openenv.mcp.bridge", "openenv.mcp.speech1", "openenv.server"},
+    "starlette": {
+        "openenv.harness.agents.bridge",
+        "openenv.mcp.bridge",
+        "openenv.mcp.speech1",
+        "openenv.server",
+    },
     "torch": {"openenv.rollouts.policies.local"},
     "transformers": {"openenv.rollouts.policies.local"},
     "typer": {"openenv.cli"},
     "uvloop": {"openenv._loops"},
     "uvicorn": {
+        "openenv.harness.agents.bridge",
         "openenv.integrations.verifiers",
         "openenv.server.run",
         "openenv.server.socket",

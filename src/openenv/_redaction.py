@@ -9,13 +9,20 @@ host. What was cut in two, or encoded in any other way than Python's or a URL's,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from openenv.settings import MIN_SECRET_CHARACTERS, secrets, secrets_of
 
-__all__ = ["HIDDEN", "redact", "redacted", "register_secret", "register_secrets_of"]
+__all__ = [
+    "HIDDEN",
+    "holds_secret",
+    "redact",
+    "redacted",
+    "register_secret",
+    "register_secrets_of",
+]
 
 HIDDEN = "***"
 
@@ -39,12 +46,22 @@ def register_secrets_of(variables: Mapping[str, str]) -> None:
     _registered.update(secrets_of(variables))
 
 
+def holds_secret(text: str) -> bool:
+    """Whether a secret stands in a text; what only looks like credentials is none."""
+    return any(written in text for written in _written())
+
+
+def _written() -> Iterator[str]:
+    """The secrets, longest first, in each way in which they are looked for."""
+    for secret in sorted({*secrets(), *_registered}, key=len, reverse=True):
+        yield from (secret, repr(secret)[1:-1], quote(secret, safe=""))
+
+
 def redact(text: str) -> str:
     """The text without the secrets in it."""
-    for secret in sorted({*secrets(), *_registered}, key=len, reverse=True):
-        for written in (secret, repr(secret)[1:-1], quote(secret, safe="")):
-            if written in text:
-                text = text.replace(written, HIDDEN)
+    for written in _written():
+        if written in text:
+            text = text.replace(written, HIDDEN)
     text = _CREDENTIALS.sub(rf"\1 {HIDDEN}", text)
     text = _USER_INFO.sub(rf"\1{HIDDEN}@", text)
     return _QUERY.sub(rf"\1{HIDDEN}", text)

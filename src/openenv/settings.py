@@ -39,6 +39,7 @@ is ended | `60` |
 | `OPENENV_CA_FILE` | certificates (PEM) by which clients tell servers | the system's |
 | `OPENAI_API_KEY` | the key of models that policies ask by OpenAI's API | none |
 | `ANTHROPIC_API_KEY` | the same of Anthropic's API | none |
+| `API_KEY` | the key of the model that `openenv collect` asks, where it has no other | none |
 
 Origins and names are lists with commas. A server on the main thread of its process takes the keys
 out of its environment variables, where its child processes would find them.
@@ -84,6 +85,7 @@ __all__ = [
     "secrets",
     "secrets_of",
     "server_mode",
+    "teacher_key",
     "traces",
     "trusts_remote_code",
     "use_api_key_file",
@@ -298,6 +300,11 @@ def api_key_file() -> str | None:
 def model_key(api: str) -> str | None:
     """The key of models that are asked by an API, ``openai`` or ``anthropic``."""
     return os.environ.get(MODEL_KEY_VARIABLES[api]) or None
+
+
+def teacher_key(api: str) -> str | None:
+    """The key of a model that plays for a dataset: the API's own, or that of any model."""
+    return model_key(api) or os.environ.get("API_KEY") or None
 
 
 def use_api_key_file(path: str) -> None:

@@ -11,6 +11,7 @@ import typer
 import openenv
 from openenv.cli._console import INTERRUPTED, MISUSED, CommandError, report
 from openenv.cli.commands.build import build
+from openenv.cli.commands.collect import collect
 from openenv.cli.commands.containers import prune, ps
 from openenv.cli.commands.demo import demo
 from openenv.cli.commands.deploy import deploy
@@ -23,6 +24,7 @@ from openenv.cli.commands.replay import replay
 from openenv.cli.commands.rollout import rollout
 from openenv.cli.commands.score import score
 from openenv.cli.commands.serve import serve
+from openenv.cli.commands.sft import sft
 from openenv.cli.commands.top import top
 from openenv.cli.commands.validate import validate
 
@@ -69,6 +71,8 @@ app.command()(rollout)
 app.command()(replay)
 app.command("eval")(evaluate_command)
 app.command()(score)
+app.command()(collect)
+app.command()(sft)
 app.command()(demo)
 app.command()(top)
 app.command()(ps)

@@ -60,7 +60,7 @@ from openenv.rollouts.samplers import feed_of
 from openenv.rollouts.sessions import Sessions, sessions_of
 from openenv.rollouts.summary import Groups, Progress, Summary, Tally
 
-__all__ = ["RolloutRun", "rollout", "rollout_async"]
+__all__ = ["RolloutRun", "rollout", "rollout_async", "waited_for"]
 
 logger = logging.getLogger(__name__)
 
@@ -273,7 +273,7 @@ async def rollout_async(
 _MAIN = frozenset({"env", "policy", "tasks"})
 
 
-def _waited_for(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+def waited_for(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """The same function for those who do not await it, on the shared loop."""
 
     @wraps(function)
@@ -283,7 +283,7 @@ def _waited_for(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]
     return waited
 
 
-rollout = _waited_for(rollout_async)
+rollout = waited_for(rollout_async)
 rollout.__name__ = rollout.__qualname__ = "rollout"
 rollout_async.__doc__ = "Do what `rollout` does, on the event loop that runs."
 

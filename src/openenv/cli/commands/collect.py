@@ -1,0 +1,425 @@
+"""`openenv collect`: a teacher plays, and its episodes become a dataset."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli._progress import display
+from openenv.cli.commands.rollout import in_words, tasks_of, told
+
+if TYPE_CHECKING:
+    from openenv.harness.collect import Collected
+    from openenv.harness.collect.families import Variant
+
+__all__ = ["collect"]
+
+PROVIDERS = ("scripted", "openai", "anthropic")
+FAMILY_TURNS = 9
+
+
+def collect(
+    env: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV",
+            help="What to play: openspiel:GAME or reasoning_gym:DATASET, or whatever `openenv "
+            "rollout` takes.",
+        ),
+    ],
+    output_dir: Annotated[
+        Path,
+        typer.Option(
+            "--output-dir",
+            "-o",
+            metavar="DIR",
+            help="The folder of the dataset.",
+            show_default=False,
+        ),
+    ],
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The server of the environment; by default it runs in this process.",
+            show_default=False,
+        ),
+    ] = None,
+    num_episodes: Annotated[
+        int,
+        typer.Option(
+            "--num-episodes", "-n", min=1, help="How many there are to be; of tasks, how many."
+        ),
+    ] = 10,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="What is to be done, as `openenv rollout` takes it. By default episodes without "
+            "a task.",
+            show_default=False,
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Which of their splits.", metavar="NAME", show_default=False),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Episodes of each task.")] = 1,
+    max_turns: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Actions in an episode.", show_default="9 of a family, else no limit"
+        ),
+    ] = None,
+    episode_id_prefix: Annotated[
+        str, typer.Option(help="What the ids of episodes begin with.")
+    ] = "ep",
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Go on with what is in the folder, or set it aside and begin anew.",
+        ),
+    ] = True,
+    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once, at most.")] = 16,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="What all seeds follow from.", show_default="any, which is noted"),
+    ] = None,
+    provider: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Who plays: scripted, which takes any legal action; openai or anthropic, a "
+            "model behind that API.",
+        ),
+    ] = "scripted",
+    model: Annotated[str | None, typer.Option(help="The model's name.", show_default=False)] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Who plays instead: any policy that `openenv rollout` takes.",
+            show_default=False,
+        ),
+    ] = None,
+    llm_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where the model is served; /v1 is added to a URL without a path.",
+            show_default=False,
+        ),
+    ] = None,
+    llm_port: Annotated[
+        int | None,
+        typer.Option(help="Its port, where the URL has none.", show_default=False),
+    ] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of the model.")] = 0.2,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="The most that one reply of the model may have.")
+    ] = 200,
+    system_prompt: Annotated[
+        str | None,
+        typer.Option(help="What is said first.", metavar="TEXT", show_default=False),
+    ] = None,
+    keep_losses: Annotated[
+        bool, typer.Option("--keep-losses", help="Keep episodes whose reward is below 0.")
+    ] = False,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Make results.parquet too, a table of the episodes.")
+    ] = False,
+    dataset_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Of a family: the configuration of the dataset or the game.",
+            show_default=False,
+        ),
+    ] = None,
+    retries: Annotated[
+        int, typer.Option(min=0, help="Attempts anew, after a passing failure.")
+    ] = 2,
+    error_budget: Annotated[
+        str, typer.Option(metavar="NUMBER", help="What may fail: a share (0.1), or so many (10).")
+    ] = "0.1",
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option(
+            "--push-to-hub",
+            "-H",
+            metavar="REPO",
+            help="Put the dataset on the Hugging Face hub: ORG/NAME.",
+            show_default=False,
+        ),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Have that dataset private, if it is made.")
+    ] = False,
+    commit_message: Annotated[
+        str | None, typer.Option(help="Of the upload.", metavar="TEXT", show_default=False)
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be done, having looked, and do nothing."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what it has come to as JSON.")
+    ] = False,
+) -> None:
+    """Collect episodes of a teacher as a dataset, and go on with one that was begun.
+
+    It exits 0; 1 if more episodes failed than may, or the hub refuses; 2 if it was misused.
+    """
+    from openenv.harness import collect as made
+    from openenv.harness.collect.environments import look
+    from openenv.harness.collect.hub import check_uploads
+    from openenv.rollouts import RolloutLimits
+
+    sys.path.insert(0, str(Path.cwd()))
+    teacher = Teacher(provider, model, policy, llm_endpoint, llm_port, temperature, max_tokens)
+    with _said(output_dir), ExitStack() as stack:
+        variant = _variant(env, base_url, dataset_config)
+        played = base_url or (env if variant is None else variant.family.environment)
+        who = teacher.policy(system_prompt)
+        what = stack.enter_context(tasks_of(played, tasks, split))
+        max_turns = max_turns or (None if variant is None else FAMILY_TURNS)
+        if variant is not None and base_url is not None:
+            from openenv.harness.collect.families import check_served
+
+            check_served(base_url, variant)
+        if push_to_hub is not None:
+            check_uploads()
+        if dry_run:
+            plan = look(played, who, output_dir, num_episodes, resume=resume)
+            _show_plan({**plan, "max_turns": max_turns, "push_to_hub": push_to_hub}, as_json)
+            return
+        with display() as shown:
+            shown.begin("collecting", None if tasks is not None else num_episodes)
+            done = made.collect(
+                played,
+                who,
+                output_dir,
+                num_episodes=num_episodes,
+                tasks=what,
+                n=samples,
+                prefix=episode_id_prefix,
+                reset={} if variant is None else variant.reset,
+                prompt=None if variant is None else variant.prompt,
+                system_prompt=system_prompt,
+                resume=resume,
+                keep_losses=keep_losses,
+                table=parquet,
+                concurrency=concurrency,
+                seed=seed,
+                limits=RolloutLimits(steps=max_turns),
+                retries=retries,
+                error_budget=_budget(error_budget),
+                metadata={"env": env, "num_episodes": num_episodes, **teacher.noted(system_prompt)},
+                progress=lambda now: shown.update(now.done, told(now)),
+            )
+            shown.finish(f"{done.episodes:,} episodes")
+        url = None
+        if push_to_hub is not None:
+            url = made.push_to_hf_hub(
+                output_dir, push_to_hub, private=private, commit_message=commit_message
+            )
+    _report(done, url, as_json)
+
+
+# ------------------------------------------------------------------ who plays, and what
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """What the options say of who plays."""
+
+    provider: str
+    model: str | None
+    named: str | None
+    endpoint: str | None
+    port: int | None
+    temperature: float
+    max_tokens: int
+
+    def policy(self, system_prompt: str | None) -> Any:
+        """Make the policy.
+
+        Raises:
+            CommandError: The options do not fit together.
+            PolicyError: There is no such policy.
+        """
+        from openenv.llm.anthropic import AnthropicClient
+        from openenv.llm.hosted import create_llm_client
+        from openenv.llm.openai import OpenAIClient
+        from openenv.rollouts.policies.models import LLMPolicy
+        from openenv.rollouts.policies.named import policy_named
+        from openenv.settings import MODEL_KEY_VARIABLES, teacher_key
+
+        if self.provider not in PROVIDERS:
+            raise CommandError(
+                f"--provider {self.provider!r} is none of {', '.join(PROVIDERS)}",
+                hint=did_you_mean(self.provider, PROVIDERS),
+                exit_code=MISUSED,
+            )
+        if self.port is not None and self.endpoint is None:
+            raise CommandError(
+                "--llm-port says where no server is", hint="--llm-endpoint URL", exit_code=MISUSED
+            )
+        if self.named is not None:
+            if self.model is not None or self.endpoint is not None or self.is_model:
+                why = "--policy excludes --provider, --model and --llm-endpoint"
+                raise CommandError(why, hint="one of them says who plays", exit_code=MISUSED)
+            return policy_named(self.named)
+        if not self.is_model:
+            if self.model is not None:
+                hint = "--provider openai, or anthropic; or --llm-endpoint URL"
+                raise CommandError("--model is of no provider", hint=hint, exit_code=MISUSED)
+            return policy_named("random")
+        if self.model is None:
+            why = "--model is needed where a model plays"
+            raise CommandError(why, hint="--model NAME", exit_code=MISUSED)
+        api = "openai" if self.provider == "scripted" else self.provider
+        key = teacher_key(api)
+        client: Any
+        if self.endpoint is not None:
+            made = OpenAIClient if api == "openai" else AnthropicClient
+            client = made(self.endpoint, self.port, self.model, key)
+        elif key is None:
+            raise CommandError(
+                f"--provider {api} needs a key",
+                hint=f"set {MODEL_KEY_VARIABLES[api]} or API_KEY; or name another server by "
+                "--llm-endpoint",
+                exit_code=MISUSED,
+            )
+        else:
+            client = create_llm_client(api, self.model, key)
+        return LLMPolicy(
+            client,
+            name=f"{api}:{self.model}",
+            system_prompt=system_prompt,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+        )
+
+    @property
+    def is_model(self) -> bool:
+        """Whether a model plays."""
+        return self.provider != "scripted" or self.endpoint is not None
+
+    def noted(self, system_prompt: str | None) -> dict[str, Any]:
+        """What is noted of it in the dataset."""
+        from openenv.harness.collect.card import version
+
+        found: dict[str, Any] = {"provider": self.provider, "openenv": version()}
+        if self.is_model:
+            found |= {"model": self.model, "temperature": self.temperature}
+            found["max_tokens"] = self.max_tokens
+        if system_prompt is not None:
+            found["system_prompt"] = system_prompt
+        return found
+
+
+def _variant(env: str, base_url: str | None, config: str | None) -> Variant | None:
+    from openenv.harness.collect.families import no_family, variant_of
+
+    found = variant_of(env, _config(config))
+    if found is None and config is not None:
+        why = "--dataset-config is of openspiel:GAME and reasoning_gym:DATASET only"
+        raise CommandError(why, exit_code=MISUSED)
+    if found is None and base_url is not None:
+        raise no_family(env)
+    return found
+
+
+def _config(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        why = f"--dataset-config is no JSON: {error}"
+        raise CommandError(why, exit_code=MISUSED) from error
+    if not isinstance(found, dict):
+        why = f"--dataset-config is {found!r:.100}; expected an object"
+        raise CommandError(why, exit_code=MISUSED)
+    return found
+
+
+def _budget(text: str) -> float:
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise CommandError(
+            f"--error-budget {text!r} is no number", hint="0.1 is a share, 10 a count", exit_code=2
+        ) from None
+
+
+@contextmanager
+def _said(output_dir: Path) -> Iterator[None]:
+    """Say what went wrong, and of which kind it is."""
+    from openenv.errors import OpenEnvError
+    from openenv.harness.collect.families import FamilyError
+    from openenv.rollouts import PolicyError, RolloutFileError, RolloutsFailed
+    from openenv.server.loading import TargetError
+    from openenv.tasks.errors import TasksetError
+
+    again = f"once that is mended, go on by the same command: what is in {output_dir} stays"
+    try:
+        yield
+    except RolloutsFailed as error:
+        raise CommandError(str(error), hint=again, exit_code=FAILED) from error
+    except RolloutFileError as error:
+        hint = "--no-resume sets what is there aside, and begins anew"
+        raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
+    except (FamilyError, PolicyError, TargetError, TasksetError) as error:
+        raise CommandError(str(error), exit_code=MISUSED) from error
+    except OSError as error:
+        raise CommandError(str(error), hint=again, exit_code=FAILED) from error
+    except OpenEnvError as error:
+        raise CommandError(str(error), exit_code=FAILED) from error
+    except ValueError as error:  # of an option that means nothing
+        raise CommandError(str(error), exit_code=MISUSED) from error
+
+
+# ------------------------------------------------------------------ what is said
+
+
+def _show_plan(plan: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        emit(plan)
+        return
+    tools = ", ".join(plan["tools"]) or "none"
+    say(f"environment: {plan['environment']}, tools: {tools}")
+    say(f"who plays: {plan['policy']}")
+    say(f"episodes: {plan['there']:,} are in {plan['output_dir']}, {plan['left']:,} are to be had")
+    if plan["push_to_hub"] is not None:
+        say(f"then put on the hub: {plan['push_to_hub']}")
+    say("nothing was done")
+
+
+def _report(done: Collected, url: str | None, as_json: bool) -> None:
+    if as_json:
+        counts = {"episodes": done.episodes, "new": done.new, "dropped": done.dropped}
+        where = {"output_dir": str(done.output_dir), "url": url}
+        emit({**counts, **where, "statistics": done.statistics, **_rollouts(done)})
+        return
+    say(in_words(done.summary))
+    left = f", {done.dropped:,} were dropped for a reward below 0" if done.dropped else ""
+    say(f"episodes: {done.episodes:,} in {done.output_dir}, {done.new:,} of them new{left}")
+    if done.summary.unscored:
+        say(f"without a reward, so not in the dataset: {done.summary.unscored:,}")
+    if url is not None:
+        say(f"on the hub: {url}")
+
+
+def _rollouts(done: Collected) -> dict[str, Any]:
+    return {"rollouts": {k: v for k, v in done.summary.as_data().items() if k != "pace"}}

@@ -1,0 +1,92 @@
+"""`openenv sft`: training data of episodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
+
+__all__ = ["sft"]
+
+
+def sft(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Folders of `openenv collect` or `openenv eval`, or files of rollouts or "
+            "collected episodes.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="A .parquet or .jsonl file.", show_default=False
+        ),
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            metavar="FORM",
+            help="messages: a conversation a row; prompt-completion: a reply a row.",
+        ),
+    ] = "messages",
+    min_reward: Annotated[
+        float | None, typer.Option(help="The least reward.", show_default="any")
+    ] = None,
+    best_of: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="The best N episodes of each task.", show_default="all"
+        ),
+    ] = None,
+    max_refused: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="The most actions that may have been refused.", show_default="any"
+        ),
+    ] = None,
+    only_done: Annotated[
+        bool, typer.Option("--only-done", help="Only episodes that came to their end.")
+    ] = False,
+    duplicates: Annotated[
+        bool, typer.Option("--duplicates", help="Keep conversations that say the same.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what became of the episodes as JSON.")
+    ] = False,
+) -> None:
+    """Make training data of episodes, as TRL's SFTTrainer takes it.
+
+    It exits 0; 1 if a source cannot be read, or no row came of the episodes; 2 if it was misused.
+    """
+    from openenv.errors import OpenEnvError
+    from openenv.harness.collect.sft import FORMS, SFTFilters, write_sft
+
+    if form not in FORMS:
+        raise CommandError(
+            f"--form {form!r} is none of {', '.join(FORMS)}",
+            hint=did_you_mean(form, FORMS),
+            exit_code=MISUSED,
+        )
+    filters = SFTFilters(min_reward, best_of, max_refused, only_done, unique=not duplicates)
+    try:
+        done = write_sft(*sources, output=output, form=form, filters=filters, replace=force)
+    except FileExistsError as error:
+        raise CommandError(
+            f"{output} is there already", hint="--force replaces it", exit_code=MISUSED
+        ) from error
+    except (OpenEnvError, OSError) as error:
+        raise CommandError(str(error), exit_code=FAILED) from error
+    except ValueError as error:
+        raise CommandError(str(error), exit_code=MISUSED) from error
+    if as_json:
+        emit({**done.as_data(), "output": str(output)})
+        return
+    say(f"{done.rows:,} rows of {done.episodes:,} episodes are in {output}")
+    for reason, count in done.left_out.items():
+        say(f"left out: {count:,} {reason}")

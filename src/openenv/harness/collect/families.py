@@ -1,0 +1,123 @@
+"""Environments that hold many, by the name of one: ``openspiel:tic_tac_toe``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from openenv.client.generic import GenericEnvClient
+from openenv.errors import OpenEnvError
+
+__all__ = ["FAMILIES", "Family", "FamilyError", "Variant", "check_served", "variant_of"]
+
+
+class FamilyError(OpenEnvError, ValueError):
+    """There is no such family, or its server does not play that variant."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Environments of one server that a reset chooses from.
+
+    Attributes:
+        environment: What it is called where it is installed.
+        field: The argument of `reset`, and the field of the state, that names the variant.
+        config: The argument that takes a configuration; None where there is none.
+        prompt: What an agent is told that knows nothing of it.
+    """
+
+    environment: str
+    field: str
+    config: str | None
+    prompt: str
+
+
+FAMILIES = {
+    "openspiel": Family(
+        "openspiel",
+        "game_name",
+        "game_params",
+        "Play the game {variant} and win it. Each of your moves is one of the legal_actions that "
+        "you are shown.",
+    ),
+    "reasoning_gym": Family(
+        "reasoning_gym",
+        "dataset_name",
+        "dataset_config",
+        "Answer the question. Give the answer alone, in the form that the question asks for.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of a family.
+
+    Attributes:
+        family: Of what.
+        name: Which one.
+        config: Its configuration.
+    """
+
+    family: Family
+    name: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reset(self) -> dict[str, Any]:
+        """The arguments of a reset that chooses it."""
+        chosen: dict[str, Any] = {self.family.field: self.name}
+        if self.config and self.family.config is not None:
+            chosen[self.family.config] = dict(self.config)
+        return chosen
+
+    @property
+    def prompt(self) -> str:
+        """What an agent is told."""
+        return self.family.prompt.format(variant=self.name)
+
+
+def variant_of(text: str, config: Mapping[str, Any] | None = None) -> Variant | None:
+    """Read ``FAMILY:VARIANT``; None where the text begins with the name of no family.
+
+    Raises:
+        FamilyError: The variant is missing.
+    """
+    name, _, variant = text.partition(":")
+    if name not in FAMILIES:
+        return None
+    if not variant:
+        example = {"openspiel": "tic_tac_toe"}.get(name, "leg_counting")
+        raise FamilyError(f"{text!r} names no variant; expected {name}:NAME, as {name}:{example}")
+    return Variant(FAMILIES[name], variant, dict(config or {}))
+
+
+def no_family(text: str) -> FamilyError:
+    """The error of a text that should name a variant, and does not."""
+    close = difflib.get_close_matches(text.partition(":")[0], FAMILIES, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    known = ", ".join(f"{name}:NAME" for name in FAMILIES)
+    return FamilyError(f"Unknown env {text!r}: the families are {known}{hint}")
+
+
+def check_served(address: str, variant: Variant) -> None:
+    """See that a server plays a variant: one of an earlier protocol ignores what it does not know,
+    and would play another without a word.
+
+    Raises:
+        FamilyError: It plays another one.
+        OpenEnvError: It does not answer, or refuses.
+    """
+    with GenericEnvClient(address).sync() as client:
+        client.reset(**variant.reset)
+        state: Any = client.state()
+    told = state.get(variant.family.field) if isinstance(state, dict) else None
+    if told is None:
+        told = getattr(state, variant.family.field, None)
+    if told is not None and told != variant.name:
+        raise FamilyError(
+            f"the server at {address} plays {told!r}, and {variant.name!r} was asked for; start "
+            "one that plays it"
+        )

@@ -1,0 +1,88 @@
+"""How a model acted in an environment, as it is kept beside what was collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import BaseModel
+
+from openenv.rollouts.episodes import plain
+from openenv.rollouts.interfaces import ActionTool, Interface
+
+__all__ = ["as_functions", "call_of", "interface_of", "kept"]
+
+STEP = "step"  # what an action is called of which nobody knows the tool
+
+
+def kept(interface: Interface) -> dict[str, Any]:
+    """An interface as JSON has it."""
+    visible = None if interface.visible is None else sorted(interface.visible)
+    return {"tools": [asdict(tool) for tool in interface.tools], "visible": visible}
+
+
+def interface_of(told: Mapping[str, Any] | None) -> Interface | None:
+    """What `kept` made; None where there is none."""
+    if not told:
+        return None
+    tools = tuple(ActionTool(**tool) for tool in told["tools"])
+    visible = told.get("visible")
+    return Interface(None, tools, None if visible is None else frozenset(visible))
+
+
+def as_functions(interface: Interface) -> list[dict[str, Any]]:
+    """Its tools, in the form of OpenAI's API, which chat templates read."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.as_tool()["inputSchema"],
+            },
+        }
+        for tool in interface.tools
+    ]
+
+
+def call_of(action: Any, interface: Interface | None) -> tuple[str, dict[str, Any]]:
+    """The call of a tool that an action is: its name and arguments.
+
+    Of an action that no tool makes, the name is ``step``, and its fields are the arguments.
+    """
+    fields = _fields(action)
+    tools = () if interface is None else interface.tools
+    if "tool_name" in fields and all(tool.is_call for tool in tools):
+        return str(fields["tool_name"]), dict(fields.get("arguments") or {})
+    fitting = [tool for tool in tools if _makes(tool, fields)]
+    if not fitting:
+        return STEP, fields
+    # Of two that fit, it is the one that says more of the action.
+    best = max(fitting, key=lambda tool: len(tool.fixed) + len(_named(tool) & fields.keys()))
+    return best.name, {name: value for name, value in fields.items() if name in _named(best)}
+
+
+def _named(tool: ActionTool) -> frozenset[str]:
+    return frozenset(tool.input_schema.get("properties", ()))
+
+
+def _makes(tool: ActionTool, fields: Mapping[str, Any]) -> bool:
+    if tool.is_call:
+        return False
+    required = set(tool.input_schema.get("required", ()))
+    is_fixed = all(fields.get(name, value) == value for name, value in tool.fixed.items())
+    known = _named(tool) | tool.fixed.keys()
+    return is_fixed and required <= fields.keys() and fields.keys() <= known
+
+
+def _fields(action: Any) -> dict[str, Any]:
+    """The fields of an action that were given; metadata is not the model's."""
+    if isinstance(action, BaseModel):
+        given = action.model_fields_set | {"type", "tool_name", "arguments"}
+        fields = {name: value for name, value in plain(action).items() if name in given}
+    else:
+        fields = plain(action)
+    if not isinstance(fields, dict):
+        return {"action": fields}
+    return {name: value for name, value in fields.items() if name != "metadata"}
