@@ -19,8 +19,9 @@ from openenv.server.metrics import metrics_route
 from openenv.server.origins import OriginGuard
 from openenv.server.recording import Record, recording_options
 from openenv.server.tasks import task_routes
-from openenv.server.websocket import AdoptsUvicorn, websocket_route
+from openenv.server.websocket import AdoptsUvicorn, harness_route, websocket_route
 from openenv.server.workers import note_manager, spec_source
+from openenv.sessions.harness import may_be_harness
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
 from openenv.sessions.principal import Key
@@ -151,6 +152,8 @@ class HTTPEnvServer:
         if self.spec.mode is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
             app.router.routes.extend(task_routes(self.manager).routes)
+        elif may_be_harness(self.spec):
+            app.router.routes.append(harness_route(self.manager))
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
         if self.manager.keys is not None:

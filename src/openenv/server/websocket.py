@@ -24,6 +24,7 @@ from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import principal_of, warn_if_open
 from openenv.sessions.backlog import Backlog
 from openenv.sessions.conversation import Channel, Conversation, JsonRpcConversation
+from openenv.sessions.harness import HarnessConversation
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.multiplex import MultiplexedConversation
@@ -34,6 +35,7 @@ __all__ = [
     "AdoptsUvicorn",
     "AnyConversation",
     "Converse",
+    "harness_route",
     "json_rpc_route",
     "query_of",
     "websocket_route",
@@ -174,16 +176,16 @@ class _Endpoint:
 
     Args:
         manager: Where sessions come from.
-        speaks_json_rpc: Frames are JSON-RPC; otherwise they are of the version that is agreed.
+        spoken: What is spoken there; by default the version that is agreed.
     """
 
-    def __init__(self, manager: SessionManager, *, speaks_json_rpc: bool = False) -> None:
+    def __init__(self, manager: SessionManager, spoken: type[Conversation] | None = None) -> None:
         self._manager = manager
-        self._speaks_json_rpc = speaks_json_rpc
+        self._spoken = spoken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         session_id = query_of(scope, "session_id")
-        is_old = self._speaks_json_rpc or session_id is not None
+        is_old = self._spoken is not None or session_id is not None
         # Whoever attaches to a session of an id speaks version 0, which has one a connection.
         subprotocol = None if is_old else _chosen(scope["subprotocols"])
         extensions = scope.get("extensions") or {}
@@ -199,12 +201,9 @@ class _Endpoint:
         largest = None if is_known else UVICORNS_MAX_BYTES
 
         def converse(channel: Channel) -> AnyConversation:
-            if self._speaks_json_rpc:
-                return JsonRpcConversation(
-                    self._manager, channel, session_id, principal, debug=debug
-                )
             if subprotocol is None:
-                return Conversation(self._manager, channel, session_id, principal, debug=debug)
+                spoken = self._spoken or Conversation
+                return spoken(self._manager, channel, session_id, principal, debug=debug)
             codec = codec_named(subprotocol, debug)
             return MultiplexedConversation(
                 self._manager, channel, codec, both, principal, largest=largest
@@ -236,8 +235,14 @@ def websocket_route(manager: SessionManager) -> WebSocketRoute:
 
 def json_rpc_route(manager: SessionManager) -> WebSocketRoute:
     """Build the route of WebSocket `/mcp`."""
-    endpoint: Any = _Endpoint(manager, speaks_json_rpc=True)
+    endpoint: Any = _Endpoint(manager, JsonRpcConversation)
     return WebSocketRoute("/mcp", endpoint)
+
+
+def harness_route(manager: SessionManager) -> WebSocketRoute:
+    """Build the route of `/harness`."""
+    endpoint: Any = _Endpoint(manager, HarnessConversation)
+    return WebSocketRoute("/harness", endpoint)
 
 
 class AdoptsUvicorn:

@@ -42,10 +42,22 @@ from openenv.types import (
     is_observation,
 )
 
-__all__ = ["ASK", "CALL_TOOL", "LIST_TOOLS", "CallPlan", "EnvironmentSpec", "Method", "normalise"]
+__all__ = [
+    "ASK",
+    "CALL_TOOL",
+    "HARNESS_NAME",
+    "HARNESS_TURN",
+    "LIST_TOOLS",
+    "CallPlan",
+    "EnvironmentSpec",
+    "Method",
+    "normalise",
+]
 
 # What lists the tools of an environment that has some, what calls one, and what asks its server.
 LIST_TOOLS, CALL_TOOL, ASK = "mcp_list_tools", "mcp_call_tool", "mcp_ask"
+# By these an environment is known in which an agent runs: what makes the action of a turn.
+HARNESS_TURN, HARNESS_NAME = "harness_turn", "harness_name"
 
 # Every caller passes these to every environment; where one is not taken that is no mistake.
 COURTESY_ARGUMENTS = frozenset({"seed", "episode_id", "timeout_s"})

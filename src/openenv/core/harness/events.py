@@ -1,0 +1,17 @@
+"""The old path `openenv.core.harness.events`; written by scripts/mirrors.py."""
+
+from openenv.harness.agents.events import HarnessClientMessage as HarnessClientMessage
+from openenv.harness.agents.events import HarnessEvent as HarnessEvent
+from openenv.harness.agents.events import HarnessEventType as HarnessEventType
+from openenv.harness.agents.events import HarnessProtocolError as HarnessProtocolError
+from openenv.harness.agents.events import HarnessResponse as HarnessResponse
+from openenv.harness.agents.events import events_to_metadata as events_to_metadata
+
+__all__ = [
+    "HarnessClientMessage",
+    "HarnessEvent",
+    "HarnessEventType",
+    "HarnessProtocolError",
+    "HarnessResponse",
+    "events_to_metadata",
+]
