@@ -118,7 +118,7 @@ class AnyText(spaces.Text):
         return isinstance(other, AnyText) and super().__eq__(other)
 
 
-class AnyOf(spaces.OneOf[Any]):
+class AnyOf(spaces.OneOf):  # type: ignore[type-arg]  # before Gymnasium 1.3 it takes none
     """A union whose values stand in the field as they are, without saying of which space they are.
 
     A value belongs to the first space that it fits. That of an optional field has a `Choice` of

@@ -106,6 +106,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         )
         self.render_mode = _checked_mode(render_mode)
         self._unscored_reward = unscored_reward
+        self._is_closed = False
         self._client, told = opened(source, options)
         try:
             self._actions = elements_of_actions(told.action, action_space, action_field)
@@ -161,8 +162,10 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         return drawn_in_mode(self._client.render, self.render_mode)
 
     def close(self) -> None:
-        """Close the session, and what was started for it. Safe to repeat."""
-        self._client.close()
+        """Close the session, and what was started for it. Safe to repeat, also at the very end."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._client.close()
 
 
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
