@@ -28,8 +28,9 @@ __all__ = ["HarnessProcess"]
 KEPT_LINES, KEPT_CHARACTERS = 50, 1000  # of what it writes to standard error, and of a line
 MAX_LINE_BYTES = 16 * 2**20
 CHUNK_BYTES = 2**16
-LATE_S = 1.0  # how long after its output has ended its end, and its last words, may take
+LATE_S = 0.5  # how long after its output has ended its end, and its last words, may take
 TICK_S = 0.01
+LOOK_S = 0.2  # how often it is looked whether a silent one still runs
 
 _running: weakref.WeakSet[HarnessProcess] = weakref.WeakSet()
 
@@ -274,7 +275,7 @@ class HarnessProcess:
         if self._stdout is None:
             raise HarnessNotRunningError("cannot read from the harness: it is not running")
         try:
-            line = await self._stdout.readline()
+            line = await self._read(self._stdout)
         except ValueError:
             raise HarnessOutputTooLarge(
                 f"the harness wrote a line of over {self.max_line_bytes} bytes; raise "
@@ -284,6 +285,20 @@ class HarnessProcess:
             how = await self._how_it_ended()
             raise HarnessCrashedError(f"the harness has ended: {how}", self.exit_code)
         return line.decode(errors="replace").rstrip("\r\n")
+
+    async def _read(self, stdout: asyncio.StreamReader) -> bytes:
+        """A line; an empty one at the end, also where something that it has started lives on and
+        holds its output open.
+        """
+        reading = asyncio.ensure_future(stdout.readline())
+        try:
+            is_late = False
+            while not reading.done() and not is_late:
+                is_late = not self.is_running()
+                await asyncio.wait([reading], timeout=LATE_S if is_late else LOOK_S)
+            return reading.result() if reading.done() else b""
+        finally:
+            reading.cancel()
 
     async def wait(self) -> int:
         """Wait for its end, once its output has ended; its exit code.
