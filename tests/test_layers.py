@@ -198,7 +198,7 @@ HOMES = {
         "openenv.evals.plots",
         "openenv.validation.plots",
     },
-    "datasets": {"openenv.tasks"},
+    "datasets": {"openenv.integrations.trl.datasets", "openenv.tasks"},
     "docker": {"openenv.providers.engines"},
     "httpx": {"openenv.adapters.ors", "openenv.rewards.external.http"},
     "azure": {"openenv.providers.aca"},
@@ -276,7 +276,7 @@ HOMES = {
         "openenv.server",
     },
     "torch": {"openenv.rollouts.policies.local"},
-    "transformers": {"openenv.rollouts.policies.local"},
+    "transformers": {"openenv.integrations.trl.costs", "openenv.rollouts.policies.local"},
     "typer": {"openenv.cli"},
     "uvloop": {"openenv._loops"},
     "uvicorn": {
@@ -326,6 +326,7 @@ LAZY_PACKAGES = {
 
 # What is itself imported on first use only, and then needs them at once.
 AT_ONCE = {
+    "transformers": {"openenv.integrations.trl.costs"},
     "matplotlib": {"openenv._reports.plots", "openenv.evals.plots"},
     "numpy": {
         "openenv._choices",

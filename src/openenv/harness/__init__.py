@@ -8,6 +8,7 @@ from openenv._lazy import lazy
 
 if TYPE_CHECKING:
     from openenv.harness.bridge import SessionMCPBridge
+    from openenv.harness.environments import EnvironmentSession, EnvironmentSessions
     from openenv.harness.loops import CLIHarnessAdapter, HarnessAdapter, MCPHarnessAdapter
     from openenv.harness.results import (
         HarnessRolloutResult,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLIHarnessAdapter",
+    "EnvironmentSession",
+    "EnvironmentSessions",
     "HarnessAdapter",
     "HarnessRolloutResult",
     "HarnessRunLimits",
@@ -64,6 +67,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "openenv.harness.bridge": ["SessionMCPBridge"],
+        "openenv.harness.environments": ["EnvironmentSession", "EnvironmentSessions"],
         "openenv.harness.loops": ["CLIHarnessAdapter", "HarnessAdapter", "MCPHarnessAdapter"],
         "openenv.harness.results": [
             "HarnessRolloutResult",

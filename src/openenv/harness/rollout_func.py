@@ -72,8 +72,11 @@ def build_harness_rollout_func(
     return rollout_func
 
 
-def env_reward(rollout: HarnessRolloutResult, verdict: VerifyResult) -> float:
+def env_reward(rollout: HarnessRolloutResult, verdict: VerifyResult) -> float | None:
     """The one reward of a rollout: what its last scored tool result carries, else the verdict's.
+
+    It is None, and TRL leaves the rollout out, where the verdict says why there is none: by its
+    artifact ``unscored``.
 
     Raises:
         ValueError: There is none, it is no finite number, or the two differ.
@@ -81,6 +84,8 @@ def env_reward(rollout: HarnessRolloutResult, verdict: VerifyResult) -> float:
     carried = [_carried(entry.result) for entry in rollout.tool_trace]
     seen = next((reward for reward in reversed(carried) if reward is not None), None)
     rewards = [float(one) for one in (seen, verdict.env_reward) if one is not None]
+    if verdict.env_reward is None and verdict.artifacts.get("unscored"):
+        return None
     if not rewards:
         raise ValueError("the rollout has no reward: neither a tool result nor verify gave one")
     reward = rewards[0]
