@@ -30,6 +30,7 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 ROOT = SOURCES.parent
+IMPORTED = [HERE, HERE.parent, ROOT / "examples" / "verifiers"]
 NULL = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
 OWN = {"player": NULL}
 
@@ -62,7 +63,7 @@ def play(python: str, model: LLMServer, *configs: dict[str, Any]) -> list[list[d
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # where uv is
     done = subprocess.run(
         [python, str(HERE / "verifiers_play.py"), model.url, json.dumps(configs)],
-        env={**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}", "PATH": path},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, IMPORTED)), "PATH": path},
         capture_output=True,
         text=True,
         timeout=600,
@@ -126,6 +127,18 @@ def test_its_own_taskset_starts_a_project_by_uv(python: str, tmp_path: Path) -> 
 
 
 # ------------------------------------------------------------------ ours
+
+
+def test_the_example_plays_the_tasks_of_its_environment(python: str) -> None:
+    config = {"taskset": {"id": "blackjack_taskset", "split": "train", "num_tasks": 2}}
+    stand = Reply("", calls=[("blackjack", {"action": "stand"})])
+    with llm_server(lambda asked: stand) as model:
+        ((first, second),) = play(python, model, config)
+    for episode in (first, second):
+        assert episode["ok"], episode["errors"]
+        assert episode["rewards"]["environment"] in (-1, 0, 1)
+        assert episode["messages"][1][2] == ["blackjack"]
+    assert first["task"] != second["task"]
 
 
 def by_seed(episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
