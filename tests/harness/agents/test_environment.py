@@ -91,6 +91,7 @@ async def test_the_agent_calls_the_environments_tools() -> None:
     await env.close_async()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "kind", "told"),
     [
@@ -196,6 +197,7 @@ async def test_a_turn_that_is_given_up_leaves_no_process() -> None:
     await env.close_async()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", ["die", "bye"])
 async def test_what_the_agent_has_started_ends_with_the_episode(message: str) -> None:
     env = Desk(terminate_grace_s=0.2)
@@ -242,7 +244,7 @@ async def test_what_cannot_be_started_says_why(
 async def test_a_program_that_is_not_installed_says_where_to_install_it() -> None:
     env = Desk()
     env.adapter.config.command[0] = "no-such-agent"
-    with pytest.raises(HarnessStartupError, match="no-such-agent.*install it"):
+    with pytest.raises(HarnessStartupError, match=r"no-such-agent.*install it"):
         await env.reset_async()
     await env.close_async()
 

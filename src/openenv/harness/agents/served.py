@@ -18,7 +18,8 @@ import socket
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from openenv.errors import OpenEnvError, words
+from openenv._timeouts import Expired, within
+from openenv.errors import OpenEnvError, how_it_ended, words
 from openenv.harness.agents.config import HarnessConfig, HarnessTransport, environment_of
 from openenv.harness.agents.errors import (
     HarnessCrashedError,
@@ -38,6 +39,7 @@ from openenv.mcp.transports import ServerProcess, speaker_of_address, speaker_of
 __all__ = ["MCPHarnessAgent"]
 
 TICK_S = 0.05
+LATE_S = 0.2  # after its connection broke a process may take that long to end
 
 
 class MCPHarnessAgent(ProcessAdapter):
@@ -132,9 +134,9 @@ class MCPHarnessAgent(ProcessAdapter):
         deadline = loop.time() + self.config.startup_timeout_s
         while not _is_open(port):
             if not process.is_running():
-                code = process.exit_code
+                how = how_it_ended(await process.wait())
                 raise HarnessStartupError(
-                    f"harness {self.config.name!r} ended during startup, exit code {code}"
+                    f"harness {self.config.name!r} ended during startup ({how}){self._last_words()}"
                 )
             if loop.time() > deadline:
                 raise HarnessStartupError(
@@ -165,8 +167,19 @@ class MCPHarnessAgent(ProcessAdapter):
 
     def _last_words(self) -> str:
         server = self._server
-        said = server.last_words if isinstance(server, ServerProcess) else ""
+        if isinstance(server, HarnessProcess):
+            return server.last_words()
+        said = "" if server is None else server.last_words
         return f". It wrote:\n{said}" if said else ""
+
+    async def _exit_code(self) -> int | None:
+        """How a harness that serves HTTP has ended; None where it goes on, or nobody knows."""
+        if not isinstance(self._server, HarnessProcess):
+            return None
+        try:
+            return await within(LATE_S, self._server.wait())
+        except Expired:
+            return None
 
     async def _turn(self, message: str) -> AsyncGenerator[HarnessEvent]:
         connection, name = self._connection, self.config.name
@@ -182,10 +195,12 @@ class MCPHarnessAgent(ProcessAdapter):
         tool = self._reply_tool if self._turns else self._tool
         try:
             result = await connection.call(tool, arguments)
-        except ConnectionBroken as error:
-            why = f"harness {name!r} ended in the middle of a turn: {words(error)}"
-            raise HarnessCrashedError(why + self._last_words()) from error
         except OpenEnvError as error:
+            code = await self._exit_code()
+            if code is not None or isinstance(error, ConnectionBroken):
+                how = words(error) if code is None else how_it_ended(code)
+                why = f"harness {name!r} ended in the middle of a turn: {how}{self._last_words()}"
+                raise HarnessCrashedError(why, code) from error
             raise HarnessTurnError(f"harness {name!r}: {tool}: {words(error)}") from error
         text = text_in(result)
         if result.get("isError"):
