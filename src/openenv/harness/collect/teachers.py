@@ -77,34 +77,46 @@ class ConversingPolicy:
             told(opening.interface)
         begun = self._policy.begin(opening)
         player = await begun if inspect.isawaitable(begun) else begun
-        if hasattr(player, "messages"):
-            return player
-        return _Told(player, opening, self._system_prompt)
+        return _Told(player, _Telling(opening, system_prompt=self._system_prompt))
 
     async def aclose(self) -> None:
         """Release whatever the policy holds."""
         await self._policy.aclose()
 
 
-class _Told(Conversation):
-    """What a player does, as a conversation."""
+class _Told:
+    """A player, whose own conversation counts where it holds one."""
 
-    def __init__(self, player: Player, opening: Opening, system_prompt: str | None) -> None:
-        super().__init__(opening, system_prompt=system_prompt)
+    def __init__(self, player: Player, telling: _Telling) -> None:
         self._player = player
-        self._said = 0
+        self._telling = telling
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return list(getattr(self._player, "messages", None) or self._telling.messages)
 
     async def act(self, turn: Turn) -> Decision:
-        self._show(turn)
+        self._telling.show(turn)
         acting = self._player.act(turn)
         decision = await acting if inspect.isawaitable(acting) else acting
-        self._say(decision)
+        self._telling.say(decision)
         return decision
 
-    async def _ask(self, turn: Turn) -> Reply:
-        raise NotImplementedError("the player acts by itself")
 
-    def _say(self, decision: Decision) -> None:
+class _Telling(Conversation):
+    """The conversation of somebody else, as it goes on."""
+
+    _said = 0
+
+    async def _ask(self, turn: Turn) -> Reply:
+        raise NotImplementedError("it is told what was done, and asks nobody")
+
+    def show(self, turn: Turn) -> None:
+        """Tell what was seen, or why the last action was not taken."""
+        self._show(turn)
+
+    def say(self, decision: Decision) -> None:
+        """Tell what was done."""
         text = decision.record.get("text")
         content = text if isinstance(text, str) else ""
         name, arguments = call_of(decision.action, self._interface)
