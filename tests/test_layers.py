@@ -213,7 +213,7 @@ HOMES = {
     "urllib3": {"openenv.providers._clusters"},
     "_typeshed": {"openenv.providers._asked"},
     "pathspec": {"openenv.images.context"},
-    "h11": {"openenv.gateway"},
+    "h11": {"openenv.gateway", "openenv.harness.capture"},
     "pettingzoo": {"openenv.adapters", "openenv.integrations"},
     "mcp": {
         "openenv.integrations.verifiers",
@@ -271,6 +271,7 @@ HOMES = {
     "scipy": {"openenv.evals.statistics", "openenv.validation.learner"},
     "starlette": {
         "openenv.harness.agents.bridge",
+        "openenv.harness.capture",
         "openenv.mcp.bridge",
         "openenv.mcp.speech1",
         "openenv.server",
@@ -281,6 +282,7 @@ HOMES = {
     "uvloop": {"openenv._loops"},
     "uvicorn": {
         "openenv.harness.agents.bridge",
+        "openenv.harness.capture",
         "openenv.integrations.verifiers",
         "openenv.server.run",
         "openenv.server.socket",

@@ -4,11 +4,74 @@ from typing import TYPE_CHECKING
 
 from openenv._lazy import lazy
 
+__all__ = [
+    "APIType",
+    "CaptureServer",
+    "InferenceClient",
+    "LLMReport",
+    "RolloutGraph",
+    "TurnNode",
+    "UpstreamError",
+    "detect",
+    "measure_retokenization_skew",
+    "require_llm",
+    "to_trace_entries",
+    "to_training_trace",
+    "to_turn_records",
+    "validate_llm",
+]
+
 if TYPE_CHECKING:
+    from openenv.harness.capture.detection import APIType as APIType
+    from openenv.harness.capture.detection import detect as detect
+    from openenv.harness.capture.export import (
+        measure_retokenization_skew as measure_retokenization_skew,
+    )
+    from openenv.harness.capture.export import to_trace_entries as to_trace_entries
+    from openenv.harness.capture.export import to_training_trace as to_training_trace
+    from openenv.harness.capture.export import to_turn_records as to_turn_records
+    from openenv.harness.capture.graph import RolloutGraph as RolloutGraph
+    from openenv.harness.capture.graph import TurnNode as TurnNode
+    from openenv.harness.capture.probing import LLMReport as LLMReport
+    from openenv.harness.capture.probing import require_llm as require_llm
+    from openenv.harness.capture.probing import validate_llm as validate_llm
+    from openenv.harness.capture.runner import CaptureServer as CaptureServer
+    from openenv.harness.capture.upstream import InferenceClient as InferenceClient
+    from openenv.harness.capture.upstream import UpstreamError as UpstreamError
+    from openenv.core.harness.capture import contract as contract
+    from openenv.core.harness.capture import detection as detection
+    from openenv.core.harness.capture import export as export
+    from openenv.core.harness.capture import graph as graph
+    from openenv.core.harness.capture import runner as runner
+    from openenv.core.harness.capture import server as server
+    from openenv.core.harness.capture import sessions as sessions
     from openenv.core.harness.capture import upstream as upstream
+    from openenv.core.harness.capture import validate as validate
 else:
     __getattr__, __dir__ = lazy(
         __name__,
-        {},
-        submodules=["upstream"],
+        {
+            "openenv.harness.capture.detection": ["APIType", "detect"],
+            "openenv.harness.capture.export": [
+                "measure_retokenization_skew",
+                "to_trace_entries",
+                "to_training_trace",
+                "to_turn_records",
+            ],
+            "openenv.harness.capture.graph": ["RolloutGraph", "TurnNode"],
+            "openenv.harness.capture.probing": ["LLMReport", "require_llm", "validate_llm"],
+            "openenv.harness.capture.runner": ["CaptureServer"],
+            "openenv.harness.capture.upstream": ["InferenceClient", "UpstreamError"],
+        },
+        submodules=[
+            "contract",
+            "detection",
+            "export",
+            "graph",
+            "runner",
+            "server",
+            "sessions",
+            "upstream",
+            "validate",
+        ],
     )

@@ -1,0 +1,193 @@
+"""Chat completions: one made of the parts of a stream, and the exact tokens that one tells of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Gathered", "Tokens", "tokens_of", "without_capture"]
+
+# Log-probabilities are rounded where they are computed: one of 0 may come out just above it.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a choice of a completion tells of its tokens.
+
+    Attributes:
+        prompt_ids: What was read; empty where it is not told.
+        completion_ids: What was written; empty likewise.
+        logprobs: One for each of these, in nats; None where they are not told.
+        lacking: Why they are no use for training; None where they are.
+    """
+
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] | None = None
+    lacking: str | None = None
+
+
+def tokens_of(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> Tokens:
+    """The tokens of one choice.
+
+    Servers tell them in several ways: ``prompt_token_ids`` and ``token_ids`` (vLLM, by
+    ``return_token_ids``), ``token_id:17`` in the place of a token's text (vLLM, by
+    ``return_tokens_as_token_ids``), an ``id`` beside each log-probability (llama.cpp).
+    """
+    prompt = _ids(choice.get("prompt_token_ids")) or _ids(completion.get("prompt_token_ids"))
+    told = (choice.get("logprobs") or {}).get("content") or []
+    written = _ids(choice.get("token_ids")) or _ids([_id(one) for one in told])
+    logprobs = _logprobs(told)
+    lacking = _lacking(prompt, written, logprobs, completion)
+    return Tokens(prompt, written, logprobs, lacking)
+
+
+def _lacking(
+    prompt: list[int],
+    written: list[int],
+    logprobs: list[float] | None,
+    completion: Mapping[str, Any],
+) -> str | None:
+    usage = completion.get("usage") or {}
+    said, choices = usage.get("completion_tokens"), completion.get("choices") or ()
+    if prompt and said == 0 and not written:
+        return None
+    if not prompt or not written:
+        which = "of what it wrote" if prompt else "of the prompt" if written else "at all"
+        return f"the upstream told no tokens {which}"
+    if logprobs is None:
+        return "the upstream told no log-probabilities, or such as cannot be"
+    if len(logprobs) != len(written):
+        return f"the upstream told {len(logprobs)} log-probabilities for {len(written)} tokens"
+    if isinstance(said, int) and said != len(written) and len(choices) == 1:
+        return f"the upstream counts {said} tokens that it wrote, and told {len(written)}"
+    return None
+
+
+def _ids(ids: Any) -> list[int]:
+    if not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
+        return []
+    return list(ids)
+
+
+def _id(entry: Mapping[str, Any]) -> int | None:
+    token = entry.get("token")
+    if isinstance(token, str) and token.startswith("token_id:") and token[9:].isdecimal():
+        return int(token[9:])
+    number: Any = entry.get("token_id", entry.get("id"))
+    return number if isinstance(number, int) else None
+
+
+def _logprobs(told: list[Mapping[str, Any]]) -> list[float] | None:
+    logprobs = []
+    for one in told:
+        value = one.get("logprob")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        if not math.isfinite(value) or value > ROUNDING:
+            return None
+        logprobs.append(min(float(value), 0.0))
+    return logprobs or None
+
+
+# ------------------------------------------------------------------ streams
+
+
+class Gathered:
+    """Makes one completion of the chunks of a stream.
+
+    Attributes:
+        is_ended: Every choice has said why it stopped.
+    """
+
+    def __init__(self) -> None:
+        self._head: dict[str, Any] = {}
+        self._choices: dict[int, dict[str, Any]] = {}
+
+    @property
+    def is_ended(self) -> bool:
+        return bool(self._choices) and all(
+            choice["finish_reason"] is not None for choice in self._choices.values()
+        )
+
+    def add(self, chunk: Mapping[str, Any]) -> None:
+        """Take in one chunk."""
+        for name, value in chunk.items():
+            if name not in ("choices", "object") and value is not None:
+                self._head[name] = value
+        for part in chunk.get("choices") or ():
+            index = part.get("index", 0)
+            choice = self._choices.setdefault(index, _empty_choice(index))
+            _add_delta(choice["message"], part.get("delta") or {})
+            for name in ("finish_reason", "stop_reason", "prompt_token_ids"):
+                if part.get(name) is not None:
+                    choice[name] = part[name]
+            if part.get("token_ids"):
+                choice.setdefault("token_ids", []).extend(part["token_ids"])
+            told = (part.get("logprobs") or {}).get("content")
+            if told:
+                choice["logprobs"] = choice["logprobs"] or {"content": []}
+                choice["logprobs"]["content"].extend(told)
+
+    def completion(self) -> dict[str, Any]:
+        """What has come until now, as a completion that was not streamed."""
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        return {**self._head, "object": "chat.completion", "choices": choices}
+
+
+def _empty_choice(index: int) -> dict[str, Any]:
+    message = {"role": "assistant", "content": None}
+    return {"index": index, "message": message, "finish_reason": None, "logprobs": None}
+
+
+def _add_delta(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    for name, value in delta.items():
+        if name == "tool_calls":
+            for call in value or ():
+                _add_call(message.setdefault("tool_calls", []), call)
+        elif name == "role":
+            message["role"] = value or message["role"]
+        elif isinstance(value, str):
+            message[name] = (message.get(name) or "") + value
+        elif value is not None:
+            message[name] = value
+
+
+def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
+    index = part.get("index", len(calls))
+    while len(calls) <= index:
+        calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
+    call, function = calls[index], part.get("function") or {}
+    call["id"] = part.get("id") or call["id"]
+    call["type"] = part.get("type") or call["type"]
+    call["function"]["name"] += function.get("name") or ""
+    call["function"]["arguments"] += function.get("arguments") or ""
+
+
+# ------------------------------------------------------------------ what the agent gets
+
+
+def without_capture(body: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A completion, or a chunk of one, with no more than the agent asked for."""
+    wants_ids = bool(asked.get("return_token_ids"))
+    told = {name: value for name, value in body.items() if wants_ids or name not in _OF_CAPTURE}
+    told["choices"] = list(_choices(body, wants_ids, bool(asked.get("logprobs"))))
+    return told
+
+
+_OF_CAPTURE = ("prompt_token_ids", "token_ids")
+
+
+def _choices(
+    body: Mapping[str, Any], wants_ids: bool, wants_logprobs: bool
+) -> Iterator[dict[str, Any]]:
+    for choice in body.get("choices") or ():
+        told = {
+            name: value for name, value in choice.items() if wants_ids or name not in _OF_CAPTURE
+        }
+        if not wants_logprobs and told.get("logprobs") is not None:
+            told["logprobs"] = None
+        yield told

@@ -1,0 +1,113 @@
+"""A proxy in a thread of this process, for a trainer that starts agents itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import uvicorn
+
+from openenv.harness.capture.server import create_app
+from openenv.harness.capture.sessions import SessionRegistry
+from openenv.harness.capture.upstream import InferenceClient
+from openenv.server.run import bind
+
+__all__ = ["CaptureServer"]
+
+
+class CaptureServer:
+    """A proxy in front of a model, on a thread of its own.
+
+        with CaptureServer(llm_url="http://localhost:8000/v1", model="Qwen/Qwen3-8B") as server:
+            session = server.registry.create()
+            # an agent with OPENAI_BASE_URL={server.url}/v1, OPENAI_API_KEY={session.session_id}
+
+    Args:
+        llm_url: The base of the upstream's API.
+        model: What the upstream calls the model.
+        port: The port; 0 chooses a free one, which `url` tells.
+        host: The address to listen on; one that the agents reach.
+        options: Those of `create_app`.
+
+    Raises:
+        ValueError: `llm_url` is no address, or a value cannot be.
+    """
+
+    def __init__(
+        self,
+        *,
+        llm_url: str,
+        model: str | None = None,
+        port: int = 8100,
+        host: str = "127.0.0.1",
+        **options: Any,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.app = create_app(llm_url=llm_url, model=model, **options)
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def registry(self) -> SessionRegistry:
+        """The sessions."""
+        registry: SessionRegistry = self.app.state.registry
+        return registry
+
+    @property
+    def inference(self) -> InferenceClient:
+        """What asks the upstream."""
+        client: InferenceClient = self.app.state.inference
+        return client
+
+    @property
+    def url(self) -> str:
+        """Its address, without ``/v1``."""
+        return f"http://{self.host}:{self.port}"
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Listen. It is no error to call it again.
+
+        Raises:
+            OSError: The port is taken.
+            TimeoutError: It did not come up in time.
+        """
+        if self._thread is not None:
+            return
+        bound = bind(self.host, self.port)
+        self.port = bound.getsockname()[1]
+        config = uvicorn.Config(self.app, log_level="warning", access_log=False, ws="none")
+        self._server = server = _Server(config)
+        run = {"sockets": [bound]}
+        self._thread = threading.Thread(
+            target=server.run, kwargs=run, name="openenv-capture", daemon=True
+        )
+        self._thread.start()
+        if not server.is_up.wait(timeout_s):
+            self.stop()
+            raise TimeoutError(f"the proxy did not come up in {timeout_s:g} s")
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Stop; calls that are under way are given up. It may be called again."""
+        thread, self._thread = self._thread, None
+        if thread is None or self._server is None:
+            return
+        self._server.force_exit = self._server.should_exit = True
+        thread.join(timeout_s)
+
+    def __enter__(self) -> CaptureServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
