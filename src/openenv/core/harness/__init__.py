@@ -49,17 +49,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from openenv.core.harness import adapter as adapter
-    from openenv.core.harness import bridge as bridge
-    from openenv.core.harness import capture as capture
-    from openenv.core.harness import collect as collect
-    from openenv.core.harness import config as config
-    from openenv.core.harness import environment as environment
-    from openenv.core.harness import events as events
-    from openenv.core.harness import process as process
-    from openenv.core.harness import rollout as rollout
-    from openenv.core.harness import tools as tools
-    from openenv.core.harness import training as training
     from openenv.harness.agents.adapter import AgenticHarnessAdapter as AgenticHarnessAdapter
     from openenv.harness.agents.bridge import HarnessMCPBridge as HarnessMCPBridge
     from openenv.harness.agents.bridge import build_bridge_server as build_bridge_server
@@ -103,6 +92,17 @@ if TYPE_CHECKING:
     from openenv.harness.training import TrainingTrace as TrainingTrace
     from openenv.harness.training import TrainingTurn as TrainingTurn
     from openenv.mcp.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
+    from openenv.core.harness import adapter as adapter
+    from openenv.core.harness import bridge as bridge
+    from openenv.core.harness import capture as capture
+    from openenv.core.harness import collect as collect
+    from openenv.core.harness import config as config
+    from openenv.core.harness import environment as environment
+    from openenv.core.harness import events as events
+    from openenv.core.harness import process as process
+    from openenv.core.harness import rollout as rollout
+    from openenv.core.harness import tools as tools
+    from openenv.core.harness import training as training
 else:
     __getattr__, __dir__ = lazy(
         __name__,
