@@ -213,7 +213,7 @@ HOMES = {
     "urllib3": {"openenv.providers._clusters"},
     "_typeshed": {"openenv.providers._asked"},
     "pathspec": {"openenv.images.context"},
-    "h11": {"openenv.gateway", "openenv.harness.capture"},
+    "h11": {"openenv.gateway", "openenv.harness.agents.bridge", "openenv.harness.capture"},
     "pettingzoo": {"openenv.adapters", "openenv.integrations"},
     "mcp": {
         "openenv.integrations.verifiers",
@@ -270,7 +270,6 @@ HOMES = {
     "smolagents": {"openenv.sandbox.py_executor"},
     "scipy": {"openenv.evals.statistics", "openenv.validation.learner"},
     "starlette": {
-        "openenv.harness.agents.bridge",
         "openenv.harness.capture",
         "openenv.mcp.bridge",
         "openenv.mcp.speech1",
@@ -281,7 +280,6 @@ HOMES = {
     "typer": {"openenv.cli"},
     "uvloop": {"openenv._loops"},
     "uvicorn": {
-        "openenv.harness.agents.bridge",
         "openenv.harness.capture",
         "openenv.integrations.verifiers",
         "openenv.server.run",

@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Protocol
 
-import uvicorn
+import h11
 from pydantic_core import from_json, to_json
-from starlette.types import Receive, Scope, Send
 
 from openenv._redaction import redact
 from openenv.errors import words
@@ -30,6 +31,7 @@ PATH = "/mcp"
 # Revisions of MCP that have the handshake; an agent that asks for another is offered the last.
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MAX_REQUEST_BYTES = 64 * 2**20
+CHUNK_BYTES = 2**16
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
@@ -120,7 +122,6 @@ class HarnessMCPBridge:
         self._answering = _Answering(offered_by(mcp_server), host)
         self._host = host
         self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -138,97 +139,141 @@ class HarnessMCPBridge:
         """Serve; its URL.
 
         Raises:
-            HarnessError: It is not up in that time.
+            HarnessError: It is not up in that time, or cannot be bound to its address.
         """
-        if self._server is not None:
-            return self.url
-        server = _Server(self._answering, self._host)
-        self._thread = threading.Thread(target=server.run, name="openenv-harness-mcp", daemon=True)
-        self._thread.start()
-        if not server.is_up.wait(timeout_s) or server.port == 0:
-            server.should_exit = True
-            raise HarnessError(
-                f"the tools could not be served on {self._host} within {timeout_s:g} s"
-            )
-        self._server = server
+        if self._server is None:
+            self._server = _Server(self._answering, self._host, timeout_s)
         return self.url
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Serve no more. Calls that are under way are cut. Safe to repeat."""
         server, self._server = self._server, None
-        if server is None or self._thread is None:
-            return
-        server.end()
+        if server is not None:
+            server.stop(timeout_s)
+
+
+class _Server:
+    """HTTP/1.1 on a thread.
+
+    Raises:
+        HarnessError: It is not up in that time, or cannot be bound to its address.
+    """
+
+    def __init__(self, answering: _Answering, host: str, timeout_s: float) -> None:
+        self._answering = answering
+        self._host = host
+        self._loop = asyncio.new_event_loop()
+        self._over = asyncio.Event()
+        self._open: set[asyncio.Task[None]] = set()
+        self._port: Future[int] = Future()
+        self._thread = threading.Thread(target=self._run, name="openenv-harness-mcp", daemon=True)
+        self._thread.start()
+        try:
+            self.port = self._port.result(timeout_s)
+        except (OSError, TimeoutError, FutureTimeout) as error:
+            self.stop(0)
+            why = words(error)
+            raise HarnessError(f"the tools could not be served on {host}: {why}") from error
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except OSError as error:
+            self._port.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._accept, self._host, 0)
+        self._port.set_result(server.sockets[0].getsockname()[1])
+        await self._over.wait()
+        server.close()
+        for task in self._open:  # agents keep their connections open
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def stop(self, timeout_s: float) -> None:
+        """End it, from any thread."""
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(timeout_s)
 
-
-class _Server(uvicorn.Server):
-    """uvicorn on a thread, which says when it is up and ends when told to."""
-
-    def __init__(self, app: Any, host: str) -> None:
-        config = uvicorn.Config(
-            app, host=host, port=0, log_config=None, access_log=False, lifespan="off", ws="none"
-        )
-        super().__init__(config)
-        self.is_up = threading.Event()
-        self.port = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ending: asyncio.Event | None = None
-
-    def run(self, sockets: Any = None) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
         try:
-            asyncio.run(self.serve(sockets=sockets))
+            connection = h11.Connection(h11.SERVER)
+            while (request := await _request(connection, reader, writer)) is not None:
+                writer.write(_written(connection, *await self._answering.answered(*request)))
+                await writer.drain()
+                if connection.our_state is h11.MUST_CLOSE:
+                    break
+                connection.start_next_cycle()
+        except (h11.ProtocolError, OSError):
+            pass  # it is no client of HTTP, or has gone
+        except asyncio.CancelledError:
+            pass  # the bridge has been stopped
         finally:
-            self.is_up.set()
+            self._open.discard(task)
+            writer.close()
 
-    async def serve(self, sockets: Any = None) -> None:
-        self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
-        await self._serve(sockets)  # `serve` would take over the process's signals
 
-    async def main_loop(self) -> None:
-        assert self._ending is not None
-        self.port = self.servers[0].sockets[0].getsockname()[1]
-        self.is_up.set()
-        await self.on_tick(0)
-        await self._ending.wait()
-        self.force_exit = True  # agents keep their connections open
+async def _request(
+    connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> tuple[h11.Request, bytes | None] | None:
+    """The next request of a connection, and its body, which is None where it is too large; None at
+    the end.
+    """
+    request: h11.Request | None = None
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            if connection.they_are_waiting_for_100_continue:
+                go_on = h11.InformationalResponse(status_code=100, headers=[])
+                writer.write(connection.send(go_on) or b"")
+            connection.receive_data(await reader.read(CHUNK_BYTES))
+        elif isinstance(event, h11.Request):
+            request = event
+        elif isinstance(event, h11.Data):
+            size += len(event.data)
+            if size <= MAX_REQUEST_BYTES:
+                parts.append(bytes(event.data))
+        elif isinstance(event, h11.EndOfMessage) and request is not None:
+            return request, b"".join(parts) if size <= MAX_REQUEST_BYTES else None
+        else:  # the connection is closed, or stays as it is
+            return None
 
-    def end(self) -> None:
-        """Have it end, from any thread."""
-        if self._loop is not None and self._ending is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._ending.set)
+
+def _written(connection: h11.Connection, status: int, answer: Any) -> bytes:
+    body = b"" if answer is None else to_json(answer, inf_nan_mode="null", fallback=str)
+    headers = [("content-length", str(len(body)))]
+    if body:
+        headers.append(("content-type", "application/json"))
+    if status == 405:
+        headers.append(("allow", "POST"))
+    events = [h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage()]
+    return b"".join(connection.send(event) or b"" for event in events)
 
 
 class _Answering:
-    """The ASGI application: MCP's messages in, answers out."""
+    """MCP's messages in, answers out."""
 
     def __init__(self, offered: OfferedTools, host: str) -> None:
         self._offered = offered
         self._hosts = LOOPBACK | {host}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        status, answer = await self._answered(scope, receive)
-        body = b"" if answer is None else to_json(answer, inf_nan_mode="null", fallback=str)
-        headers = [(b"content-type", b"application/json")] if body else []
-        if status == 405:
-            headers.append((b"allow", b"POST"))
-        headers.append((b"content-length", str(len(body)).encode()))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, Any]:
-        if scope["path"].rstrip("/") != PATH:
+    async def answered(self, request: h11.Request, body: bytes | None) -> tuple[int, Any]:
+        """The status and the answer to a request of HTTP; None is an empty body."""
+        if request.target.partition(b"?")[0].rstrip(b"/") != PATH.encode():
             return 404, None
-        if not self._is_local(scope):  # a page in a browser of this machine (DNS rebinding)
-            return 403, _error(
-                None, Code.INVALID_REQUEST, "only programs of this machine are served"
-            )
-        if scope["method"] != "POST":
+        if not self._is_local(request):  # a page in a browser of this machine (DNS rebinding)
+            why = "only programs of this machine are served"
+            return 403, _error(None, Code.INVALID_REQUEST, why)
+        if request.method != b"POST":
             return 405, None
-        body = await _body(receive)
         if body is None:
             return 413, _error(None, Code.INVALID_REQUEST, f"over {MAX_REQUEST_BYTES} bytes")
         try:
@@ -241,8 +286,8 @@ class _Answering:
         answer = await self._answer(message)
         return (202, None) if answer is None else (200, answer)
 
-    def _is_local(self, scope: Scope) -> bool:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    def _is_local(self, request: h11.Request) -> bool:
+        headers = {name: value.decode("latin-1") for name, value in request.headers}
         origin = headers.get(b"origin", "").partition("://")[2]
         return all(_name(one) in self._hosts for one in (headers.get(b"host", ""), origin) if one)
 
@@ -289,19 +334,6 @@ class _Answering:
 def _name(host: str) -> str:
     """A host without its port."""
     return host if host.endswith("]") else host.rpartition(":")[0] or host
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """The body of a request; None where it is too large."""
-    parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        part, more = message.get("body", b""), message.get("more_body", False)
-        size += len(part)
-        if size > MAX_REQUEST_BYTES:
-            return None
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _error(number: Any, code: Code, message: str) -> dict[str, Any]:
