@@ -386,6 +386,9 @@ def _said(output_dir: Path) -> Iterator[None]:
         raise CommandError(str(error), hint=again, exit_code=FAILED) from error
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=FAILED) from error
+    except ModuleNotFoundError as error:  # of the environment's own code
+        why = f"the environment needs {error.name!r}, which is not installed"
+        raise CommandError(why, exit_code=FAILED) from error
     except ValueError as error:  # of an option that means nothing
         raise CommandError(str(error), exit_code=MISUSED) from error
 
