@@ -1,0 +1,87 @@
+"""A smolagents agent as a harness: messages in, events out, a line each.
+
+It is run by `openenv.harness.agents.StdioHarnessAdapter`. It keeps its memory over the turns of an
+episode. OpenEnv it does not need, but ``pip install 'smolagents[openai,mcp]' 'mcp<2'``.
+
+    OPENENV_MCP_URL         where the environment's tools are
+    OPENENV_HARNESS_MODEL   the model
+    OPENAI_BASE_URL         where it is asked
+    OPENAI_API_KEY          its key
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from smolagents import LogLevel, OpenAIServerModel, ToolCallingAgent, ToolCollection
+from smolagents.memory import ActionStep
+
+OUT = sys.stdout
+sys.stdout = sys.stderr  # what libraries print is no event
+
+
+def write(kind: str, **data: Any) -> None:
+    """Tell of an event."""
+    OUT.write(json.dumps({"type": kind, "data": data}, default=str) + "\n")
+    OUT.flush()
+
+
+def tell(step: ActionStep, agent: Any = None) -> None:
+    """Tell of what the agent has done in a step."""
+    for call in step.tool_calls or ():
+        write("tool_call", name=call.name, arguments=call.arguments, id=call.id)
+    if step.observations:
+        write("tool_result", result=step.observations)
+    if step.error is not None:
+        write("error", message=str(step.error), recoverable=True)
+
+
+def take_turn(agent: ToolCallingAgent, message: str) -> None:
+    """Have the agent answer a message."""
+    try:
+        answer = agent.run(message, reset=False)
+    except Exception as error:
+        write("error", message=f"{type(error).__name__}: {error}", recoverable=False)
+    else:
+        write("turn_complete", response=str(answer))
+
+
+@contextlib.contextmanager
+def tools() -> Iterator[list[Any]]:
+    """The environment's tools."""
+    url = os.environ.get("OPENENV_MCP_URL")
+    if not url:
+        yield []
+        return
+    served = {"url": url, "transport": "streamable-http"}
+    with ToolCollection.from_mcp(served, trust_remote_code=True, structured_output=False) as found:
+        yield list(found.tools)
+
+
+def main() -> None:
+    """Take turns until there are no more."""
+    model = OpenAIServerModel(
+        os.environ["OPENENV_HARNESS_MODEL"],
+        api_base=os.environ.get("OPENAI_BASE_URL"),
+        api_key=os.environ["OPENAI_API_KEY"],
+    )
+    with tools() as found:
+        agent = ToolCallingAgent(
+            tools=found,
+            model=model,
+            max_steps=8,
+            step_callbacks=[tell],
+            verbosity_level=LogLevel.OFF,
+        )
+        write("text_output", text="ready")
+        for line in sys.stdin:
+            take_turn(agent, json.loads(line)["content"])
+
+
+if __name__ == "__main__":
+    main()
