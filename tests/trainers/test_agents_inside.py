@@ -11,6 +11,7 @@ from support.llm_server import Asked, Failure, LLMServer, Reply, llm_server
 from support.venvs import python_of
 
 from openenv.harness.agents import (
+    CLIHarnessAgent,
     HarnessAction,
     HarnessConfig,
     HarnessEnvironment,
@@ -98,4 +99,57 @@ async def test_a_model_that_refuses_is_a_turn_that_failed(python: str, model: LL
     assert (failed.done, failed.reward) == (True, None), failed
     assert failed.metadata["error_type"] == "turn_failed"
     assert "400" in failed.metadata["error"]
+    await env.close_async()
+
+
+# ------------------------------------------------------------------ a command, run once a turn
+
+SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+
+
+@pytest.fixture(scope="module")
+def mini() -> str:
+    python = python_of(ROOT / ".peers" / "trainers_mini_swe", "mini-swe-agent==2.4.6")
+    return str(Path(python).with_name("mini"))
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["works", "fails"])
+async def test_mini_swe_agent_works_on_the_files_of_an_environment(
+    mini: str, tmp_path: Path, fails: bool
+) -> None:
+    commands = ["echo 42 > answer.txt", SUBMIT]
+
+    def answer(asked: Asked) -> Reply | Failure:
+        if fails:
+            return Failure(401)
+        return Reply("I shall.", calls=[("bash", {"command": commands[asked.number % 2]})])
+
+    with llm_server(answer) as model:
+        config = HarnessConfig(
+            name="mini-swe-agent",
+            command=[mini, "-y", "--exit-immediately", "-t", "{message}", "-m", "openai/{model}"],
+            working_directory=str(tmp_path),
+            model="toy",
+            env_vars={
+                "HOME": str(tmp_path),
+                "MSWEA_GLOBAL_CONFIG_DIR": str(tmp_path),
+                "MSWEA_CONFIGURED": "true",
+                "MSWEA_COST_TRACKING": "ignore_errors",
+                "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
+                "OPENAI_API_BASE": f"{model.url}/v1",
+                "OPENAI_API_KEY": "a-key-of-no-one",
+            },
+            session_timeout_s=60.0,
+        )
+        env = HarnessEnvironment(CLIHarnessAgent(config))
+        await env.reset_async()
+        observation = await env.step_async(HarnessAction(message="Write the answer."))
+    told = observation.metadata
+    if fails:
+        assert (observation.done, observation.reward) == (True, None), told
+        assert told["error_type"] == "turn_failed"
+    else:
+        assert not observation.done, told
+        assert (tmp_path / "answer.txt").read_text() == "42\n"
+        assert "echo 42" in told["response"]
     await env.close_async()
