@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -13,6 +14,8 @@ from openenv.harness.capture.upstream import InferenceClient
 from openenv.server.run import bind
 
 __all__ = ["CaptureServer"]
+
+GRACE_S = 1
 
 
 class CaptureServer:
@@ -76,7 +79,13 @@ class CaptureServer:
             return
         bound = bind(self.host, self.port)
         self.port = bound.getsockname()[1]
-        config = uvicorn.Config(self.app, log_level="warning", access_log=False, ws="none")
+        config = uvicorn.Config(
+            self.app,
+            log_level="warning",
+            access_log=False,
+            ws="none",
+            timeout_graceful_shutdown=GRACE_S,
+        )
         self._server = server = _Server(config)
         run = {"sockets": [bound]}
         self._thread = threading.Thread(
@@ -92,7 +101,7 @@ class CaptureServer:
         thread, self._thread = self._thread, None
         if thread is None or self._server is None:
             return
-        self._server.force_exit = self._server.should_exit = True
+        self._server.stop()
         thread.join(timeout_s)
 
     def __enter__(self) -> CaptureServer:
@@ -104,10 +113,20 @@ class CaptureServer:
 
 
 class _Server(uvicorn.Server):
+    """Tells when it is up, and stops at once: uvicorn looks every 0.1 s."""
+
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.is_up = threading.Event()
 
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
+    async def main_loop(self) -> None:
+        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+        await self.on_tick(0)
         self.is_up.set()
+        await self._told.wait()
+
+    def stop(self) -> None:
+        """Stop, from any thread."""
+        if self.is_up.is_set():
+            self._loop.call_soon_threadsafe(self._told.set)
+        self.should_exit = True
