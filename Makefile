@@ -12,7 +12,7 @@ TEST_READY := $(READY) engines
 # What is compiled once is kept: tests start hundreds of interpreters.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo engines escapes test test-core test-compat test-trainers test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs mirrors lock badges clean
+.PHONY: demo engines escapes test test-core test-compat test-trainers test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs notebooks mirrors lock badges clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
@@ -65,6 +65,7 @@ check: $(READY)  ## lint, types, generated files, known vulnerabilities
 	$(VENV)/bin/pyright --pythonpath $(PYTHON)
 	$(PYTHON) scripts/mirrors.py --check
 	$(PYTHON) scripts/reference.py --check
+	$(PYTHON) scripts/notebooks.py --check
 	$(VENV)/bin/bandit --configfile pyproject.toml --quiet --recursive src envs scripts
 	$(PYTHON) scripts/audit.py
 
@@ -89,6 +90,9 @@ bench: $(READY)  ## measure against the public package; writes benchmarks/RESULT
 docs: $(READY)  ## write the reference anew and run every code block
 	$(PYTHON) scripts/reference.py
 	$(PYTHON) -m pytest tests/docs
+
+notebooks: $(READY)  ## write tutorial/ anew from docs/tutorial/
+	$(PYTHON) scripts/notebooks.py
 
 mirrors: $(READY)  ## write the old import paths anew from tests/compat/paths.toml
 	$(PYTHON) scripts/mirrors.py

@@ -6,8 +6,9 @@ The blocks of a page are carried out from top to bottom, in one namespace and on
   line ends in ``print(...)  # words``, these words must be printed, in the order of the lines
   (``...`` stands for anything).
 * ``console`` is run too: what follows ``$ `` is a command, and the lines below it, if there are
-  any, are what it must print. ``openenv serve`` goes on in the background, on a free port, until
-  the page ends; the address that the page gives for it is replaced by that port's.
+  any, are what it must print. ``openenv serve`` and ``openenv gateway`` go on in the background,
+  on free ports, until the page ends; the addresses that the page gives for them are replaced by
+  those ports'.
 * ``yaml`` and ``toml`` with such a first line are written to that file; ``json`` must be JSON.
 * ``text`` is for reading.
 """
@@ -40,13 +41,14 @@ from openenv.server.workers import managers_of
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
-COMMAND_TIMEOUT_S = 30.0
+COMMAND_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
-VARIABLES = r"(?:\w+=\S+ )*"  # set for one command
+SERVER = re.compile(r"((?:\w+=\S+ )*)openenv (?:serve|gateway)\b")  # with variables of its own
 
 # Blocks that are not run, by page and first line, each with its reason.
 EXCLUDED = {
     ("README.md", "$ make demo"): "takes longer than all other tests; CI runs the two commands",
+    ("docs/tutorial/04-train.md", "$ python grpo.py"): "wants TRL; tests/trainers/test_tutorial.py",
     ("docs/guides/providers.md", "from openenv import UVProvider"): "uv installs from the network",
 }
 
@@ -163,7 +165,7 @@ class Reader:
         for command, expected in _commands(block):
             if command.startswith("cd "):
                 self._here = self._here / command[3:].strip()
-            elif re.match(rf"{VARIABLES}openenv serve", command):
+            elif SERVER.match(command):
                 assert not expected, f"{_place(block)}: a server's words are not compared"
                 self._serve(command)
             else:
@@ -188,8 +190,9 @@ class Reader:
 
     def _serve(self, command: str) -> None:
         given = re.search(r"\s--port[ =](\d+)", command)
-        asked = command.replace(given[0], "") if given else command
-        variables = asked.partition("openenv serve")[0]
+        asked = self._addressed(command.replace(given[0], "") if given else command)
+        named = SERVER.match(asked)
+        variables = named[1] if named else ""
         log = self._stack.enter_context((self.directory / ".server.log").open("w+"))
         server = subprocess.Popen(
             ["bash", "-c", f"{variables}exec {asked.removeprefix(variables)} --port 0 --json"],
@@ -278,6 +281,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     for block in blocks_of(page):
