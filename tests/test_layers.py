@@ -144,7 +144,7 @@ ARROWS = {
     "gateway": INNER,
     "images": CONTRACT | {"providers", "root"},
     "testing": INNER | {"sandbox"},
-    "harness": INNER | {"llm", "rollouts"},
+    "harness": INNER | {"harness agents", "llm", "rollouts"},
     "rollouts": INNER | {"adapters", "auto", "llm", "pool", "recording"},
     "evals": INNER | {"auto", "llm", "rollouts"},
     "validation": INNER

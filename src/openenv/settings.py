@@ -34,6 +34,8 @@ is ended | `60` |
 | `OPENENV_OTEL` | `1`: trace by OpenTelemetry; `0`: never | where the program set up tracing |
 | `OPENENV_API_KEY` | the key that a server wants of orchestrators, and that a client sends | none |
 | `OPENENV_API_KEY_FILE` | a file of the keys that a server accepts | none |
+| `OPENENV_LLM_API_KEY` | the key of the model that a capture proxy stands in front of | none |
+| `OPENENV_CAPTURE_ADMIN_KEY` | the key of who makes and reads a capture proxy's sessions | none |
 | `OPENENV_ALLOWED_ORIGINS` | further web pages that may use a server; `*` is any | its own |
 | `OPENENV_ALLOWED_HOSTS` | further names of a server on loopback; `*` is any | this machine's |
 | `OPENENV_CA_FILE` | certificates (PEM) by which clients tell servers | the system's |
@@ -68,6 +70,7 @@ __all__ = [
     "api_key_file",
     "max_concurrent_envs",
     "ca_file",
+    "capture_admin_key",
     "client_mode",
     "compresses",
     "hide_keys",
@@ -87,6 +90,7 @@ __all__ = [
     "server_mode",
     "teacher_key",
     "traces",
+    "upstream_model_key",
     "trusts_remote_code",
     "use_api_key_file",
     "web_interface_enabled",
@@ -94,7 +98,12 @@ __all__ = [
 ]
 
 # What no process that is started should get by chance.
-KEY_VARIABLES = ("OPENENV_API_KEY", "OPENENV_API_KEY_FILE")
+KEY_VARIABLES = (
+    "OPENENV_API_KEY",
+    "OPENENV_API_KEY_FILE",
+    "OPENENV_CAPTURE_ADMIN_KEY",
+    "OPENENV_LLM_API_KEY",
+)
 # Of models, by the API that they are asked by.
 MODEL_KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _hidden: dict[str, str] = {}
@@ -305,6 +314,16 @@ def model_key(api: str) -> str | None:
 def teacher_key(api: str) -> str | None:
     """The key of a model that plays for a dataset: the API's own, or that of any model."""
     return model_key(api) or os.environ.get("API_KEY") or None
+
+
+def upstream_model_key() -> str | None:
+    """The key of the model that a capture proxy stands in front of."""
+    return _secret("OPENENV_LLM_API_KEY")
+
+
+def capture_admin_key() -> str | None:
+    """The key of whoever makes and reads the sessions of a capture proxy."""
+    return _secret("OPENENV_CAPTURE_ADMIN_KEY")
 
 
 def use_api_key_file(path: str) -> None:

@@ -134,7 +134,7 @@ class TokenServer:
         said = answer.reply if isinstance(answer, Dropped) else answer
         told = _Told(asked, Reply(said) if isinstance(said, str) else said, self.tells)
         if asked.body.get("stream"):
-            return StreamingResponse(told.chunks(self.piece, drop), media_type="text/event-stream")
+            return _Stream(told.chunks(self.piece, drop), media_type="text/event-stream")
         assert drop is None, "only a stream is dropped"
         return JSONResponse(told.whole())
 
@@ -224,7 +224,7 @@ class _Told:
         spoken = len(tokens_in(text))
         for at in range(0, len(self.tokens), piece):
             if drop is not None and at >= drop:
-                raise ConnectionResetError("dropped on purpose")
+                raise Dropping
             until = min(at + piece, len(self.tokens))
             delta: dict[str, Any] = {}
             if at < spoken:
@@ -243,6 +243,18 @@ class _Told:
         told = {"index": 0, "delta": delta, "finish_reason": None, **(choice or {})}
         shape = {**self.head, "object": "chat.completion.chunk", **head}
         return _sse({**shape, "choices": [told]})
+
+
+class Dropping(Exception):
+    """The connection is to end here."""
+
+
+class _Stream(StreamingResponse):
+    """A stream whose connection ends where its events are `Dropping`."""
+
+    async def stream_response(self, send: Any) -> None:
+        with contextlib.suppress(Dropping):  # then uvicorn sees no end of the body, and hangs up
+            await super().stream_response(send)
 
 
 def _sse(data: Mapping[str, Any]) -> str:

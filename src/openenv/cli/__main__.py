@@ -11,6 +11,7 @@ import typer
 import openenv
 from openenv.cli._console import INTERRUPTED, MISUSED, CommandError, report
 from openenv.cli.commands.build import build
+from openenv.cli.commands.capture import capture
 from openenv.cli.commands.collect import collect
 from openenv.cli.commands.containers import prune, ps
 from openenv.cli.commands.demo import demo
@@ -68,6 +69,7 @@ app.command()(deploy)
 app.command()(serve)
 app.command()(mcp)
 app.command()(rollout)
+app.command()(capture)
 app.command()(replay)
 app.command("eval")(evaluate_command)
 app.command()(score)

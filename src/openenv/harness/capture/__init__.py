@@ -25,8 +25,15 @@ if TYPE_CHECKING:
         to_turn_records,
         to_verifiers,
     )
+    from openenv.harness.capture.files import Recorder, read_sessions
     from openenv.harness.capture.graph import RolloutGraph, TrainingSequence, TurnNode
     from openenv.harness.capture.probing import LLMReport, require_llm, validate_llm
+    from openenv.harness.capture.programs import (
+        AgentFailed,
+        ProgramSession,
+        ProgramSessionFactory,
+        run_program,
+    )
     from openenv.harness.capture.runner import CaptureServer
     from openenv.harness.capture.server import create_app
     from openenv.harness.capture.sessions import FailedCall, Session, SessionRegistry
@@ -34,10 +41,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APIType",
+    "AgentFailed",
     "CaptureServer",
     "FailedCall",
     "InferenceClient",
     "LLMReport",
+    "ProgramSession",
+    "ProgramSessionFactory",
+    "Recorder",
     "Rollout",
     "RolloutGraph",
     "Session",
@@ -49,8 +60,10 @@ __all__ = [
     "detect",
     "export_session",
     "measure_retokenization_skew",
+    "read_sessions",
     "require_llm",
     "retokenized",
+    "run_program",
     "to_rollouts",
     "to_trace_entries",
     "to_training_trace",
@@ -76,7 +89,14 @@ __getattr__, __dir__ = lazy(
             "to_turn_records",
             "to_verifiers",
         ],
+        "openenv.harness.capture.files": ["Recorder", "read_sessions"],
         "openenv.harness.capture.graph": ["RolloutGraph", "TrainingSequence", "TurnNode"],
+        "openenv.harness.capture.programs": [
+            "AgentFailed",
+            "ProgramSession",
+            "ProgramSessionFactory",
+            "run_program",
+        ],
         "openenv.harness.capture.runner": ["CaptureServer"],
         "openenv.harness.capture.server": ["create_app"],
         "openenv.harness.capture.sessions": ["FailedCall", "Session", "SessionRegistry"],

@@ -81,11 +81,10 @@ class Call:
         """Take down an answer: a call of the graph for each choice."""
         session = self.session
         for number, choice in enumerate(completion.get("choices") or ()):
-            node = session.graph.add_turn(self._node(completion, choice))
+            node = session.answered(self._node(completion, choice))
             session.n_tokens += len(node.prompt_ids) + len(node.sampled_ids) or _used(completion)
             if number == 0 and answer_id:
                 session.responses[answer_id] = node.node_id
-        session.last_turn_at = time.time()
 
     def failed(
         self,
@@ -101,9 +100,7 @@ class Call:
         if kind in ("upstream", "broken"):
             self.session.upstream_errors += 1
         messages = self.chat.get("messages") or []
-        self.session.failures.append(
-            FailedCall(self.index, kind, status, message, messages, partial)
-        )
+        self.session.failed(FailedCall(self.index, kind, status, message, messages, partial))
 
     def _node(self, completion: Mapping[str, Any], choice: Mapping[str, Any]) -> TurnNode:
         tokens = tokens_of(completion, choice)

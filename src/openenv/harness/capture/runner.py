@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from typing import Any
 
@@ -13,7 +14,7 @@ from openenv.harness.capture.sessions import SessionRegistry
 from openenv.harness.capture.upstream import InferenceClient
 from openenv.server.run import bind
 
-__all__ = ["CaptureServer"]
+__all__ = ["CaptureServer", "serve_app"]
 
 GRACE_S = 1
 
@@ -48,7 +49,7 @@ class CaptureServer:
         self.host = host
         self.port = port
         self.app = create_app(llm_url=llm_url, model=model, **options)
-        self._server: uvicorn.Server | None = None
+        self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -79,14 +80,7 @@ class CaptureServer:
             return
         bound = bind(self.host, self.port)
         self.port = bound.getsockname()[1]
-        config = uvicorn.Config(
-            self.app,
-            log_level="warning",
-            access_log=False,
-            ws="none",
-            timeout_graceful_shutdown=GRACE_S,
-        )
-        self._server = server = _Server(config)
+        self._server = server = _Server(_config(self.app))
         run = {"sockets": [bound]}
         self._thread = threading.Thread(
             target=server.run, kwargs=run, name="openenv-capture", daemon=True
@@ -110,6 +104,21 @@ class CaptureServer:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+
+def serve_app(app: Any, bound: socket.socket) -> None:
+    """Serve a proxy in this thread, on a socket that listens, until SIGINT or SIGTERM."""
+    uvicorn.Server(_config(app)).run(sockets=[bound])
+
+
+def _config(app: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        ws="none",
+        timeout_graceful_shutdown=GRACE_S,
+    )
 
 
 class _Server(uvicorn.Server):

@@ -35,6 +35,7 @@ from openenv.harness.capture.dialects.base import Dialect, Unsupported
 from openenv.harness.capture.export import export_session, to_trace_entries
 from openenv.harness.capture.passing import pass_on
 from openenv.harness.capture.sessions import (
+    OnCall,
     Session,
     SessionLimitError,
     SessionRegistry,
@@ -76,6 +77,7 @@ def create_app(
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     timeout_s: float = 600.0,
     on_end: OnEnd | None = None,
+    on_call: OnCall | None = None,
 ) -> Starlette:
     """The application of a proxy; its `state` has the `registry` of sessions and the `inference`
     client.
@@ -98,6 +100,7 @@ def create_app(
         max_body_bytes: The largest request.
         timeout_s: Seconds that the upstream may be silent.
         on_end: Called with each session that is deleted, or is there when the proxy ends.
+        on_call: Called with each session and call, when it is answered or has failed.
 
     Raises:
         ValueError: `llm_url` is no address, or a value cannot be.
@@ -117,6 +120,7 @@ def create_app(
         capture_level=client.capture_level,
         max_model_calls=max_model_calls,
         max_tokens=max_session_tokens,
+        on_call=on_call,
     )
     desk = _Desk(registry, client, admin_key, on_end or (lambda session: None))
     proxy = _Proxy(registry, client, max_output_tokens, max_body_bytes)

@@ -8,17 +8,18 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from openenv.errors import OpenEnvError
-from openenv.harness.capture.graph import RolloutGraph
+from openenv.harness.capture.graph import RolloutGraph, TurnNode
 from openenv.harness.capture.upstream import CAPTURE_LEVELS
 from openenv.harness.training import training_sampling
 
 __all__ = [
     "FailedCall",
+    "OnCall",
     "Session",
     "SessionLimitError",
     "SessionRegistry",
@@ -61,6 +62,9 @@ class FailedCall:
     partial_message: dict[str, Any] | None = None
 
 
+OnCall = Callable[["Session", "TurnNode | FailedCall"], None]
+
+
 @dataclass
 class Session:
     """What is known of one agent's calls.
@@ -85,6 +89,7 @@ class Session:
             on was sampled as the trainer thinks; see `training_sampling`.
         failures: The calls that failed.
         n_tokens: How many tokens it has read and written.
+        on_call: Called with each call that is answered or has failed.
     """
 
     session_id: str
@@ -104,6 +109,7 @@ class Session:
     sampling: dict[str, float | int] = field(default_factory=dict)
     failures: list[FailedCall] = field(default_factory=list)
     n_tokens: int = 0
+    on_call: OnCall | None = field(default=None, repr=False)
     key: str = field(default="", repr=False)
     responses: dict[str, str] = field(default_factory=dict, repr=False)
     _calls: int = 0
@@ -119,6 +125,20 @@ class Session:
     def idle_seconds(self) -> float:
         """Seconds since a call was answered, or since it began."""
         return time.time() - (self.last_turn_at or self.created_at)
+
+    def answered(self, node: TurnNode) -> TurnNode:
+        """Take a call in that was answered."""
+        self.graph.add_turn(node)
+        self.last_turn_at = time.time()
+        if self.on_call is not None:
+            self.on_call(self, node)
+        return node
+
+    def failed(self, call: FailedCall) -> None:
+        """Take a call in that was not."""
+        self.failures.append(call)
+        if self.on_call is not None:
+            self.on_call(self, call)
 
     def next_index(self) -> int:
         """The place of a call that begins now."""
@@ -136,6 +156,7 @@ class SessionRegistry:
         capture_level: That of a session that names none.
         max_model_calls: That of a session that names none.
         max_tokens: Likewise.
+        on_call: Called with each call that is answered or has failed.
     """
 
     def __init__(
@@ -146,7 +167,9 @@ class SessionRegistry:
         capture_level: str = "tokens",
         max_model_calls: int = 0,
         max_tokens: int = 0,
+        on_call: OnCall | None = None,
     ) -> None:
+        self.on_call = on_call
         self.require_registered = require_registered
         self.max_sessions = max_sessions
         self.capture_level = capture_level
@@ -269,6 +292,7 @@ class SessionRegistry:
         ]
 
     def _add(self, session: Session) -> Session:
+        session.on_call = self.on_call
         with self._lock:
             if session.session_id in self._by_id:
                 if session.session_id != session.key:  # of the same key, from another thread

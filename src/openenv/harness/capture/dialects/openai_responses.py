@@ -283,7 +283,8 @@ class _Events(EventStream):
         return events + self._event(f"response.{response['status']}", response=response)
 
     def error(self, message: str) -> str:
-        return self._event("error", code="server_error", message=message, param=None)
+        told = {"code": "server_error", "message": message, "param": None}
+        return self._event("error", error=told, **told)  # by `error` its SDK raises
 
     def _begin(self, chunk: Mapping[str, Any]) -> str:
         self.id = self.answer_id = _id(chunk)

@@ -1,0 +1,144 @@
+"""`openenv capture`: a proxy in front of a model, which takes down what agents ask it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from openenv._logs import set_up_logs
+from openenv.cli._console import MISUSED, CommandError, emit, say
+
+__all__ = ["capture"]
+
+
+def capture(
+    upstream: Annotated[
+        str, typer.Option(help="The base of the model's API, such as http://localhost:8000/v1.")
+    ],
+    out: Annotated[Path, typer.Option(help="The directory that the calls are written into.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="What the upstream calls the model; else as agents call it."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 chooses a free one.")] = 8100,
+    provider: Annotated[
+        str, typer.Option(help="The upstream's API: openai (its form), or anthropic.")
+    ] = "openai",
+    capture_level: Annotated[
+        str, typer.Option("--level", help="What to ask of it: tokens, logprobs or text.")
+    ] = "tokens",
+    registered: Annotated[
+        bool,
+        typer.Option(
+            "--registered",
+            help="Let in keys only of sessions that POST /sessions has made; by default any key "
+            "is a session's. It needs OPENENV_CAPTURE_ADMIN_KEY.",
+        ),
+    ] = False,
+    max_output_tokens: Annotated[
+        int, typer.Option(min=0, help="How long an answer may be; 0 for no limit.")
+    ] = 8192,
+    max_model_calls: Annotated[
+        int, typer.Option(min=0, help="How many calls a session may make; 0 for no limit.")
+    ] = 0,
+    max_session_tokens: Annotated[
+        int, typer.Option(min=0, help="How many tokens it may read and write; likewise.")
+    ] = 0,
+    max_sessions: Annotated[int, typer.Option(min=1, help="How many there may be.")] = 4096,
+    check: Annotated[
+        bool, typer.Option(help="Ask the upstream first whether it tells tokens.")
+    ] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print where it listens, and each session, as JSON.")
+    ] = False,
+) -> None:
+    """Stand in front of a model, and write down what agents ask it: exact tokens to train on.
+
+    An agent takes the proxy for its model: OPENAI_BASE_URL=http://HOST:PORT/v1, or
+    ANTHROPIC_BASE_URL=http://HOST:PORT. The key that it sends names its session.
+
+    The upstream's own key is that of OPENENV_LLM_API_KEY.
+
+    Example: openenv capture --upstream http://localhost:8000/v1 --model Qwen/Qwen3-8B --out calls
+    """
+    from openenv.harness.capture.export import export_session, summarise
+    from openenv.harness.capture.files import Recorder
+    from openenv.harness.capture.runner import serve_app
+    from openenv.harness.capture.server import create_app
+    from openenv.harness.capture.sessions import Session
+    from openenv.server.run import bind
+    from openenv.settings import capture_admin_key, upstream_model_key
+
+    set_up_logs()
+    admin_key = capture_admin_key()
+    if registered and admin_key is None:
+        raise CommandError(
+            "--registered lets nobody in: there is no admin key",
+            hint="set OPENENV_CAPTURE_ADMIN_KEY, and send it with POST /sessions",
+            exit_code=MISUSED,
+        )
+    if check and provider == "openai" and capture_level == "tokens":
+        _check(upstream, model, upstream_model_key())
+
+    def ended(session: Session) -> None:
+        document = export_session(session)
+        say(summarise(document))
+        if as_json:
+            told = {name: document[name] for name in ("session_id", "stats", "trainable")}
+            emit({**told, "validation": document["validation"]})
+
+    recorder = Recorder(out)
+    try:
+        app = create_app(
+            llm_url=upstream,
+            model=model,
+            provider=provider,
+            capture_level=capture_level,
+            require_registered=registered,
+            api_key=upstream_model_key(),
+            admin_key=admin_key,
+            max_output_tokens=max_output_tokens or None,
+            max_model_calls=max_model_calls,
+            max_session_tokens=max_session_tokens,
+            max_sessions=max_sessions,
+            on_call=recorder,
+            on_end=ended,
+        )
+        bound = bind(host, port)
+    except ValueError as error:
+        raise CommandError(str(error), exit_code=MISUSED) from None
+    except OSError as error:
+        words = error.strerror or error
+        raise CommandError(f"cannot listen on {host} port {port}: {words}") from None
+    url = f"http://{host}:{bound.getsockname()[1]}"
+    if as_json:
+        emit({"url": url, "calls": str(recorder.path)})
+    say(f"capture proxy at {url}, in front of {upstream}; calls go to {recorder.path}")
+    say(f"  OPENAI_BASE_URL={url}/v1   ANTHROPIC_BASE_URL={url}")
+    try:
+        serve_app(app, bound)
+    finally:
+        recorder.close()
+
+
+def _check(upstream: str, model: str | None, key: str | None) -> None:
+    """Say what the upstream tells; that it tells no tokens is no error, since one may want text."""
+    from openenv.harness.capture.export import CURE
+    from openenv.harness.capture.probing import validate_llm
+
+    report: Any = None
+    if model is not None:
+        try:
+            report = validate_llm(upstream, model, api_key=key, check_tools=False)
+        except ValueError as error:
+            raise CommandError(str(error), exit_code=MISUSED) from None
+    if report is None:
+        return
+    if not report.ok:
+        raise CommandError(report.summary(), hint="--no-check starts it all the same")
+    say(report.summary())
+    if not report.trainable:
+        say(f"what it answers cannot be trained on: {CURE}", "yellow")
