@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ def run(
         timeout=60,
         check=False,
     )
+
+
+def is_larger(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size > size
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -131,7 +136,7 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
             stderr=subprocess.DEVNULL,
         ) as process:
             try:
-                wait_until(lambda b=before: path.exists() and path.stat().st_size > b + 30_000, 30)
+                wait_until(partial(is_larger, path, before + 30_000), 30)
             finally:
                 os.kill(process.pid, signal.SIGKILL)
     path.write_bytes(path.read_bytes()[:-7])

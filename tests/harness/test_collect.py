@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from support.processes import wait_until
 
 from blackjack_env.server.app import app
 from openenv import SessionLost
+from openenv.client import background
 from openenv.harness import CLIHarnessAdapter, HarnessRolloutResult, MCPHarnessAdapter
 from openenv.harness.collect import (
     CollectRunner,
@@ -47,6 +49,10 @@ def runner(url: str, folder: Path, tables: Tables | None = None, **options: Any)
         serializer=RolloutSerializer(folder),
         **options,
     )
+
+
+def is_larger(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size > size
 
 
 def lines(folder: Path, name: str = "results.jsonl") -> list[dict[str, Any]]:
@@ -206,14 +212,17 @@ def test_a_harness_may_run_its_own_loop(serve: Serve, tmp_path: Path) -> None:
     assert made.run(model_step=None, num_episodes=1).num_collected == 1
 
 
+@pytest.mark.slow
 def test_a_model_behind_an_api_plays(serve: Serve, tmp_path: Path) -> None:
     def answer(asked: Asked) -> Reply:
         assert asked.messages[0] == {"role": "system", "content": "Be careful."}
         return Reply("", calls=[("play", {"action": "stand"})])
 
     with llm_server(answer) as server:
-        step = build_model_step(OpenAIClient(server.url, None, "toy"), system_prompt="Be careful.")
+        client = OpenAIClient(server.url, None, "toy")
+        step = build_model_step(client, system_prompt="Be careful.")
         done = runner(serve(app), tmp_path, concurrency=3).run(model_step=step, num_episodes=4)
+        background.run(client.aclose())
         assert done.num_collected == 4, (tmp_path / "failures.jsonl").read_text()
         assert server.asked[0].body["tools"][0]["function"]["name"] == "play"
 
@@ -258,7 +267,7 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(serve: Serve, tmp_path: 
         before = path.stat().st_size if path.exists() else 0
         with subprocess.Popen([*command, "100000"], env=environ(TESTS)) as process:
             try:
-                wait_until(lambda b=before: path.exists() and path.stat().st_size > b + 20_000, 30)
+                wait_until(partial(is_larger, path, before + 20_000), 30)
             finally:
                 os.kill(process.pid, signal.SIGKILL)
     count = len(RolloutSerializer(tmp_path).collected_episode_ids())  # which refuses doubles

@@ -63,10 +63,13 @@ class EpisodeRecord:
             ValueError: It has no reward, or two that differ; see
                 `openenv.harness.build_harness_rollout_func`.
         """
+        reward = env_reward(rollout, verify)
+        if reward is None:
+            raise ValueError(f"the rollout has no reward: {verify.artifacts.get('unscored')}")
         return cls(
             episode_id=episode_id,
             messages=_plain(rollout.messages),
-            reward=env_reward(rollout, verify),
+            reward=reward,
             done=rollout.done or verify.done,
             tool_trace=[_traced(entry) for entry in rollout.tool_trace],
             metrics=_plain(rollout.metrics),

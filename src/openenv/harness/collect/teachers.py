@@ -23,7 +23,8 @@ def build_model_step(llm_client: LLMClient, *, system_prompt: str | None = None)
     """A model step that asks a language model over its API. It may be called from many threads.
 
     Args:
-        llm_client: Of the model.
+        llm_client: Of the model. It is used on the loop that all synchronous faces share, and is
+            closed there: ``openenv.client.background.run(llm_client.aclose())``.
         system_prompt: Said first, where the conversation does not begin with one of its own.
     """
 
