@@ -90,7 +90,7 @@ def model_for(
 
 def imitate(
     model: Any,
-    examples: Sequence[tuple[Sequence[int], Sequence[int]]],
+    examples: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]],
     *,
     steps: int = 100,
     batch: int = 16,
@@ -101,7 +101,8 @@ def imitate(
 
     Args:
         model: The model.
-        examples: Pairs of a prompt's tokens and those that follow.
+        examples: Tokens of a prompt, those that follow, and for each of these 1 if it is to be
+            learnt, else 0.
         steps: Of training.
         batch: Examples in a step.
         rate: The learning rate, which falls to 0 linearly.
@@ -117,14 +118,17 @@ def imitate(
     model.train()
     for _ in range(steps):
         chosen = [chance.choice(examples) for _ in range(batch)]
-        longest = max(len(prompt) + len(reply) for prompt, reply in chosen)
+        longest = max(len(prompt) + len(reply) for prompt, reply, _ in chosen)
         ids = torch.full((batch, longest), pad, device=model.device)
         labels = torch.full((batch, longest), -100, device=model.device)
         mask = torch.zeros((batch, longest), dtype=torch.long, device=model.device)
-        for row, (prompt, reply) in enumerate(chosen):
+        for row, (prompt, reply, learnt) in enumerate(chosen):
             end = len(prompt) + len(reply)
             ids[row, :end] = torch.tensor([*prompt, *reply])
-            labels[row, len(prompt) : end] = torch.tensor(list(reply))
+            told = [
+                one if is_learnt else -100 for one, is_learnt in zip(reply, learnt, strict=True)
+            ]
+            labels[row, len(prompt) : end] = torch.tensor(told)
             mask[row, :end] = 1
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         optimizer.zero_grad()
@@ -132,6 +136,6 @@ def imitate(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     model.eval()
     return losses

@@ -104,6 +104,7 @@ async def test_an_episode_that_was_not_ended_is_worth_what_was_agreed() -> None:
         assert seat.score("earned").value == 0.0
         await seat.call("say", {"word": "hi"})
         assert seat.score("earned").value == seat.score().value == 2.5
+        assert seat.score(None).unscored == "it ended before the episode was over"
 
 
 @pytest.mark.anyio

@@ -22,6 +22,8 @@ from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen2_5_chat_template
 
+from openenv import GenericEnvClient
+from openenv.harness import EnvironmentSessions, HarnessRunLimits, MCPHarnessAdapter
 from openenv.integrations.trl import (
     EnvironmentCost,
     env_reward,
@@ -29,6 +31,7 @@ from openenv.integrations.trl import (
     rollout_func,
     task_dataset,
 )
+from openenv.integrations.typed_tools import Parameters, typed_function
 
 PROMPT = "Act by the tool."
 
@@ -65,6 +68,7 @@ def speaker(*speech: tuple[Any, list[str]]) -> tuple[Any, Any]:
                 said, tools=tools, add_generation_prompt=True, return_dict=False
             ),
             tokenizer.encode(one),
+            [1] * len(tokenizer.encode(one)),
         )
         for said, tools, calls in heard
         for one in calls
@@ -113,11 +117,16 @@ def trained(folder: str, cost: EnvironmentCost, **options: Any) -> dict[str, Any
     }
 
 
-def one(folder: str, environment: str = "blackjack", **options: Any) -> dict[str, Any]:
+def one(
+    folder: str, environment: str = "blackjack", queue_s: float | None = None, **options: Any
+) -> dict[str, Any]:
     """One environment, whose own reward is the only one."""
-    factory = environment_factory(environment, **options)
+    place = environment
+    if queue_s is not None:
+        place = GenericEnvClient(environment, queue_timeout_s=queue_s)
+    factory = environment_factory(place, **options)
     hit, stand = call("blackjack", action="hit"), call("blackjack", action="stand")
-    model, tokenizer = speaker((factory, [hit, stand]))
+    model, tokenizer = speaker((environment_factory("blackjack"), [hit, stand]))
     return trained(
         folder,
         EnvironmentCost(factory),
@@ -158,9 +167,8 @@ def many(folder: str) -> dict[str, Any]:
 
 def together(folder: str, environment: str = "blackjack", **options: Any) -> dict[str, Any]:
     """All rollouts of a batch at the same time, by rollout_func."""
-    factory = environment_factory(environment)
     hit, stand = call("blackjack", action="hit"), call("blackjack", action="stand")
-    model, tokenizer = speaker((factory, [hit, stand]))
+    model, tokenizer = speaker((environment_factory("blackjack"), [hit, stand]))
     rollouts = rollout_func(environment, **options)
     return trained(
         folder,
@@ -173,7 +181,73 @@ def together(folder: str, environment: str = "blackjack", **options: Any) -> dic
     )
 
 
-WAYS = {"one": one, "many": many, "overlapping": overlapping, "together": together}
+def harness(folder: str, environment: str = "blackjack") -> dict[str, Any]:
+    """A rollout as TRL's own worker of harnesses plays it; the model stands for vLLM's server."""
+    import asyncio
+    import threading
+
+    import torch
+    from trl.chat_template_utils import add_response_schema
+    from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop
+
+    factory = environment_factory(environment)
+    hit, stand = call("blackjack", action="hit"), call("blackjack", action="stand")
+    model, tokenizer = speaker((factory, [hit, stand]))
+    sessions = EnvironmentSessions(environment)
+
+    class Loop(_HarnessRolloutLoop):
+        def __init__(self) -> None:
+            """Without its clients of vLLM."""
+            self.tokenizer = add_response_schema(tokenizer)
+            self.chat_template, self.chat_template_kwargs = None, {}
+            self._adapter, self._factory = MCPHarnessAdapter(), sessions
+            self._limits = HarnessRunLimits(max_turns=4)
+            self._live_sessions, self._stop_event = set(), threading.Event()
+            self._rollout_reward_fn, self._fork_threshold_tokens = None, 0
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+        async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
+            found = model.generate(
+                torch.tensor([prompt_ids]),
+                do_sample=True,
+                max_new_tokens=40,
+                output_scores=True,
+                return_dict_in_generate=True,
+            )
+            said = found.sequences[0, len(prompt_ids) :]
+            scores = model.compute_transition_scores(
+                found.sequences, found.scores, normalize_logits=True
+            )
+            return said.tolist(), scores[0].tolist()
+
+    played = []
+    loop = Loop()
+    for group in range(6):
+        prompt = [{"role": "user", "content": PROMPT}]
+        (completion, ids, _, calls, _, reward), metrics = loop._run_session(prompt, group)
+        turns = 0 if metrics is None else metrics["turns"]
+        played.append([len(completion), len(ids), calls, reward, turns])
+    return {"played": played, "open": len(loop._live_sessions)}
+
+
+def schemas(folder: str) -> dict[str, Any]:
+    """What transformers reads of tools made of JSON schemas, given as JSON on stdin."""
+    found = {}
+    for name, schema in json.load(sys.stdin).items():
+        made = typed_function(name, f"Does {name}.", Parameters(schema), lambda **given: given)
+        found[name] = get_json_schema(made)["function"]
+    return found
+
+
+WAYS = {
+    "harness": harness,
+    "schemas": schemas,
+    "one": one,
+    "many": many,
+    "overlapping": overlapping,
+    "together": together,
+}
 
 if __name__ == "__main__":
     way, folder, *more = sys.argv[1:]

@@ -39,12 +39,19 @@ __all__ = ["OVER", "Answer", "NoEpisode", "Seat", "Seats", "Unfinished"]
 
 Client = EnvClient[Any, Any, Any]
 
-Unfinished = float | Literal["earned"] | None
-"""What an episode is worth that did not come to its end: what it has ``earned`` by then; a number,
-whatever it has earned; or None, nothing that is known."""
+Unfinished = float | Literal["earned", "known"] | None
+"""What an episode is worth that did not come to its end:
+
+- ``earned``: its reward by then; where it has none, the lowest that the environment declares, at
+  most 0. So giving up pays no more than losing.
+- ``known``: its reward by then; where it has none, nothing that is known.
+- a number: that, whatever it has earned.
+- None: nothing that is known; a trainer leaves it out.
+"""
 
 OVER = "the episode is over"
 NOT_OVER = "it ended before the episode was over, and had no reward by then"
+NOT_FINISHED = "it ended before the episode was over"
 NO_REWARD = "the environment gave no reward"
 
 PAUSE_S = 0.25  # before the first further attempt; twice as long before each one after
@@ -270,12 +277,11 @@ class Seat:
         shown = view(result.observation, self._seats.interface.visible)
         return f"{shown}\n({OVER})" if result.done and result is not self._first else shown
 
-    def score(self, unfinished: Unfinished = None) -> Score:
+    def score(self, unfinished: Unfinished = "known") -> Score:
         """What the episode is worth by now.
 
         Args:
-            unfinished: What it is worth if it has not come to its end. ``earned`` is the lowest
-                reward that the environment declares, at most 0, where nothing was earned.
+            unfinished: What it is worth if it has not come to its end; see `Unfinished`.
 
         Raises:
             NoEpisode: None was begun.
@@ -284,6 +290,8 @@ class Seat:
             return Score(unscored=self._failure)
         if self._first is None or self._client is None:
             raise NoEpisode(f"no episode of {self._seats.name} was begun: call reset first")
+        if not self.is_over and unfinished is None:
+            return Score(unscored=NOT_FINISHED)
         if not self.is_over and isinstance(unfinished, int | float):
             return Score(float(unfinished))
         spec = self._client.reward_spec or NOT_DECLARED
@@ -292,7 +300,7 @@ class Seat:
             return score
         if self.is_over:
             return Score(unscored=NO_REWARD)
-        if unfinished is None:
+        if unfinished != "earned":
             return Score(unscored=NOT_OVER)
         return Score(min(0.0, spec.range[0]) if spec.range else 0.0)
 

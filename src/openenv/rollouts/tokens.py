@@ -59,8 +59,9 @@ class Chat:
         tokenizer: Of the model; it has to have a chat template.
         interface: How one acts in the environment.
         told: How the model is told of that: by its template's ``tools``; in words, as ``json``; or
-            not at all, since its ``text`` is the action. Default: ``text`` where the environment
-            takes a text only; else ``tools`` where the template knows of them; else ``json``.
+            not at all, since its ``text`` is the action, or the task's prompt says all. Default:
+            ``text`` where the environment takes a text of any kind and nothing else; else ``tools``
+            where the template knows of them; else ``json``.
         template: Further arguments of the chat template, such as ``enable_thinking``; or
             ``chat_template`` itself.
 
@@ -135,7 +136,8 @@ class Chat:
 
 
 def _way_to_tell(interface: Interface, template: str) -> Told:
-    if interface.text_field is not None:
+    field = interface.text_field
+    if field is not None and "enum" not in interface.tools[0].input_schema["properties"][field]:
         return "text"
     return "tools" if "tools" in template and '"tool"' in template.replace("'", '"') else "json"
 

@@ -105,7 +105,7 @@ class Conversation(ABC):
         self.messages: list[dict[str, Any]] = []
         self._opening = opening
         self._interface: Interface = opening.interface
-        self._act_by = act_by
+        self._act_by: ActBy = act_by
         self._left: deque[Call] = deque()
         self._answering: Call | None = None  # what the next observation is the result of
         told = [system_prompt] if system_prompt else []

@@ -1,0 +1,371 @@
+"""GRPO on an environment of OpenEnv with TRL: what the examples grpo_* have in common.
+
+The environment is served in a process of its own, and a pool gives out its sessions. Without
+`--model`, a model is made on the spot (`tiny_models`): it is shown how one speaks there by episodes
+in which every move is random, so that it knows the form, and nothing of the game. What it is worth
+is measured before and after, on the same episodes, none of which it was trained on.
+
+Needs `pip install torch trl matplotlib`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+import torch
+from tiny_models import imitate, model_for, tokenizer_for
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen2_5_chat_template
+
+from openenv import EnvPool, GenericEnvClient, ProcessProvider
+from openenv.client import background
+from openenv.integrations.trl import EnvironmentCost, env_reward, rollout_func, task_dataset
+from openenv.rollouts.seats import Seats
+from openenv.rollouts.tokens import Chat, TokenRollout, act_together
+
+__all__ = ["Game", "main"]
+
+# Seeds of episodes that nobody is trained on.
+EVALUATION, DEMONSTRATION = 1_000_000_000, 1_500_000_000
+
+
+@dataclass
+class Game:
+    """What an example says of its environment.
+
+    Attributes:
+        name: Of the example.
+        environment: What is served.
+        prompt: What the model is told.
+        random_reply: A reply to what the environment shows, whose move is random.
+        variables: Of the server's process.
+        hidden: Numbers in a hidden state of the model made here.
+        layers: Of that model.
+        vocabulary: Tokens that it knows.
+        demonstrations: Episodes by which it is shown how one speaks.
+        shown: Steps of that.
+        steps: Of GRPO.
+        groups: Different episodes in a step.
+        generations: Rollouts of each.
+        turns: Replies in a rollout.
+        tokens: That a rollout may have behind the prompt.
+        rate: The learning rate of GRPO.
+        episodes: By which it is measured before and after.
+        settings: Further ones, of `GRPOConfig`.
+    """
+
+    name: str
+    environment: str
+    prompt: str
+    random_reply: Callable[[str, random.Random], str]
+    variables: dict[str, str] = field(default_factory=dict)
+    hidden: int = 96
+    layers: int = 2
+    vocabulary: int = 512
+    demonstrations: int = 256
+    shown: int = 250
+    steps: int = 150
+    groups: int = 8
+    generations: int = 8
+    turns: int = 8
+    tokens: int = 256
+    rate: float = 3e-4
+    episodes: int = 1024
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Measured:
+    """What rewards of episodes are: their mean, and how far off that may be (95 %)."""
+
+    mean: float
+    margin: float
+    failures: int
+
+    @classmethod
+    def of(cls, rewards: Sequence[float | None]) -> Measured:
+        known = [one for one in rewards if one is not None]
+        margin = 1.96 * statistics.stdev(known) / math.sqrt(len(known))
+        return cls(statistics.fmean(known), margin, len(rewards) - len(known))
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} ± {self.margin:.3f}"
+
+
+class Table:
+    """Where episodes are played outside of the trainer."""
+
+    def __init__(self, game: Game, seats: Seats, tokenizer: Any) -> None:
+        self._game = game
+        self._seats = seats
+        self._tokenizer = tokenizer
+        self._chat = Chat(tokenizer, seats.interface, "text")
+
+    def demonstrations(self, seed: int) -> list[tuple[list[int], list[int], list[int]]]:
+        """Episodes of random moves, as tokens: prompt, what follows, and which of that is said."""
+        return background.run(self._demonstrations(seed))
+
+    async def _demonstrations(self, seed: int) -> list[tuple[list[int], list[int], list[int]]]:
+        chance, found = random.Random(seed), []
+        seat = await self._seats.take()
+        for number in range(self._game.demonstrations):
+            rollout = TokenRollout(seat, self._chat, max_turns=self._game.turns)
+            goes_on = await rollout.begin(self._messages, {"seed": DEMONSTRATION + number})
+            while goes_on:
+                reply = self._game.random_reply(rollout.messages[-1]["content"], chance)
+                goes_on = await rollout.take(
+                    self._tokenizer.encode(reply + self._tokenizer.eos_token)
+                )
+            found.append((rollout.prompt_ids, rollout.completion_ids, rollout.mask))
+        await seat.close()
+        return found
+
+    def measure(self, model: Any, seed: int) -> Measured:
+        """Play episodes by sampling from a model, as in training."""
+        torch.manual_seed(seed)
+        size, rewards = self._game.groups * self._game.generations, []
+        seats = background.run(self._take(size))
+        for at in range(0, self._game.episodes, size):
+            wave = [self._rollout(seat) for seat in seats[: self._game.episodes - at]]
+            live = background.run(self._begin(wave, at))
+            while live:
+                replies = generate(model, self._tokenizer, [one.ids for one in live])
+                live = background.run(act_together(live, replies))
+            rewards += [one.score.value for one in wave]
+        background.run(self._give_back(seats))
+        return Measured.of(rewards)
+
+    def _rollout(self, seat: Any) -> TokenRollout:
+        return TokenRollout(
+            seat, self._chat, max_turns=self._game.turns, max_tokens=self._game.tokens
+        )
+
+    async def _begin(self, wave: Sequence[TokenRollout], at: int) -> list[TokenRollout]:
+        begun = await asyncio.gather(
+            *(
+                one.begin(self._messages, {"seed": EVALUATION + at + number})
+                for number, one in enumerate(wave)
+            )
+        )
+        return [one for one, goes_on in zip(wave, begun, strict=True) if goes_on]
+
+    async def _take(self, count: int) -> list[Any]:
+        return [await self._seats.take() for _ in range(count)]
+
+    async def _give_back(self, seats: Sequence[Any]) -> None:
+        for seat in seats:
+            await seat.close()
+
+    @property
+    def _messages(self) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": self._game.prompt}]
+
+
+@torch.no_grad()
+def generate(model: Any, tokenizer: Any, sequences: list[list[int]], most: int = 64) -> list[Any]:
+    """Sample a reply to each sequence of tokens."""
+    longest = max(map(len, sequences))
+    ids = torch.full((len(sequences), longest), tokenizer.pad_token_id)
+    mask = torch.zeros_like(ids)
+    for row, one in enumerate(sequences):
+        ids[row, longest - len(one) :] = torch.tensor(one)
+        mask[row, longest - len(one) :] = 1
+    out = model.generate(
+        ids.to(model.device),
+        attention_mask=mask.to(model.device),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=most,
+    )
+    replies = out[:, longest:].tolist()
+    end = tokenizer.eos_token_id
+    return [one[: one.index(end) + 1] if end in one else one for one in replies]
+
+
+async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
+    """What is said in the game, for the tokenizer to learn its words of."""
+    chance, texts = random.Random(seed), [qwen2_5_chat_template, game.prompt]
+    texts += [json.dumps(tool.as_tool()) for tool in seats.interface.tools]
+    seat = await seats.take()
+    for number in range(game.demonstrations):
+        seen = seat.seen(await seat.reset(seed=DEMONSTRATION + number))
+        for _ in range(game.turns):
+            reply = game.random_reply(seen, chance)
+            texts += [seen, reply]
+            answer = await seat.reply(reply)
+            seen = answer.text
+            if answer.is_over:
+                break
+        texts.append(seen)
+    await seat.close()
+    return texts
+
+
+def _made(game: Game, seats: Seats, seed: int) -> tuple[Any, Any]:
+    heard = background.run(_heard(game, seats, seed))
+    tokenizer = tokenizer_for(heard, qwen2_5_chat_template, game.vocabulary)
+    model = model_for(tokenizer, hidden=game.hidden, layers=game.layers, seed=seed)
+    shown = Table(game, seats, tokenizer).demonstrations(seed)
+    losses = imitate(model, shown, steps=game.shown, seed=seed)
+    _say(f"warm start: {len(shown)} episodes of random moves, loss {losses[-1]:.3f} at last")
+    return model, tokenizer
+
+
+def _config(game: Game, out: Path, seed: int) -> GRPOConfig:
+    on_gpu = torch.cuda.is_available()
+    settings: dict[str, Any] = {
+        "output_dir": str(out),
+        "per_device_train_batch_size": game.groups * game.generations,
+        "num_generations": game.generations,
+        "max_completion_length": game.tokens,
+        "max_steps": game.steps,
+        "learning_rate": game.rate,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": 5,
+        "temperature": 1.0,
+        "beta": 0.0,
+        "max_grad_norm": 1.0,
+        "logging_steps": 1,
+        "report_to": [],
+        "save_strategy": "no",
+        "seed": seed,
+        "bf16": on_gpu,
+        "use_cpu": not on_gpu,
+        "gradient_checkpointing": False,
+        "disable_tqdm": not sys.stderr.isatty(),
+    }
+    return GRPOConfig(**{**settings, **game.settings})
+
+
+def trained(game: Game, seed: int, out: Path, model_path: str | None = None) -> dict[str, Any]:
+    """Train once.
+
+    Args:
+        game: On what.
+        seed: Of everything that is random.
+        out: A folder for what it writes.
+        model_path: A folder with a model; without, one is made here.
+
+    Returns:
+        What came of it; also written to ``seed-SEED.json`` in `out`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    size = game.groups * game.generations
+    provider = ProcessProvider(
+        game.environment, env_vars={**game.variables, "MAX_CONCURRENT_ENVS": str(2 * size + 2)}
+    )
+    with EnvPool(
+        provider, GenericEnvClient, sessions_per_server=2 * size + 2, max_servers=1
+    ) as pool:
+        seats = background.run(Seats.of(pool))
+        if model_path is None:
+            model, tokenizer = _made(game, seats, seed)
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(model_path)
+            model = AutoModelForCausalLM.from_pretrained(model_path, dtype="auto")
+        rollouts = rollout_func(pool, max_turns=game.turns, told="text", seed=seed)
+        cost = EnvironmentCost(rollouts, every=10)
+        trainer = GRPOTrainer(
+            model=model,
+            processing_class=tokenizer,
+            args=_config(game, out, seed),
+            train_dataset=task_dataset(size * 4, prompt=game.prompt),
+            reward_funcs=env_reward,
+            rollout_func=rollouts,
+            callbacks=[cost],
+        )
+        table = Table(game, seats, tokenizer)
+        before = table.measure(model, seed)
+        _say(f"before: {before}")
+        trainer.train()
+        model.eval()
+        after = table.measure(model, seed)
+        _say(f"after:  {after}")
+        background.run(seats.aclose())
+        rollouts.close()
+    logs = [one for one in trainer.state.log_history if "reward" in one]
+    found = {
+        "game": game.name,
+        "seed": seed,
+        "before": vars(before),
+        "after": vars(after),
+        "rewards": [one["reward"] for one in logs],
+        "environment_failures": sum(one.environments.failures for one in cost.steps),
+        "environment_share": sum(one.environments.waited_s for one in cost.steps)
+        / sum(one.seconds for one in cost.steps),
+        "seconds": time.perf_counter() - began,
+    }
+    (out / f"seed-{seed}.json").write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def plot(runs: Sequence[dict[str, Any]], path: Path, baselines: dict[str, float]) -> None:
+    """Draw the rewards of runs over their steps, smoothed, and what they are compared with."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for run in runs:
+        rewards, smooth, kept = run["rewards"], [], 0.0
+        for number, one in enumerate(rewards, 1):
+            kept += (one - kept) / min(number, 10)
+            smooth.append(kept)
+        axes.plot(range(1, len(smooth) + 1), smooth, label=f"seed {run['seed']}")
+    for name, value in baselines.items():
+        axes.axhline(value, linestyle="--", color="grey", linewidth=1)
+        axes.annotate(name, (1, value), textcoords="offset points", xytext=(2, 3), fontsize=8)
+    axes.set(xlabel="step of GRPO", ylabel="mean reward of a step's rollouts (mean of 10)")
+    axes.set_title(f"{runs[0]['game']}: GRPO through OpenEnv")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def main(game: Game, baselines: dict[str, float] | None = None) -> None:
+    """Train as the command line says, and tell what came of it."""
+    parser = argparse.ArgumentParser(description=f"Train a language model on {game.name} by GRPO.")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="a run for each")
+    parser.add_argument("--steps", type=int, default=game.steps)
+    parser.add_argument("--episodes", type=int, default=game.episodes, help="to measure by")
+    parser.add_argument("--out", type=Path, default=Path("outputs") / game.name)
+    parser.add_argument("--model", help="a folder with a model; by default a tiny one is made")
+    parser.add_argument(
+        "--config", type=Path, help="JSON of fields of Game, such as h200.json; see README.md"
+    )
+    given = parser.parse_args()
+    if given.config is not None:
+        for name, value in json.loads(given.config.read_text()).items():
+            setattr(game, name, value)
+    game.steps, game.episodes = given.steps, given.episodes
+    runs = [trained(game, seed, given.out, given.model) for seed in given.seeds]
+    plot(runs, given.out / "rewards.png", baselines or {})
+    for run in runs:
+        before, after = Measured(**run["before"]), Measured(**run["after"])
+        _say(
+            f"seed {run['seed']}: {before} -> {after} over {game.episodes} episodes, "
+            f"{run['environment_failures']} environment failures, {run['seconds']:.0f} s"
+        )
+    print(json.dumps([{k: v for k, v in run.items() if k != "rewards"} for run in runs]))
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
