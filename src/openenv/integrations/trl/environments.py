@@ -155,7 +155,7 @@ class _Terms:
         self, columns: Columns | None, unfinished: Unfinished, failures_in_a_row: int | None
     ) -> None:
         self.columns = columns
-        self.unfinished = unfinished
+        self.unfinished: Unfinished = unfinished
         self.streak = _Streak(failures_in_a_row)
 
 
