@@ -151,6 +151,26 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_ctrl_c_leaves_whole_lines_and_exits_with_130(tmp_path: Path) -> None:
+    given = ["collect", "rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-o", "data"]
+    path = tmp_path / "data" / "results.jsonl"
+    with subprocess.Popen(
+        [*COMMAND, *given, "-n", "100000"],
+        cwd=tmp_path,
+        env=environ(TESTS),
+        stderr=subprocess.PIPE,
+    ) as process:
+        wait_until(partial(is_larger, path, 20_000), 30)
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=30)
+    assert process.returncode == 130, words.decode()
+    assert b"Traceback" not in words
+    assert path.read_bytes().endswith(b"\n")
+    rollouts = (tmp_path / "data" / "rollouts.jsonl").read_bytes()
+    assert rollouts.count(b"\n") - 1 - len(lines(tmp_path / "data")) in (0, 1)
+
+
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_the_run_can_be_gone_on_with(tmp_path: Path) -> None:
     given = ["collect", "rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-o", "data"]
     given += ["--seed", "1", "-n", "60"]
