@@ -47,9 +47,6 @@ def main(data: str, folder: str, mode: str) -> None:
     trainer = SFTTrainer(model=model, args=config, train_dataset=rows, processing_class=tokenizer)
     trainer.train()
     losses = [one["loss"] for one in trainer.state.log_history if "loss" in one]
-    print(
-        len(trainer.train_dataset[0]["input_ids"]), trainer.state.log_history[-1], file=sys.stderr
-    )
     told: dict[str, Any] = {"rows": len(rows), "losses": [losses[0], losses[-1]]}
     first = rows[0]
     asked = first["messages"] if "messages" in first else first["prompt"]
