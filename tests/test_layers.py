@@ -81,6 +81,7 @@ LAYERS = {
     "openenv.auto": "auto",
     "openenv.adapters": "adapters",
     "openenv.integrations": "integrations",
+    "openenv.integrations._episodes": "trainers",
     "openenv.integrations.typed_tools": "trainers",
     "openenv.integrations.trl": "trainers",
     "openenv.integrations.skyrl": "trainers",
@@ -243,6 +244,7 @@ HOMES = {
         "openenv.validation.learner",
     },
     "ray": {"openenv.integrations.rllib"},
+    "skyrl_gym": {"openenv.integrations.skyrl"},
     "reasoning_gym": {"openenv.rewards.external.reasoning_gym"},
     "reasoning_gym_env": {"openenv.rewards.external.reasoning_gym"},
     "verifiers": {

@@ -1,0 +1,93 @@
+"""What trainers that play by themselves have in common: seats, the first messages, the reward."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from openenv.client import background
+from openenv.errors import Unscored
+from openenv.reward import Score
+from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.policies.conversations import described
+from openenv.rollouts.seats import NO_REWARD, Seat, Seats, Unfinished
+
+__all__ = ["awaited", "begun", "is_to_be_told", "opening", "reward", "seats_in"]
+
+T = TypeVar("T")
+
+_seats: dict[Hashable, Seats] = {}
+_looking = threading.Lock()
+
+
+def seats_in(environment: Hashable, retries: int) -> Seats:
+    """The seats that this process has in an environment, on the shared loop; found once.
+
+    Raises:
+        NotSupported: Nobody tells how one acts in it.
+        OpenEnvError: It cannot be reached.
+        TypeError: It is no environment.
+    """
+    key = os.getpid(), environment, retries
+    with _looking:
+        found = _seats.get(key)
+        if found is None:
+            found = _seats[key] = background.run(Seats.of(environment, retries=retries))
+        return found
+
+
+async def awaited(work: Coroutine[Any, Any, T]) -> T:
+    """Have the shared loop, where such seats live, do something, and wait for it on any loop."""
+    return await asyncio.wrap_future(background.submit(work))
+
+
+async def begun(
+    seat: Seat, arguments: Mapping[str, Any], may_ignore: frozenset[str] = frozenset()
+) -> str:
+    """Begin an episode; what the model is shown first. Raises what `Seat.reset` does."""
+    return seat.seen(await seat.reset(may_ignore=may_ignore, **arguments))
+
+
+def is_to_be_told(interface: Interface) -> bool:
+    """Whether a model has to be told how to act: not where any text is an action."""
+    field = interface.text_field
+    return field is None or "enum" in interface.tools[0].input_schema["properties"][field]
+
+
+def opening(
+    messages: Sequence[Mapping[str, Any]], first: str, interface: Interface | None
+) -> list[dict[str, Any]]:
+    """The messages that a model's first reply comes behind.
+
+    Args:
+        messages: The task.
+        first: What the environment shows first; it comes behind the user's last words.
+        interface: What the model is told in words how to act by; None where it is told otherwise.
+    """
+    said = [dict(message) for message in messages]
+    if interface is not None:
+        words = described(interface)
+        if said and said[0]["role"] == "system":
+            said[0]["content"] = f"{said[0]['content']}\n\n{words}"
+        else:
+            said.insert(0, {"role": "system", "content": words})
+    if first and said and said[-1]["role"] == "user" and isinstance(said[-1]["content"], str):
+        said[-1]["content"] = f"{said[-1]['content']}\n\n{first}".strip()
+    elif first or not said:
+        said.append({"role": "user", "content": first})
+    return said
+
+
+def reward(seat: Seat, unfinished: Unfinished) -> Score:
+    """What an episode is worth, which is known.
+
+    Raises:
+        Unscored: It is not: the environment has failed, or gave no reward.
+    """
+    score = seat.score(unfinished)
+    if score.value is None:
+        raise Unscored(f"the episode has no reward: {score.unscored or NO_REWARD}")
+    return score

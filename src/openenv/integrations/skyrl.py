@@ -1,0 +1,220 @@
+"""Environments for SkyRL (skyrl-gym 0.4), by one call in SkyRL's entry point:
+
+    register("blackjack", environment="http://localhost:8000")
+
+Rows of the dataset with ``env_class: blackjack`` are then episodes of it.
+"""
+
+from __future__ import annotations
+
+import pickle  # nosec B403  # nothing is unpickled
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from openenv._packages import needs
+from openenv.client import background
+from openenv.integrations._episodes import begun, is_to_be_told, opening, reward, seats_in
+from openenv.integrations.trl.environments import Columns, episode_arguments
+from openenv.rollouts.seats import NoEpisode, Seat, Unfinished
+
+with needs("openenv.integrations.skyrl", "pip install skyrl-gym"):
+    from skyrl_gym.envs import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+        registration,
+    )
+    from skyrl_gym.envs.base_text_env import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+        BaseTextEnv,
+        BaseTextEnvStepOutput,
+    )
+
+__all__ = ["OpenEnvTextEnv", "Options", "register"]
+
+Messages = list[dict[str, Any]]
+
+
+def register(id: str, environment: Hashable, **options: Any) -> None:
+    """Have SkyRL know an environment by a name, in this process.
+
+    Call it where SkyRL's own are registered: in the Ray task that makes the experiment. Its
+    ``environment.skyrl_gym`` configuration may have options under this name, which come before
+    these.
+
+    Args:
+        id: For the column ``env_class``.
+        environment: An address, the name of an environment that is installed, what else ``openenv
+            serve`` takes, or an environment class.
+        **options: See `Options`.
+
+    Raises:
+        TypeError: They cannot be pickled, and so not be sent to another process.
+        skyrl_gym.error.RegistrationError: There is one of this name.
+    """
+    given = {"environment": environment, **options}
+    try:
+        pickle.dumps(given)
+        hash(environment)
+    except Exception as error:
+        raise TypeError(
+            f"environment={environment!r:.200} of register, or an option, cannot be sent to "
+            "another process; give an address, the name of an environment, or a class of a module"
+        ) from error
+    registration.register(
+        id=id, entry_point=f"{OpenEnvTextEnv.__module__}:{OpenEnvTextEnv.__name__}", kwargs=given
+    )
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an environment is played.
+
+    Attributes:
+        environment: See `register`.
+        columns: Which of the row's columns the environment is reset with, or, as a mapping, by
+            which argument which column. By default ``seed``, if there is one. A task that
+            `openenv.integrations.trl.task_dataset` has put in the row always counts.
+        max_turns: How many replies the model has. Default: the generator's, and 1 without.
+        unfinished: What the episode is worth that the model has not brought to its end by then.
+        rewarded: ``at_end``: the last step has what the episode is worth, and those before 0.0,
+            which is right in each mode of SkyRL's generator. ``each_step``: each has what it adds
+            to that; of these, a generator with a custom chat template takes the last one only.
+        tell: Tell the model in words how it acts. Default: unless any text is an action.
+        retries: How often a reset is tried again whose failure may pass.
+    """
+
+    environment: Hashable
+    columns: Columns | None = None
+    max_turns: int | None = None
+    unfinished: Unfinished = "earned"
+    rewarded: Literal["at_end", "each_step"] = "at_end"
+    tell: bool | None = None
+    retries: int = 2
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """These options.
+
+        Raises:
+            ValueError: They are none.
+        """
+        known = [field.name for field in fields(cls)]
+        if wrong := sorted(given.keys() - set(known)):
+            named = ", ".join(map(repr, wrong))
+            raise ValueError(f"options {named} of an environment; expected some of {known}")
+        if given.get("environment") is None:
+            raise ValueError("environment=None; expected an address or the name of an environment")
+        found = cls(**given)
+        if found.rewarded not in ("at_end", "each_step"):
+            raise ValueError(f"rewarded={found.rewarded!r}; expected at_end or each_step")
+        return found
+
+
+class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
+    """One episode, as SkyRL plays it: each reply of the model is an action.
+
+    What fails raises, since SkyRL has no reward for what nobody knows: `init` and `step` raise
+    where the environment cannot be reached or breaks, and where it has not scored the episode.
+
+    Args:
+        env_config: What SkyRL's configuration has under the name: `Options`.
+        extras: The row's columns, and ``max_turns`` of the generator.
+        **options: `Options`, too; ``env_config`` comes before them.
+
+    Raises:
+        ValueError: They are none.
+    """
+
+    def __init__(
+        self,
+        env_config: Mapping[str, Any] | None = None,
+        extras: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._options = Options.of({**options, **(env_config or {})})
+        self._row = dict(extras or {})
+        self.max_turns = self._options.max_turns or self._row.get("max_turns") or 1
+        self._seat: Seat | None = None
+        self._told = 0.0  # of the episode's reward, by now
+        self._metrics: dict[str, Any] = {}
+
+    def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:
+        """Begin the episode.
+
+        Args:
+            prompt: The row's.
+
+        Returns:
+            The messages that the model replies to: the prompt, how one acts, and what the
+            environment shows; and nothing else.
+
+        Raises:
+            CapacityError: There is no place for it.
+            OpenEnvError: It could not begin.
+        """
+        columns = self._options.columns
+        if columns is None:
+            columns = [name for name in ("seed",) if self._row.get(name) is not None]
+        arguments, may_ignore = episode_arguments(self._row, columns)
+        seats = seats_in(self._options.environment, self._options.retries)
+        self.turns, self._told, self._metrics = 0, 0.0, {}
+        if self._seat is None:
+            self._seat = background.run(seats.take())
+        try:
+            first = background.run(begun(self._seat, arguments, may_ignore))
+        except BaseException:
+            self.close()
+            raise
+        tell = self._options.tell
+        if tell is None:
+            tell = is_to_be_told(seats.interface)
+        return opening(prompt, first, seats.interface if tell else None), {}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Act by the model's words.
+
+        Raises:
+            NoEpisode: There is none.
+            OpenEnvError: The environment has failed; the episode is gone.
+            Unscored: The episode is over, and has no reward.
+        """
+        if self._seat is None:
+            raise NoEpisode("no episode was begun: call init first")
+        try:
+            answer = background.run(self._seat.reply(action))
+            self.turns += 1
+            is_last = answer.is_over or self.turns >= self.max_turns
+            gained = self._gained(self._seat, is_last)
+        except BaseException:  # SkyRL does not close what has raised
+            self.close()
+            raise
+        said = [] if is_last else [{"role": "user", "content": answer.text}]
+        return BaseTextEnvStepOutput(
+            observations=said,
+            reward=gained,
+            done=is_last,
+            metadata={"seen": answer.text, "is_refused": answer.is_refused},
+        )
+
+    def close(self) -> None:
+        """Give the episode's session back. Safe to repeat."""
+        seat, self._seat = self._seat, None
+        if seat is not None:
+            background.run(seat.close())
+
+    def get_metrics(self) -> dict[str, Any]:
+        """What SkyRL averages: the reward's parts by their names, the steps, and whether the
+        episode came to its end.
+        """
+        return dict(self._metrics)
+
+    def _gained(self, seat: Seat, is_last: bool) -> float:
+        if is_last:
+            score = reward(seat, self._options.unfinished)
+            self._metrics = {**score.components, "steps": seat.steps, "finished": seat.is_over}
+            value = score.value
+        else:
+            value = seat.score().value if self._options.rewarded == "each_step" else None
+        if value is None:  # not known yet
+            return 0.0
+        before, self._told = self._told, value
+        return value - before
