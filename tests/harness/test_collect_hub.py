@@ -167,6 +167,14 @@ def test_a_secret_in_an_episode_stops_the_upload(folder: Path) -> None:
         assert server.asked == [] or not server.files
 
 
+def test_what_only_looks_like_credentials_is_no_secret(folder: Path) -> None:
+    with hub() as server:
+        with RolloutSerializer(folder) as serializer:
+            serializer.write_episode(record(10, "a basic understanding, at /x?token=whatever "))
+        assert push(server, folder).returncode == 0
+        assert server.files["acme/games"]["results.jsonl"].count(b"\n") == 11
+
+
 def test_a_folder_without_episodes_is_not_uploaded(tmp_path: Path) -> None:
     with hub() as server:
         done = push(server, tmp_path / "none")
