@@ -30,7 +30,7 @@ def test_the_notebook_trains_by_grpo(python: str, tmp_path: Path) -> None:
     maker = Path(__file__).parent / "tutorial_model.py"
     made = subprocess.run(
         [python, str(maker), str(model)],
-        env=environ(maker.parent),
+        env=environ(ROOT / "tests"),
         capture_output=True,
         text=True,
         timeout=600,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-import trl_play
+from trainers import trl_play
 
 from openenv.integrations.trl import environment_factory
 
