@@ -54,7 +54,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._now = Reading()
+        self._counts: dict[str, float] = dict.fromkeys((one.name for one in fields(Reading)), 0)
         self._waits = 0
         self._since = 0.0  # when the first of the waits that go on began; or was last read
 
@@ -72,23 +72,21 @@ class Meter:
             ended = time.perf_counter()
             with self._lock:
                 self._waits -= 1
-                waited = 0.0 if self._waits else ended - self._since
-                self._add(waited_s=waited, summed_s=ended - began)
+                self._counts["summed_s"] += ended - began
+                if not self._waits:
+                    self._counts["waited_s"] += ended - self._since
 
     def count(self, **more: int) -> None:
         """Add to counts, by their names in `Reading`."""
         with self._lock:
-            self._add(**more)
+            for name, by in more.items():
+                self._counts[name] += by
 
     def read(self) -> Reading:
         """What there is by now; a wait that goes on counts up to now in `waited_s`."""
         with self._lock:
             if self._waits:
                 now = time.perf_counter()
-                self._add(waited_s=now - self._since)
+                self._counts["waited_s"] += now - self._since
                 self._since = now
-            return self._now
-
-    def _add(self, **more: float) -> None:
-        kept = {one.name: getattr(self._now, one.name) for one in fields(Reading)}
-        self._now = Reading(**{**kept, **{name: kept[name] + by for name, by in more.items()}})
+            return Reading(**self._counts)  # type: ignore[arg-type] # of which most are whole
