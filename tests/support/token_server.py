@@ -179,7 +179,8 @@ class _Told:
             }
             for i, (name, given) in enumerate(self.reply.calls)
         ]
-        self.message = {"role": "assistant", "content": self.reply.content or None}
+        content = self.reply.content or None
+        self.message: dict[str, Any] = {"role": "assistant", "content": content}
         if self.calls:
             self.message["tool_calls"] = self.calls
         self.prompt = prompt_of(body["messages"])

@@ -250,7 +250,8 @@ def test_what_the_upstream_refuses_of_the_capture_is_left_out_and_said(start: St
 
 def test_the_length_of_an_answer_is_limited(start: Start) -> None:
     proxied = start(max_output_tokens=50)
-    for given in ({}, {"max_tokens": 500}, {"max_tokens": 5}, {"max_completion_tokens": 70}):
+    givens: list[dict[str, Any]] = [{}, {"max_tokens": 500}, {"max_tokens": 5}]
+    for given in [*givens, {"max_completion_tokens": 70}]:
         proxied.chat(**given)
     first, second, third, fourth = (dict(one.body) for one in proxied.upstream.asked)
     assert (first["max_tokens"], second["max_tokens"], third["max_tokens"]) == (50, 50, 5)
@@ -275,19 +276,18 @@ def test_a_trainers_sampling_stands_before_the_agents(start: Start) -> None:
     "limit", [{"max_model_calls": 2}, {"max_tokens": 40}], ids=["calls", "tokens"]
 )
 def test_a_session_over_its_budget_is_told_to_stop_and_that_is_not_taken_down(
-    start: Start, limit: dict[str, int]
+    start: Start, limit: dict[str, Any]
 ) -> None:
     proxied = start("0123456789")
     session = proxied.server.registry.create(**limit)
-    for path, body in (
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "0123456789"}]}),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "0123456789"}]}),
-    ):
-        assert "budget" not in proxied.post(path, body, session.session_id).text
-    for body in ({"input": "x"}, {"input": "x", "stream": True}):
-        assert (
-            "Step budget exhausted" in proxied.post("/v1/responses", body, session.session_id).text
-        )
+    chat = {"messages": [{"role": "user", "content": "0123456789"}]}
+    for _ in range(2):
+        answer = proxied.post("/v1/chat/completions", chat, session.session_id)
+        assert "budget" not in answer.text
+    for stream in (False, True):
+        asked = {"input": "x", "stream": stream}
+        answer = proxied.post("/v1/responses", asked, session.session_id)
+        assert "Step budget exhausted" in answer.text
     document = export_session(session)
     assert (document["budget_stop_count"], len(document["turns"])) == (2, 2)
     assert len(proxied.upstream.asked) == 2
@@ -313,7 +313,7 @@ def test_what_is_too_large_or_no_json_is_refused(start: Start) -> None:
 
 def test_sessions_that_cannot_be_are_refused(start: Start) -> None:
     proxied = start()
-    for body in (
+    bodies: list[Any] = [
         {"session_id": "a b"},
         {"max_model_calls": -1},
         {"sampling": {"top_p": 0.5}},
@@ -321,7 +321,8 @@ def test_sessions_that_cannot_be_are_refused(start: Start) -> None:
         {"purpose": "zork"},
         {"metadata": 1},
         [],
-    ):
+    ]
+    for body in bodies:
         assert proxied.http.post("/sessions", json=body).status_code == 400
 
 
