@@ -243,6 +243,7 @@ HOMES = {
         "openenv.spaces",
         "openenv.validation.learner",
     },
+    "art": {"openenv.integrations.art"},
     "ray": {"openenv.integrations.rllib"},
     "skyrl_gym": {"openenv.integrations.skyrl"},
     "reasoning_gym": {"openenv.rewards.external.reasoning_gym"},

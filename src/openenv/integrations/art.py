@@ -1,0 +1,167 @@
+"""Rollouts for ART (openpipe-art 0.5) in any environment.
+
+groups = await art.gather_trajectory_groups(
+    (
+        art.TrajectoryGroup(rollout(model, "blackjack", reset={"seed": seed}) for _ in range(8))
+        for seed in range(16)
+    ),
+    max_exceptions=0.1,
+)
+await backend.train(model, groups)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal
+
+from openenv._packages import needs
+from openenv.integrations._episodes import (
+    awaited,
+    begun,
+    is_to_be_told,
+    opening,
+    reward,
+    seats_in,
+)
+from openenv.rollouts.episodes import needless, reset_arguments
+from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.jobs import as_task
+from openenv.rollouts.seats import Answer, Seat, Unfinished
+
+with needs("openenv.integrations.art", "pip install openpipe-art"):
+    import art  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+
+__all__ = ["rollout"]
+
+
+async def rollout(
+    model: Any,
+    environment: Hashable,
+    *,
+    task: Any = None,
+    prompt: str | Sequence[Mapping[str, Any]] = (),
+    reset: Mapping[str, Any] | None = None,
+    acts: Literal["tools", "words"] = "tools",
+    max_turns: int = 32,
+    unfinished: Unfinished = "earned",
+    retries: int = 2,
+    request: Mapping[str, Any] | None = None,
+) -> art.Trajectory:
+    """Play one episode.
+
+    What fails raises, and so does what cannot be scored: ART gathers that as an exception of its
+    group, which is not trained on, up to ``max_exceptions``.
+
+    Args:
+        model: Of ART; whatever has `openai_client` and `get_inference_name`.
+        environment: An address, the name of an environment that is installed, what else ``openenv
+            serve`` takes, an environment class, an `EnvPool`. Each rollout has its own session.
+        task: What is to be done: an `openenv.Task`, or what it is made of.
+        prompt: What the model is told before the first observation, without a task or before its
+            prompt: the system's words, or messages.
+        reset: Arguments of the environment's reset; they come before the task's.
+        acts: By calls of ``tools``; or by ``words``: each reply is the action, as JSON or, where
+            an action is nothing but a text, as it is. A reply without a call of a tool is taken by
+            its words.
+        max_turns: How many replies the model has.
+        unfinished: What an episode is worth that the model has not brought to its end by then.
+        retries: How often a reset is tried again whose failure may pass.
+        request: Further arguments of the chat completions, such as ``max_completion_tokens``.
+
+    Returns:
+        A trajectory of which the model's replies are choices; its metrics are the reward's parts,
+        ``steps``, and whether the episode was ``finished``; its metadata the reset's arguments that
+        are numbers or texts.
+
+    Raises:
+        CapacityError: There is no place for it.
+        OpenEnvError: The environment could not be reached, or has failed.
+        Unscored: The episode has no reward.
+    """
+    seats = await asyncio.to_thread(seats_in, environment, retries)
+    messages, arguments, may_ignore = _episode(task, prompt, reset or {})
+    seat = await awaited(seats.take())
+    try:
+        first = await awaited(begun(seat, arguments, may_ignore))
+        is_told = acts == "words" and is_to_be_told(seats.interface)
+        trajectory = art.Trajectory(
+            messages_and_choices=opening(messages, first, seats.interface if is_told else None),
+            tools=_tools(seats.interface) if acts == "tools" else None,
+            metadata={name: one for name, one in arguments.items() if isinstance(one, int | str)},
+        )
+        asked = {"model": model.get_inference_name(), **(request or {})}
+        if trajectory.tools:
+            asked["tools"] = trajectory.tools
+        for _ in range(max_turns):
+            if seat.is_over:
+                break
+            done = await model.openai_client().chat.completions.create(
+                messages=trajectory.messages(), **asked
+            )
+            trajectory.messages_and_choices.append(done.choices[0])
+            trajectory.messages_and_choices += await _answers(seat, done.choices[0].message)
+        score = reward(seat, unfinished)
+        trajectory.reward = score.value
+        trajectory.metrics |= {**score.components, "steps": seat.steps, "finished": seat.is_over}
+    finally:
+        await awaited(seat.close())
+    return trajectory.finish()
+
+
+def _episode(
+    given: Any, prompt: str | Sequence[Mapping[str, Any]], reset: Mapping[str, Any]
+) -> tuple[list[Mapping[str, Any]], dict[str, Any], frozenset[str]]:
+    """What the model is told first, and the reset's arguments, and which may be ignored."""
+    said: list[Mapping[str, Any]] = []
+    if isinstance(prompt, str):
+        said.append({"role": "system", "content": prompt})
+    else:
+        said += prompt
+    if given is None:
+        return said, dict(reset), frozenset()
+    task = as_task(given, 1)
+    if isinstance(task.prompt, list):
+        said += task.prompt
+    elif task.prompt:
+        said.append({"role": "user", "content": task.prompt})
+    arguments = {**reset_arguments(task, is_scored_there=True), **reset}
+    return said, arguments, frozenset(needless(task))
+
+
+def _tools(interface: Interface) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.as_tool()["inputSchema"],
+            },
+        }
+        for tool in interface.tools
+    ]
+
+
+async def _answers(seat: Seat, message: Any) -> list[dict[str, Any]]:
+    """Act by a reply of the model; what it is told."""
+    if not message.tool_calls:
+        answer = await awaited(seat.reply(message.content or ""))
+        return [{"role": "user", "content": answer.text}]
+    return [
+        {"role": "tool", "tool_call_id": call.id, "content": await _called(seat, call.function)}
+        for call in message.tool_calls
+    ]
+
+
+async def _called(seat: Seat, function: Any) -> str:
+    try:
+        arguments = json.loads(function.arguments or "{}")
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        return "Error: the arguments are no JSON object"
+    answer: Answer = await awaited(seat.call(function.name, arguments))
+    return answer.text
