@@ -11,7 +11,6 @@ Needs `pip install torch trl matplotlib`.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 import os
@@ -35,8 +34,9 @@ from trl.chat_template_utils import qwen2_5_chat_template
 from openenv import EnvPool, GenericEnvClient, ProcessProvider
 from openenv.client import background
 from openenv.integrations.trl import EnvironmentCost, env_reward, rollout_func, task_dataset
+from openenv.rollouts.batched import BatchPlayer, Start
 from openenv.rollouts.seats import Seats
-from openenv.rollouts.tokens import Chat, TokenRollout, act_together
+from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["Game", "main"]
 
@@ -135,41 +135,21 @@ class Table:
         await seat.close()
         return found
 
-    def measure(self, model: Any, seed: int) -> Measured:
+    def measure(self, player: BatchPlayer, model: Any, seed: int) -> Measured:
         """Play episodes by sampling from a model, as in training."""
         torch.manual_seed(seed)
         size, rewards = self._game.groups * self._game.generations, []
-        seats = background.run(self._take(size))
         for at in range(0, self._game.episodes, size):
-            wave = [self._rollout(seat) for seat in seats[: self._game.episodes - at]]
-            live = background.run(self._begin(wave, at))
-            while live:
-                replies = generate(model, self._tokenizer, [one.ids for one in live])
-                live = background.run(act_together(live, replies))
-            rewards += [one.score.value for one in wave]
-        background.run(self._give_back(seats))
-        return Measured.of(rewards)
-
-    def _rollout(self, seat: Any) -> TokenRollout:
-        return TokenRollout(
-            seat, self._chat, max_turns=self._game.turns, max_tokens=self._game.tokens
-        )
-
-    async def _begin(self, wave: Sequence[TokenRollout], at: int) -> list[TokenRollout]:
-        begun = await asyncio.gather(
-            *(
-                one.begin(self._messages, {"seed": EVALUATION + at + number})
-                for number, one in enumerate(wave)
+            numbers = range(at, min(at + size, self._game.episodes))
+            starts = [Start(self._messages, {"seed": EVALUATION + number}) for number in numbers]
+            played = player.play(
+                self._chat,
+                starts,
+                lambda ids: (generate(model, self._tokenizer, ids), None),
+                max_tokens=self._game.tokens,
             )
-        )
-        return [one for one, goes_on in zip(wave, begun, strict=True) if goes_on]
-
-    async def _take(self, count: int) -> list[Any]:
-        return [await self._seats.take() for _ in range(count)]
-
-    async def _give_back(self, seats: Sequence[Any]) -> None:
-        for seat in seats:
-            await seat.close()
+            rewards += [one.score.value for one in played]
+        return Measured.of(rewards)
 
     @property
     def _messages(self) -> list[dict[str, Any]]:
@@ -273,9 +253,9 @@ def trained(game: Game, seed: int, out: Path, model_path: str | None = None) -> 
     with EnvPool(
         provider, GenericEnvClient, sessions_per_server=2 * size + 2, max_servers=1
     ) as pool:
-        seats = background.run(Seats.of(pool))
+        player = BatchPlayer(pool, max_turns=game.turns)
         if model_path is None:
-            model, tokenizer = _made(game, seats, seed)
+            model, tokenizer = _made(game, player.seats, seed)
         else:
             tokenizer = AutoTokenizer.from_pretrained(model_path)
             model = AutoModelForCausalLM.from_pretrained(model_path, dtype="auto")
@@ -290,14 +270,14 @@ def trained(game: Game, seed: int, out: Path, model_path: str | None = None) -> 
             rollout_func=rollouts,
             callbacks=[cost],
         )
-        table = Table(game, seats, tokenizer)
-        before = table.measure(model, seed)
+        table = Table(game, player.seats, tokenizer)
+        before = table.measure(player, model, seed)
         _say(f"before: {before}")
         trainer.train()
         model.eval()
-        after = table.measure(model, seed)
+        after = table.measure(player, model, seed)
         _say(f"after:  {after}")
-        background.run(seats.aclose())
+        player.close()
         rollouts.close()
     logs = [one for one in trainer.state.log_history if "reward" in one]
     found = {

@@ -199,6 +199,7 @@ class TokenRollout:
         self._max_turns = max_turns
         self._max_tokens = max_tokens
         self._unfinished: Unfinished = unfinished
+        self._settled: tuple[Score, str | None, int] | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -208,17 +209,21 @@ class TokenRollout:
     @property
     def score(self) -> Score:
         """What it is worth by now; unscored, and why, where the environment has failed."""
-        return self._seat.score(self._unfinished)
+        return self._settled[0] if self._settled else self._seat.score(self._unfinished)
 
     @property
     def failure(self) -> str | None:
         """Why the episode could not begin, or broke off; None if it did not."""
-        return self._seat.failure
+        return self._settled[1] if self._settled else self._seat.failure
 
     @property
     def steps(self) -> int:
         """Of the environment."""
-        return self._seat.steps
+        return self._settled[2] if self._settled else self._seat.steps
+
+    def settle(self) -> None:
+        """Keep what has come of it: its seat is another rollout's from now on."""
+        self._settled = self.score, self.failure, self.steps
 
     async def begin(
         self,

@@ -7,17 +7,16 @@ model replies to all rollouts of a batch, then all their environments step at on
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from openenv.client import background
 from openenv.integrations.trl.environments import Columns, episode_arguments
+from openenv.rollouts.batched import BatchPlayer, Start
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter
-from openenv.rollouts.seats import Seat, Seats, Unfinished
-from openenv.rollouts.tokens import Chat, TokenRollout, act_together
+from openenv.rollouts.seats import Unfinished
+from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["RolloutFunc", "env_reward", "rollout_func"]
 
@@ -72,11 +71,11 @@ def rollout_func(
         ValueError: Two rows have one prompt, and are different otherwise; `at_once` is not
             positive.
     """
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once={at_once}; expected at least 1")
     known = None if rows is None else _by_prompt(rows, columns)
-    seats = background.run(Seats.of(environment, retries=retries))
-    return RolloutFunc(seats, known, at_once, max_turns, unfinished, told, seed)
+    player = BatchPlayer(
+        environment, at_once=at_once, max_turns=max_turns, unfinished=unfinished, retries=retries
+    )
+    return RolloutFunc(player, known, told, seed)
 
 
 Reset = tuple[dict[str, Any], frozenset[str]]
@@ -90,24 +89,13 @@ class RolloutFunc:
     """
 
     def __init__(
-        self,
-        seats: Seats,
-        known: Mapping[str, Reset] | None,
-        at_once: int | None,
-        max_turns: int,
-        unfinished: Unfinished,
-        told: Any,
-        seed: int,
+        self, player: BatchPlayer, known: Mapping[str, Reset] | None, told: Any, seed: int
     ) -> None:
-        self.meter: Meter = seats.meter
-        self._seats = seats
+        self.meter: Meter = player.meter
+        self._player = player
         self._known = known
-        self._at_once = at_once
-        self._max_turns = max_turns
-        self._unfinished: Unfinished = unfinished
         self._told = told
         self._seed = seed
-        self._places: list[Seat] = []
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """Play a rollout for each prompt.
@@ -117,31 +105,21 @@ class RolloutFunc:
             OpenEnvError: The environment cannot be reset so.
             ValueError: A prompt is none of the rows'.
         """
-        messages = [_messages(prompt) for prompt in prompts]
-        resets = self._resets(prompts, trainer)
-        size = self._at_once or len(prompts)
-        if len(self._places) < min(size, len(prompts)):
-            self._places = background.run(self._grown(min(size, len(prompts))))
-        chat = Chat(
-            trainer.processing_class,
-            self._seats.interface,
-            self._told,
-            **_template(trainer),
-        )
-        played: list[dict[str, Any]] = []
-        for at in range(0, len(prompts), size):
-            wave = [
-                TokenRollout(
-                    seat,
-                    chat,
-                    max_turns=self._max_turns,
-                    max_tokens=trainer.max_completion_length,
-                    unfinished=self._unfinished,
-                )
-                for seat, _ in zip(self._places, prompts[at : at + size], strict=False)
-            ]
-            self._play(wave, messages[at : at + size], resets[at : at + size], trainer)
-            played += [_row(one, trainer) for one in wave]
+
+        def generate(sequences: list[list[int]]) -> tuple[Any, Any]:
+            replies, logprobs = trainer._generate_single_turn(sequences, None, {}, 1)
+            return replies, _plain(logprobs)
+
+        starts = [
+            Start(_messages(prompt), *reset)
+            for prompt, reset in zip(prompts, self._resets(prompts, trainer), strict=True)
+        ]
+        interface = self._player.seats.interface
+        chat = Chat(trainer.processing_class, interface, self._told, **_template(trainer))
+        most = trainer.max_completion_length
+        played = [
+            _row(one, trainer) for one in self._player.play(chat, starts, generate, max_tokens=most)
+        ]
         found: dict[str, Any] = {name: [row[name] for row in played] for name in played[0]}
         if any(one is None for one in found["logprobs"]):
             found["logprobs"] = None  # the trainer computes them
@@ -149,23 +127,7 @@ class RolloutFunc:
 
     def close(self) -> None:
         """Give back every session; a program that ends does so too."""
-        background.run(self._seats.aclose())
-
-    # ------------------------------------------------------------------ a wave
-
-    def _play(
-        self,
-        wave: list[TokenRollout],
-        messages: Sequence[list[dict[str, Any]]],
-        resets: Sequence[Reset],
-        trainer: Any,
-    ) -> None:
-        live = background.run(_begun(wave, messages, resets))
-        while live:
-            replies, logprobs = trainer._generate_single_turn(
-                [one.ids for one in live], None, {}, 1
-            )
-            live = background.run(act_together(live, replies, _plain(logprobs)))
+        self._player.close()
 
     def _resets(self, prompts: Sequence[Any], trainer: Any) -> list[Reset]:
         if self._known is not None:
@@ -188,23 +150,6 @@ class RolloutFunc:
                 "dataset that the trainer has, of training and of evaluation"
             )
         return found
-
-    async def _grown(self, size: int) -> list[Seat]:
-        return [*self._places, *[await self._seats.take() for _ in range(len(self._places), size)]]
-
-
-async def _begun(
-    wave: Sequence[TokenRollout],
-    messages: Sequence[list[dict[str, Any]]],
-    resets: Sequence[Reset],
-) -> list[TokenRollout]:
-    begun = await asyncio.gather(
-        *(
-            one.begin(said, arguments, may_ignore)
-            for one, said, (arguments, may_ignore) in zip(wave, messages, resets, strict=True)
-        )
-    )
-    return [one for one, goes_on in zip(wave, begun, strict=True) if goes_on]
 
 
 def _row(rollout: TokenRollout, trainer: Any) -> dict[str, Any]:
