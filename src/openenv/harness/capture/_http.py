@@ -56,13 +56,15 @@ class Answer:
             NoAnswer: The connection broke before its end.
             TimeoutError: The next part did not come in time.
         """
-        while True:
+        while not self.is_read:
             event = await _event(self._connection, self._timeout_s)
-            if isinstance(event, h11.Data):
-                yield bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage):
-                self.is_read = True
-                return
+            data = []
+            while isinstance(event, h11.Data):  # all that has come until now is one part
+                data.append(event.data)
+                event = _next_event(self._connection)
+            self.is_read = isinstance(event, h11.EndOfMessage)
+            if data:
+                yield b"".join(data)
 
     async def read(self) -> bytes:
         """The whole body."""
@@ -198,15 +200,7 @@ class Connections:
 
 async def _event(connection: _Connection, timeout_s: float) -> object:
     """The next event of h11."""
-    while True:
-        try:
-            event = connection.http.next_event()
-        except h11.RemoteProtocolError as error:
-            raise NoAnswer(f"the connection broke: {error}") from error
-        if event is not h11.NEED_DATA:
-            if isinstance(event, h11.ConnectionClosed):
-                raise NoAnswer("the server closed the connection")
-            return event
+    while (event := _next_event(connection)) is h11.NEED_DATA:
         try:
             data = await asyncio.wait_for(connection.reader.read(READ_BYTES), timeout_s)
         except asyncio.TimeoutError as error:
@@ -214,3 +208,15 @@ async def _event(connection: _Connection, timeout_s: float) -> object:
         except OSError as error:
             raise NoAnswer(f"the connection broke: {error}") from error
         connection.http.receive_data(data)
+    return event
+
+
+def _next_event(connection: _Connection) -> object:
+    """The next event of h11, or NEED_DATA."""
+    try:
+        event = connection.http.next_event()
+    except h11.RemoteProtocolError as error:
+        raise NoAnswer(f"the connection broke: {error}") from error
+    if isinstance(event, h11.ConnectionClosed):
+        raise NoAnswer("the server closed the connection")
+    return event

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -71,8 +71,7 @@ async def _events(
     try:
         async with stack:
             yield ""
-            async for data in events_of(answer):
-                event = object_of(data.encode())
+            async for event in _each(answer):
                 _add(message, event)
                 is_over = event.get("type") == "message_stop"
                 if is_over:
@@ -89,6 +88,12 @@ async def _events(
         if not is_over:
             call.failed("abandoned", None, "the agent hung up amid its answer")
         raise
+
+
+async def _each(answer: Answer) -> AsyncIterator[dict[str, Any]]:
+    async for events in events_of(answer):
+        for data in events:
+            yield object_of(data)
 
 
 def _add(message: dict[str, Any], event: Mapping[str, Any]) -> None:

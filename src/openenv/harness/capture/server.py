@@ -31,7 +31,7 @@ from openenv.harness.capture.calls import Call, as_chunk, budget_stop
 from openenv.harness.capture.completions import Gathered
 from openenv.harness.capture.detection import APIType, detect
 from openenv.harness.capture.dialects import DIALECTS
-from openenv.harness.capture.dialects.base import Dialect, Unsupported
+from openenv.harness.capture.dialects.base import Dialect, EventStream, Unsupported
 from openenv.harness.capture.export import export_session, to_trace_entries
 from openenv.harness.capture.passing import pass_on
 from openenv.harness.capture.sessions import (
@@ -278,8 +278,8 @@ class _Proxy:
 
 async def _events(
     call: Call,
-    first: dict[str, Any],
-    rest: AsyncIterator[dict[str, Any]],
+    first: list[dict[str, Any]],
+    rest: AsyncIterator[list[dict[str, Any]]],
     stack: contextlib.AsyncExitStack,
 ) -> AsyncGenerator[str, None]:
     """The events of an answer; it is taken down before the agent is told that it is over."""
@@ -287,11 +287,9 @@ async def _events(
     try:
         async with stack:
             yield ""
-            gathered.add(first)
-            yield events.chunk(first)
-            async for chunk in rest:
-                gathered.add(chunk)
-                yield events.chunk(chunk)
+            yield _added(gathered, events, first)
+            async for chunks in rest:
+                yield _added(gathered, events, chunks)
         if not gathered.is_ended:
             raise UpstreamTransportError("the upstream's stream does not say why it ended")
         completion = gathered.completion()
@@ -305,6 +303,15 @@ async def _events(
         raise
     else:
         yield ending
+
+
+def _added(gathered: Gathered, events: EventStream, chunks: list[dict[str, Any]]) -> str:
+    """The events of some chunks, which are gathered too."""
+    told = []
+    for chunk in chunks:
+        gathered.add(chunk)
+        told.append(events.chunk(chunk))
+    return "".join(told)
 
 
 async def _body(request: Request, limit: int) -> bytes:

@@ -7,6 +7,8 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal
 
+from pydantic_core import from_json
+
 from openenv.errors import OpenEnvError
 from openenv.harness.capture._http import Answer, Connections, NoAnswer
 
@@ -169,8 +171,9 @@ class InferenceClient:
     @contextlib.asynccontextmanager
     async def stream(
         self, request: Mapping[str, Any], wished: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """The chunks of the chat completion of a request, as they come; see `completion`.
+    ) -> AsyncIterator[AsyncIterator[list[dict[str, Any]]]]:
+        """The chunks of the chat completion of a request, at a time all that have come; see
+        `completion`.
 
         Raises:
             UpstreamError: There is none, or, in the block, it broke off.
@@ -282,12 +285,20 @@ def object_of(body: bytes) -> dict[str, Any]:
         UpstreamTransportError: It is none.
     """
     try:
-        value = json.loads(body)
-    except ValueError as error:
-        raise UpstreamTransportError(f"the upstream answered no JSON: {body[:200]!r}") from error
+        value = from_json(body)
+    except ValueError:
+        value = _leniently(body)
     if not isinstance(value, dict):
         raise UpstreamTransportError(f"the upstream answered no JSON object: {body[:200]!r}")
     return value
+
+
+def _leniently(body: bytes) -> Any:
+    """JSON with half a pair of surrogates, which some servers send, and the strict refuse."""
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise UpstreamTransportError(f"the upstream answered no JSON: {body[:200]!r}") from error
 
 
 def _text_or_json(body: bytes) -> dict[str, Any] | str:
@@ -299,34 +310,42 @@ def _text_or_json(body: bytes) -> dict[str, Any] | str:
     return value if isinstance(value, dict) else text
 
 
-async def _chunks(answer: Answer) -> AsyncIterator[dict[str, Any]]:
-    """The chunks of a stream.
+async def _chunks(answer: Answer) -> AsyncIterator[list[dict[str, Any]]]:
+    """The chunks of a stream: at a time all that have come.
 
     Raises:
         UpstreamTransportError: It is no stream, or told of an error, or ended without ``[DONE]``.
     """
     if "text/event-stream" not in answer.headers.get("content-type", ""):
         raise UpstreamTransportError("the upstream answered a stream by what is none")
-    async for data in events_of(answer):
-        if data == "[DONE]":
-            async for _ in answer.parts():  # so that the connection can be used again
-                pass
+    async for events in events_of(answer):
+        is_over = events[-1] == b"[DONE]"
+        chunks = [object_of(data) for data in (events[:-1] if is_over else events)]
+        for chunk in chunks:
+            if "error" in chunk:
+                words = f"the upstream failed amid the stream: {chunk['error']}"
+                raise UpstreamTransportError(words)
+        if chunks:
+            yield chunks
+        if is_over:
+            await answer.read()  # so that the connection can be used again
             return
-        chunk = object_of(data.encode())
-        if "error" in chunk:
-            raise UpstreamTransportError(f"the upstream failed amid the stream: {chunk['error']}")
-        yield chunk
     raise UpstreamTransportError("the upstream's stream ended before its time")
 
 
-async def events_of(answer: Answer) -> AsyncIterator[str]:
-    """The data of the server-sent events of an answer (WHATWG HTML, 9.2), without their names."""
-    unread, data = b"", list[str]()
+async def events_of(answer: Answer) -> AsyncIterator[list[bytes]]:
+    """The data of the server-sent events of an answer (WHATWG HTML, 9.2), without their names: at a
+    time all that have come.
+    """
+    unread, data = b"", list[bytes]()
     async for part in answer.parts():
         *lines, unread = (unread + part).replace(b"\r\n", b"\n").split(b"\n")
+        events = []
         for line in lines:
             if line.startswith(b"data:"):
-                data.append(line[5:].removeprefix(b" ").decode("utf-8", "replace"))
+                data.append(line[5:].removeprefix(b" "))
             elif not line and data:
-                yield "\n".join(data)
+                events.append(b"\n".join(data))
                 data = []
+        if events:
+            yield events

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pydantic_core import to_json
+
 from openenv.errors import OpenEnvError
 
 __all__ = [
@@ -91,7 +93,11 @@ class Dialect(ABC):
 def sse(data: Mapping[str, Any], event: str | None = None) -> str:
     """One server-sent event."""
     head = "" if event is None else f"event: {event}\n"
-    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n"
+    try:
+        told = to_json(data).decode()
+    except ValueError:  # half a pair of surrogates
+        told = json.dumps(data)
+    return f"{head}data: {told}\n\n"
 
 
 def first_choice(completion: Mapping[str, Any]) -> dict[str, Any]:
