@@ -1,4 +1,4 @@
-"""Trains a tiny model by TRL's SFTTrainer: ``sft_train.py DATA FOLDER MODE``; runs where TRL is.
+"""Trains a tiny model by TRL's SFTTrainer, where TRL is: ``sft_train.py DATA FOLDER MODE STEPS``.
 
 DATA is a Parquet file as it is, MODE the loss: ``assistant`` of conversations, ``completion``. It
 prints, for each light, what the trained model calls.
@@ -20,7 +20,7 @@ from trl import SFTConfig, SFTTrainer
 LIGHTS = ("red", "green", "amber")
 
 
-def main(data: str, folder: str, mode: str) -> None:
+def main(data: str, folder: str, mode: str, steps: str) -> None:
     rows = load_dataset("parquet", data_files=data, split="train", cache_dir=f"{folder}/cache")
     template = resources.files("trl") / "chat_templates" / "qwen2_5_training.jinja"
     texts = [json.dumps(row) for row in rows]
@@ -30,7 +30,7 @@ def main(data: str, folder: str, mode: str) -> None:
         output_dir=folder,
         max_length=2048,
         per_device_train_batch_size=8,
-        max_steps=200,
+        max_steps=int(steps),
         learning_rate=2e-3,
         warmup_steps=10,
         adam_beta2=0.98,
