@@ -5,17 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from openenv.client import background
 from openenv.errors import Unscored
+from openenv.integrations.trl.environments import Columns, episode_arguments
 from openenv.reward import Score
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.conversations import described
 from openenv.rollouts.seats import NO_REWARD, Seat, Seats, Unfinished
+from openenv.rollouts.tokens import TokenRollout
 
-__all__ = ["awaited", "begun", "is_to_be_told", "opening", "reward", "seats_in"]
+__all__ = [
+    "Generate",
+    "awaited",
+    "begun",
+    "is_to_be_told",
+    "known",
+    "opening",
+    "play",
+    "reward",
+    "row_arguments",
+    "seats_in",
+]
 
 T = TypeVar("T")
 
@@ -49,6 +62,27 @@ async def begun(
 ) -> str:
     """Begin an episode; what the model is shown first. Raises what `Seat.reset` does."""
     return seat.seen(await seat.reset(may_ignore=may_ignore, **arguments))
+
+
+def row_arguments(
+    row: Mapping[str, Any], columns: Columns | None
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """What an episode is reset with for a row whose columns are mostly a trainer's own.
+
+    Args:
+        row: Its columns.
+        columns: Which of them; by default ``seed``, if there is one. A task always counts.
+
+    Returns:
+        The arguments; and which of them the environment may ignore.
+
+    Raises:
+        KeyError: The row has not all of the columns.
+        ValueError: Its task is none.
+    """
+    if columns is None:
+        columns = ["seed"] if row.get("seed") is not None else []
+    return episode_arguments(row, columns)
 
 
 def is_to_be_told(interface: Interface) -> bool:
@@ -87,7 +121,54 @@ def reward(seat: Seat, unfinished: Unfinished) -> Score:
     Raises:
         Unscored: It is not: the environment has failed, or gave no reward.
     """
-    score = seat.score(unfinished)
+    return known(seat.score(unfinished))
+
+
+Generate = Callable[[list[int]], Awaitable[tuple[Sequence[int], Sequence[float] | None]]]
+"""Has a model write behind tokens: those of its reply, and their log-probabilities if it tells."""
+
+
+async def play(
+    rollout: TokenRollout,
+    generate: Generate,
+    messages: Sequence[Mapping[str, Any]],
+    arguments: Mapping[str, Any],
+    may_ignore: frozenset[str] = frozenset(),
+    max_prompt: int | None = None,
+) -> Score:
+    """Play an episode to its end; the model is asked on the loop that runs.
+
+    Args:
+        rollout: In a seat of the shared loop.
+        generate: The model.
+        messages: The task.
+        arguments: Of the environment's reset.
+        may_ignore: Which of them may have no meaning to it.
+        max_prompt: How many tokens there may be before the first reply.
+
+    Raises:
+        OpenEnvError: The episode could not begin.
+        Unscored: It has failed, or has no reward.
+        ValueError: The first observation does not leave room for the prompt.
+    """
+    goes_on = await awaited(rollout.begin(messages, arguments, may_ignore))
+    if max_prompt is not None and len(rollout.prompt_ids) > max_prompt:
+        raise ValueError(
+            f"the prompt has {len(rollout.prompt_ids)} tokens with what the environment shows "
+            f"first and how one acts, and {max_prompt} is the most; make that more"
+        )
+    while goes_on:
+        reply, logprobs = await generate(rollout.ids)
+        goes_on = await awaited(rollout.take(reply, logprobs))
+    return known(rollout.score)
+
+
+def known(score: Score) -> Score:
+    """A score that has a value.
+
+    Raises:
+        Unscored: It has none: the environment has failed, or gave no reward.
+    """
     if score.value is None:
         raise Unscored(f"the episode has no reward: {score.unscored or NO_REWARD}")
     return score

@@ -14,8 +14,15 @@ from typing import Any, Literal
 
 from openenv._packages import needs
 from openenv.client import background
-from openenv.integrations._episodes import begun, is_to_be_told, opening, reward, seats_in
-from openenv.integrations.trl.environments import Columns, episode_arguments
+from openenv.integrations._episodes import (
+    begun,
+    is_to_be_told,
+    opening,
+    reward,
+    row_arguments,
+    seats_in,
+)
+from openenv.integrations.trl.environments import Columns
 from openenv.rollouts.seats import NoEpisode, Seat, Unfinished
 
 with needs("openenv.integrations.skyrl", "pip install skyrl-gym"):
@@ -151,10 +158,7 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             CapacityError: There is no place for it.
             OpenEnvError: It could not begin.
         """
-        columns = self._options.columns
-        if columns is None:
-            columns = [name for name in ("seed",) if self._row.get(name) is not None]
-        arguments, may_ignore = episode_arguments(self._row, columns)
+        arguments, may_ignore = row_arguments(self._row, self._options.columns)
         seats = seats_in(self._options.environment, self._options.retries)
         self.turns, self._told, self._metrics = 0, 0.0, {}
         if self._seat is None:

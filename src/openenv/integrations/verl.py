@@ -1,0 +1,204 @@
+"""Environments for verl (0.9), as an agent loop: the model's tokens as they came, and their mask.
+
+    # agent_loops.yaml, the rollout's agent.agent_loop_config_path
+    - name: blackjack
+      _target_: openenv.integrations.verl.OpenEnvAgentLoop
+      environment: http://localhost:8000
+      max_turns: 8
+
+Rows of the dataset with ``agent_name: blackjack`` are then episodes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from openenv._packages import needs
+from openenv.errors import CapacityError, OpenEnvError
+from openenv.integrations._episodes import awaited, play, row_arguments, seats_in
+from openenv.integrations.trl.environments import Columns
+from openenv.reward import Score
+from openenv.rollouts.seats import Seats, Unfinished
+from openenv.rollouts.tokens import Chat, TokenRollout, Told
+
+with needs("openenv.integrations.verl", "pip install verl"):
+    from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+        AgentLoopBase,
+        AgentLoopMetrics,
+        AgentLoopOutput,
+        register,
+    )
+
+__all__ = ["OpenEnvAgentLoop"]
+
+
+@register("openenv")
+class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
+    """Plays one episode.
+
+    verl cannot leave a rollout out. What fails, or cannot be scored, is played again in another
+    episode, and raises, which ends the step, where each of `attempts` has failed.
+
+    Args:
+        *args: Of verl.
+        environment: An address, the name of an environment that is installed, or what else
+            ``openenv serve`` takes. Each rollout has a session of its own.
+        columns: Which of the row's columns, or of its ``extra_info``, the environment is reset
+            with, or, as a mapping, by which argument which column. By default ``seed``, if there is
+            one. A task that `openenv.integrations.trl.task_dataset` has put in the row counts, too.
+        max_turns: How many replies the model has. Default: the rollout's
+            ``multi_turn.max_assistant_turns``, and 32 without.
+        unfinished: What an episode is worth that the model has not brought to its end by then.
+        told: How the model is told how to act: ``tools``, ``json`` or ``text``; see
+            `openenv.rollouts.tokens.Chat`.
+        retries: How often a reset is tried again whose failure may pass.
+        attempts: How many episodes are played until one has not failed.
+        **kwargs: Of verl.
+
+    Raises:
+        ValueError: There is no environment.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        environment: Hashable = None,
+        columns: Columns | None = None,
+        max_turns: int | None = None,
+        unfinished: Unfinished = "earned",
+        told: Told | None = None,
+        retries: int = 2,
+        attempts: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if environment is None:
+            raise ValueError(
+                "environment=None; expected an address or the name of an environment, beside "
+                "_target_ in the file that agent_loop_config_path names"
+            )
+        if attempts < 1:
+            raise ValueError(f"attempts={attempts}; expected at least 1")
+        turns = self.rollout_config.multi_turn.max_assistant_turns
+        self._environment = environment
+        self._columns = columns
+        self._max_turns = max_turns or turns or 32
+        self._unfinished: Unfinished = unfinished
+        self._told: Told | None = told
+        self._retries = retries
+        self._attempts = attempts
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
+        """Play it.
+
+        Args:
+            sampling_params: For the model.
+            **kwargs: The row's columns.
+
+        Raises:
+            CapacityError: There is no place for it.
+            OpenEnvError: It could not be played.
+            Unscored: It has no reward.
+            ValueError: The prompt is too long.
+        """
+        seats = await asyncio.to_thread(seats_in, self._environment, self._retries)
+        for left in range(self._attempts - 1, -1, -1):
+            try:
+                return await self._played(seats, sampling_params, kwargs)
+            except OpenEnvError as error:  # noqa: PERF203 - of few episodes
+                if isinstance(error, CapacityError) or not left:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _played(
+        self, seats: Seats, sampling_params: dict[str, Any], row: Mapping[str, Any]
+    ) -> AgentLoopOutput:
+        columns = {**(row.get("extra_info") or {}), **row}
+        arguments, may_ignore = row_arguments(_plain(columns), self._columns)
+        template = dict(self.apply_chat_template_kwargs)
+        chat = Chat(self.tokenizer, seats.interface, self._told, **template)
+        config = self.rollout_config
+        seat = await awaited(seats.take())
+        try:
+            rollout = TokenRollout(
+                seat,
+                chat,
+                max_turns=self._max_turns,
+                max_tokens=config.response_length,
+                unfinished=self._unfinished,
+            )
+            model = _Model(self.server_manager, sampling_params, int(row.get("priority", 0)))
+            began = time.monotonic()
+            score = await play(
+                rollout,
+                model.generate,
+                [dict(message) for message in row["raw_prompt"]],
+                arguments,
+                may_ignore,
+                config.prompt_length,
+            )
+            elsewhere = time.monotonic() - began - model.seconds
+        finally:
+            await awaited(seat.close())
+        return self._output(rollout, score, model, elsewhere)
+
+    def _output(
+        self, rollout: TokenRollout, score: Score, model: _Model, elsewhere: float
+    ) -> AgentLoopOutput:
+        is_empty = not rollout.completion_ids  # then a token that is not trained on
+        logprobs = [0.0] if is_empty and rollout.logprobs is not None else rollout.logprobs
+        return AgentLoopOutput(
+            prompt_ids=rollout.prompt_ids,
+            response_ids=[self.tokenizer.eos_token_id] if is_empty else rollout.completion_ids,
+            response_mask=[0] if is_empty else rollout.mask,
+            response_logprobs=logprobs,
+            reward_score=score.value,
+            num_turns=len(rollout.messages),
+            metrics=AgentLoopMetrics(generate_sequences=model.seconds, tool_calls=elsewhere),
+            extra_fields={
+                **model.extra_fields,
+                "turn_scores": [],
+                "tool_rewards": [],
+                "reward_extra_info": {"env_steps": rollout.steps},
+            },
+        )
+
+
+class _Model:
+    """verl's server, for one rollout; it stays with the one that knows the beginning."""
+
+    def __init__(self, server: Any, sampling_params: dict[str, Any], priority: int) -> None:
+        self.seconds = 0.0
+        self.extra_fields: dict[str, Any] = {}
+        self._server = server
+        self._sampling_params = sampling_params
+        self._priority = priority
+        self._request = uuid4().hex
+
+    async def generate(self, ids: list[int]) -> tuple[Sequence[int], Sequence[float] | None]:
+        began = time.monotonic()
+        output = await self._server.generate(
+            request_id=self._request,
+            prompt_ids=ids,
+            sampling_params=self._sampling_params,
+            priority=self._priority,
+        )
+        self.seconds += time.monotonic() - began
+        self.extra_fields = {**output.extra_fields, **self._first_version()}
+        return output.token_ids, output.log_probs or None
+
+    def _first_version(self) -> dict[str, Any]:
+        """The weights that the first reply was written by, where the server tells."""
+        name = "min_global_steps"
+        return {name: self.extra_fields[name]} if name in self.extra_fields else {}
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns with numbers in place of numpy's."""
+    return {
+        name: one.item() if getattr(one, "ndim", None) == 0 else one for name, one in row.items()
+    }
