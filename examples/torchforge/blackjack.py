@@ -1,0 +1,44 @@
+"""Groups of hands of blackjack for torchforge's GRPO; `generator` and `tokenizer` are its own."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from typing import Any
+
+from openenv import OpenEnvError
+from openenv.integrations.torchforge import Rollout, rollout
+
+PROMPT = [{"role": "user", "content": "Play a hand of blackjack."}]
+
+
+async def group_of(
+    generator: Any, tokenizer: Any, address: str, seed: int, size: int = 8
+) -> list[Rollout]:
+    """Play one hand several times; those that failed are left out."""
+    played = await asyncio.gather(
+        *(
+            rollout(
+                generator,
+                tokenizer,
+                address,
+                messages=PROMPT,
+                reset={"seed": seed},
+                max_turns=8,
+                max_tokens=1024,
+            )
+            for _ in range(size)
+        ),
+        return_exceptions=True,
+    )
+    for one in played:
+        if isinstance(one, BaseException) and not isinstance(one, OpenEnvError):
+            raise one  # a mistake of ours, and nothing that has failed
+    return [one for one in played if isinstance(one, Rollout) and one.is_exact]
+
+
+def advantages(group: list[Rollout]) -> list[float]:
+    """How much better than the others of its group each one is, in standard deviations."""
+    rewards = [one.reward for one in group]
+    spread = statistics.pstdev(rewards)
+    return [(reward - statistics.mean(rewards)) / (spread + 1e-4) for reward in rewards]

@@ -1,0 +1,139 @@
+"""Rollouts for torchforge in any environment: many turns, one sequence of tokens.
+
+    rollouts = await asyncio.gather(
+        *(rollout(generator, tokenizer, address, reset={"seed": seed}) for _ in range(8)),
+        return_exceptions=True,
+    )
+
+A rollout that raises has no reward: leave it out of its group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openenv.integrations._episodes import awaited, play, seats_in
+from openenv.rollouts.seats import Unfinished
+from openenv.rollouts.tokens import Chat, Tokenizer, TokenRollout, Told
+
+__all__ = ["Rollout", "rollout"]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One episode, as tokens.
+
+    Attributes:
+        prompt_ids: Before the model's first reply.
+        completion_ids: From there on.
+        mask: Of each of these, 1 if the model has written it, else 0.
+        logprobs: Of each of these, and 0.0 where the model has not written it; None if the
+            generator gives none.
+        reward: What the episode is worth.
+        components: Its parts, by name.
+        steps: Of the environment.
+        messages: The conversation.
+        generator_version: The oldest weights that a reply was written by; None if it is not told.
+        is_exact: The model has read just these tokens. The generator takes texts, and makes tokens
+            of them anew, which may come out otherwise than those that were written; such a rollout
+            is not quite on policy.
+    """
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    mask: list[int]
+    logprobs: list[float] | None
+    reward: float
+    components: Mapping[str, float] = field(default_factory=dict)
+    steps: int = 0
+    messages: Sequence[Mapping[str, Any]] = ()
+    generator_version: int | None = None
+    is_exact: bool = True
+
+
+async def rollout(
+    generator: Any,
+    tokenizer: Tokenizer,
+    environment: Hashable,
+    *,
+    messages: Sequence[Mapping[str, Any]] = (),
+    reset: Mapping[str, Any] | None = None,
+    max_turns: int = 32,
+    max_tokens: int | None = None,
+    unfinished: Unfinished = "earned",
+    told: Told | None = None,
+    retries: int = 2,
+    template: Mapping[str, Any] | None = None,
+    request: Mapping[str, Any] | None = None,
+) -> Rollout:
+    """Play one episode.
+
+    Args:
+        generator: Of torchforge: ``generator.generate.route`` is asked for one completion a turn.
+        tokenizer: Of its model.
+        environment: An address, the name of an environment that is installed, what else ``openenv
+            serve`` takes, an environment class, an `EnvPool`. Each rollout has its own session.
+        messages: The task.
+        reset: Arguments of the environment's reset.
+        max_turns: How many replies the model has.
+        max_tokens: How long what comes behind the prompt may become.
+        unfinished: What an episode is worth that the model has not brought to its end by then.
+        told: How the model is told how to act; see `openenv.rollouts.tokens.Chat`.
+        retries: How often a reset is tried again whose failure may pass.
+        template: Arguments of the chat template, such as ``enable_thinking``.
+        request: Further arguments of ``generate``, such as ``sampling_params``.
+
+    Raises:
+        CapacityError: There is no place for it.
+        OpenEnvError: The environment could not be reached.
+        Unscored: It has failed, or the episode has no reward.
+    """
+    seats = await asyncio.to_thread(seats_in, environment, retries)
+    seat = await awaited(seats.take())
+    try:
+        chat = Chat(tokenizer, seats.interface, told, **(template or {}))
+        played = TokenRollout(
+            seat, chat, max_turns=max_turns, max_tokens=max_tokens, unfinished=unfinished
+        )
+        model = _Generator(generator, tokenizer, request or {})
+        score = await play(played, model.generate, messages, reset or {})
+    finally:
+        await awaited(seat.close())
+    assert score.value is not None
+    return Rollout(
+        played.prompt_ids,
+        played.completion_ids,
+        played.mask,
+        played.logprobs,
+        score.value,
+        score.components,
+        played.steps,
+        played.messages,
+        min(model.versions, default=None),
+        model.is_exact,
+    )
+
+
+class _Generator:
+    """torchforge's generator, which is asked by a text."""
+
+    def __init__(self, generator: Any, tokenizer: Tokenizer, request: Mapping[str, Any]) -> None:
+        self.versions: list[int] = []
+        self.is_exact = True
+        self._generator = generator
+        self._tokenizer = tokenizer
+        self._request = request
+
+    async def generate(self, ids: list[int]) -> tuple[Sequence[int], Sequence[float] | None]:
+        prompt = self._tokenizer.decode(ids, skip_special_tokens=False)
+        (written, *_) = await self._generator.generate.route(prompt, **self._request)
+        self.is_exact &= [int(one) for one in written.prompt_ids] == ids
+        if written.generator_version is not None:
+            self.versions.append(written.generator_version)
+        logprobs = None
+        if written.logprobs is not None:
+            logprobs = [float(one) for one in written.logprobs]
+        return [int(one) for one in written.token_ids], logprobs
