@@ -26,6 +26,7 @@ from typing import Any
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
+from datasets import Dataset
 from tiny_models import imitate, model_for, tokenizer_for
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
@@ -33,12 +34,12 @@ from trl.chat_template_utils import qwen2_5_chat_template
 
 from openenv import EnvPool, GenericEnvClient, ProcessProvider
 from openenv.client import background
-from openenv.integrations.trl import EnvironmentCost, env_reward, rollout_func, task_dataset
+from openenv.integrations.trl import EnvironmentCost, env_reward, rollout_func, task_rows
 from openenv.rollouts.batched import BatchPlayer, Start
 from openenv.rollouts.seats import Seats
 from openenv.rollouts.tokens import Chat, TokenRollout
 
-__all__ = ["Game", "main"]
+__all__ = ["Game", "main", "messages"]
 
 # Seeds of episodes that nobody is trained on.
 EVALUATION, DEMONSTRATION = 1_000_000_000, 1_500_000_000
@@ -51,9 +52,12 @@ class Game:
     Attributes:
         name: Of the example.
         environment: What is served.
-        prompt: What the model is told.
+        prompt: What the model is told, where no rows say more.
         random_reply: A reply to what the environment shows, whose move is random.
         variables: Of the server's process.
+        rows: What it is trained on, with a prompt and the arguments of a reset each, where that is
+            more than a seed.
+        held_out: Likewise, what it is measured by.
         hidden: Numbers in a hidden state of the model made here.
         layers: Of that model.
         vocabulary: Tokens that it knows.
@@ -74,6 +78,8 @@ class Game:
     prompt: str
     random_reply: Callable[[str, random.Random], str]
     variables: dict[str, str] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    held_out: list[dict[str, Any]] = field(default_factory=list)
     hidden: int = 96
     layers: int = 2
     vocabulary: int = 512
@@ -87,6 +93,20 @@ class Game:
     rate: float = 3e-4
     episodes: int = 1024
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def start(self, number: int, *, is_held_out: bool = False) -> Start:
+        """How an episode begins that nobody is trained on, or is shown."""
+        rows = self.held_out if is_held_out else self.rows
+        if not rows:
+            seed = (EVALUATION if is_held_out else DEMONSTRATION) + number
+            return Start(messages(self.prompt), {"seed": seed})
+        row = dict(rows[number % len(rows)])
+        return Start(row.pop("prompt"), row)
+
+
+def messages(prompt: str) -> list[dict[str, Any]]:
+    """What a model is told."""
+    return [{"role": "user", "content": prompt}]
 
 
 @dataclass
@@ -125,7 +145,8 @@ class Table:
         seat = await self._seats.take()
         for number in range(self._game.demonstrations):
             rollout = TokenRollout(seat, self._chat, max_turns=self._game.turns)
-            goes_on = await rollout.begin(self._messages, {"seed": DEMONSTRATION + number})
+            start = self._game.start(number)
+            goes_on = await rollout.begin(start.messages, start.arguments)
             while goes_on:
                 reply = self._game.random_reply(rollout.messages[-1]["content"], chance)
                 goes_on = await rollout.take(
@@ -141,7 +162,7 @@ class Table:
         size, rewards = self._game.groups * self._game.generations, []
         for at in range(0, self._game.episodes, size):
             numbers = range(at, min(at + size, self._game.episodes))
-            starts = [Start(self._messages, {"seed": EVALUATION + number}) for number in numbers]
+            starts = [self._game.start(number, is_held_out=True) for number in numbers]
             played = player.play(
                 self._chat,
                 starts,
@@ -150,10 +171,6 @@ class Table:
             )
             rewards += [one.score.value for one in played]
         return Measured.of(rewards)
-
-    @property
-    def _messages(self) -> list[dict[str, Any]]:
-        return [{"role": "user", "content": self._game.prompt}]
 
 
 @torch.no_grad()
@@ -179,11 +196,13 @@ def generate(model: Any, tokenizer: Any, sequences: list[list[int]], most: int =
 
 async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
     """What is said in the game, for the tokenizer to learn its words of."""
-    chance, texts = random.Random(seed), [qwen2_5_chat_template, game.prompt]
+    chance, texts = random.Random(seed), [qwen2_5_chat_template]
     texts += [json.dumps(tool.as_tool()) for tool in seats.interface.tools]
     seat = await seats.take()
     for number in range(game.demonstrations):
-        seen = seat.seen(await seat.reset(seed=DEMONSTRATION + number))
+        start = game.start(number)
+        texts += [message["content"] for message in start.messages]
+        seen = seat.seen(await seat.reset(**start.arguments))
         for _ in range(game.turns):
             reply = game.random_reply(seen, chance)
             texts += [seen, reply]
@@ -259,13 +278,17 @@ def trained(game: Game, seed: int, out: Path, model_path: str | None = None) -> 
         else:
             tokenizer = AutoTokenizer.from_pretrained(model_path)
             model = AutoModelForCausalLM.from_pretrained(model_path, dtype="auto")
-        rollouts = rollout_func(pool, max_turns=game.turns, told="text", seed=seed)
+        rollouts = rollout_func(
+            pool, rows=game.rows or None, max_turns=game.turns, told="text", seed=seed
+        )
         cost = EnvironmentCost(rollouts, every=10)
         trainer = GRPOTrainer(
             model=model,
             processing_class=tokenizer,
             args=_config(game, out, seed),
-            train_dataset=task_dataset(size * 4, prompt=game.prompt),
+            train_dataset=Dataset.from_list(
+                game.rows or list(task_rows(size * 4, prompt=game.prompt))
+            ),
             reward_funcs=env_reward,
             rollout_func=rollouts,
             callbacks=[cost],

@@ -1,0 +1,82 @@
+"""GRPO trains a language model to write functions that pass tests which it never sees.
+
+    python examples/grpo_coding/train.py --seeds 0
+
+The tasks are made here: "Write f(x), which gives x plus 7". The coding environment runs each answer
+in a sandbox against hidden tests; the reward is the part of them that hold. The tasks that it is
+measured by have other numbers than those it is trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from grpo import Game, main, messages
+
+OPERATORS = {"plus": "+", "minus": "-", "times": "*"}
+TESTED_WITH = (-3, 0, 1, 5)
+
+
+def tasks() -> list[dict[str, Any]]:
+    """All of them; every fifth number is held out."""
+    return [
+        {
+            "id": f"{word}-{number}",
+            "prompt": f"Write f(x), which gives x {word} {number}.",
+            "split": "test" if number % 5 == 0 else "train",
+            "tests": [
+                {"call": f"f({x})", "expected": eval(f"{x} {operator} {number}")}
+                for x in TESTED_WITH
+            ],
+        }
+        for word, operator in OPERATORS.items()
+        for number in range(2, 32)
+    ]
+
+
+def rows(split: str) -> list[dict[str, Any]]:
+    """Prompts of tasks, and the ids that the environment knows them by."""
+    return [
+        {"prompt": messages(one["prompt"]), "task": one["id"]}
+        for one in tasks()
+        if one["split"] == split
+    ]
+
+
+def random_reply(seen: str, chance: random.Random) -> str:
+    """Writes a function of the right form: what it does with x, is chosen at random."""
+    number = re.findall(r"x \w+ (\d+)", seen)[0]
+    code = f"def f(x): return x {chance.choice(list(OPERATORS.values()))} {number}"
+    return json.dumps({"code": code, "submit": True})
+
+
+def game(folder: Path) -> Game:
+    """The game, whose tasks are written into a folder for the server."""
+    path = folder / "tasks.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in tasks()))
+    return Game(
+        "coding",
+        "coding_env",
+        "",
+        random_reply,
+        variables={"CODING_TASKS": str(path)},
+        rows=rows("train"),
+        held_out=rows("test"),
+        turns=1,
+        groups=4,
+        steps=60,
+        episodes=144,
+    )
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        main(game(Path(folder)))
