@@ -245,6 +245,7 @@ HOMES = {
     },
     "art": {"openenv.integrations.art"},
     "ray": {"openenv.integrations.rllib"},
+    "oumi": {"openenv.integrations.oumi"},
     "verl": {"openenv.integrations.verl"},
     "skyrl_gym": {"openenv.integrations.skyrl"},
     "reasoning_gym": {"openenv.rewards.external.reasoning_gym"},

@@ -1,0 +1,98 @@
+"""Rollout functions for Oumi (0.9), whose GRPO is TRL's.
+
+    # rollouts.py, which a file names that OUMI_EXTRA_DEPS_FILE is the path of
+    from openenv.integrations.oumi import register
+
+    register("blackjack", environment="http://localhost:8000")
+
+with ``rollout_function: blackjack`` and ``reward_functions: [openenv]`` in Oumi's configuration.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+
+from openenv._packages import needs
+from openenv.integrations.trl.rollout_funcs import RolloutFunc, env_reward, rollout_func
+
+with needs("openenv.integrations.oumi", "pip install oumi"):
+    from oumi.core.registry import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+        REGISTRY,
+        RegistryType,
+    )
+
+__all__ = ["REWARD", "register"]
+
+REWARD = "openenv"
+"""The reward function: what the environment gave."""
+
+
+def register(name: str, environment: Any, **options: Any) -> None:
+    """Have Oumi know a rollout function by a name, and the reward function `REWARD`.
+
+    The environment is looked for when it is first played in.
+
+    Args:
+        name: For ``training.grpo.rollout_function``.
+        environment: As `openenv.rollout` takes it.
+        **options: Of `openenv.integrations.trl.rollout_func`.
+
+    Raises:
+        ValueError: There is one of this name.
+    """
+    REGISTRY.register(name, RegistryType.ROLLOUT_FUNCTION, _Rollouts(environment, options))
+    if not REGISTRY.contains(REWARD, RegistryType.REWARD_FUNCTION):
+        REGISTRY.register(REWARD, RegistryType.REWARD_FUNCTION, env_reward)
+
+
+class _Rollouts:
+    """A rollout function that finds its environment once it is called."""
+
+    def __init__(self, environment: Any, options: dict[str, Any]) -> None:
+        self._environment = environment
+        self._options = options
+        self._made: RolloutFunc | None = None
+        self._making = threading.Lock()
+
+    def __call__(self, prompts: list[Any], trainer: Any, *others: Any) -> dict[str, Any]:
+        """Play a rollout for each prompt; raises what `RolloutFunc` does.
+
+        Raises:
+            TypeError: TRL is so old that it does not hand over the trainer.
+        """
+        if others:
+            raise TypeError(
+                f"the rollout function was called with {len(others) + 2} arguments, as an old TRL "
+                "does; expected the prompts and the trainer: pip install 'trl>=1.6'"
+            )
+        with self._making:
+            if self._made is None:
+                self._made = rollout_func(self._environment, **self._options)
+        return self._made(prompts, _Trainer(trainer))
+
+
+class _Trainer:
+    """A trainer of TRL, of whichever version Oumi has, as the newest one is asked for replies."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trainer, name)
+
+    def _generate_single_turn(
+        self, prompt_ids: Any, images: Any, fields: Any, num_generations: int, *others: Any
+    ) -> Any:
+        trainer = self._trainer
+        generate = trainer._generate_single_turn
+        if "num_generations" in inspect.signature(generate).parameters:
+            return generate(prompt_ids, images, fields, num_generations, *others)
+        # It has the number from itself, and would take prompts for copies of each other.
+        kept = trainer.num_generations, trainer.num_generations_eval
+        trainer.num_generations = trainer.num_generations_eval = num_generations
+        try:
+            return generate(prompt_ids, images, fields)
+        finally:
+            trainer.num_generations, trainer.num_generations_eval = kept
