@@ -15,7 +15,7 @@ PROMPT = [{"role": "user", "content": "Play a hand of blackjack."}]
 async def group_of(
     generator: Any, tokenizer: Any, address: str, seed: int, size: int = 8
 ) -> list[Rollout]:
-    """Play one hand several times; those that failed are left out."""
+    """Play one hand several times, without what failed, or was read as other tokens than these."""
     played = await asyncio.gather(
         *(
             rollout(

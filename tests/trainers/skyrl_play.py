@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import skyrl_gym  # type: ignore[import-not-found]
+from omegaconf import OmegaConf  # type: ignore[import-not-found]
 from skyrl_gym.envs import registration  # type: ignore[import-not-found]
 from skyrl_gym.envs.base_text_env import (  # type: ignore[import-not-found]
     BaseTextEnv,
@@ -39,7 +40,8 @@ def reply_to(said: str) -> str:
 async def play(pool: ThreadPoolExecutor, name: str, extras: dict[str, Any]) -> dict[str, Any]:
     """One trajectory."""
     loop = asyncio.get_running_loop()
-    env = skyrl_gym.make(name, env_config=extras.pop("env_config", {}), extras=extras)
+    configured = OmegaConf.create(extras.pop("env_config", {}))
+    env = skyrl_gym.make(name, env_config=configured, extras=extras)
     rewards: list[float] = []
     try:
         conversation, _ = await loop.run_in_executor(pool, env.init, list(PROMPT))
