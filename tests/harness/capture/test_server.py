@@ -126,6 +126,17 @@ def test_a_second_key_never_sees_or_joins_the_first_ones_session(start: Start) -
     assert proxied.post("/v1/responses", asked, other.session_id).status_code == 200
 
 
+def test_a_conversation_that_the_proxy_keeps_goes_on_under_new_instructions(start: Start) -> None:
+    proxied = start("ok")
+    told = [{"role": "developer", "content": "d"}, {"role": "user", "content": "one"}]
+    first = proxied.post("/v1/responses", {"input": told, "instructions": "old"}).json()
+    asked = {"input": "two", "instructions": "new", "previous_response_id": first["id"]}
+    proxied.post("/v1/responses", asked)
+    messages = [(one["role"], one["content"]) for one in proxied.upstream.asked[1].messages]
+    kept = [("system", "d"), ("user", "one"), ("assistant", "ok"), ("user", "two")]
+    assert messages == [("system", "new"), *kept]
+
+
 def test_sessions_are_the_admins_where_there_is_an_admin_key(start: Start) -> None:
     proxied = start(admin_key="secret")
     admin = {"authorization": "Bearer secret"}
@@ -206,11 +217,12 @@ def test_a_stream_that_breaks_off_is_an_error_to_the_agent_and_trained_on_by_nob
     assert proxied.chat("again", stream=False).status_code in (200, 500)
 
 
+@pytest.mark.slow
 def test_an_agent_that_hangs_up_amid_a_stream_leaves_a_failure_and_no_connection(
     start: Start,
 ) -> None:
     let_go = threading.Event()
-    proxied = start("x" * 4000)
+    proxied = start("x" * 2000)
     body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
     headers = {"authorization": f"Bearer {proxied.key}"}
     with proxied.http.stream("POST", "/v1/chat/completions", json=body, headers=headers) as answer:
@@ -345,6 +357,7 @@ def test_models_are_told_to_those_with_a_key(start: Start) -> None:
     assert proxied.http.get("/v1/models").status_code == 401
 
 
+@pytest.mark.slow
 def test_calls_at_the_same_time_are_told_apart(start: Start) -> None:
     proxied = start(lambda asked: asked.last * 3)
     answers: dict[int, str] = {}

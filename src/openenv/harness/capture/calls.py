@@ -84,7 +84,8 @@ class Call:
             node = session.answered(self._node(completion, choice))
             session.n_tokens += len(node.prompt_ids) + len(node.sampled_ids) or _used(completion)
             if number == 0 and answer_id:
-                session.responses[answer_id] = node.node_id
+                has_instructions = bool(self.body.get("instructions"))
+                session.responses[answer_id] = (node.node_id, has_instructions)
 
     def failed(
         self,
@@ -143,11 +144,12 @@ class Call:
             self.wished["max_tokens"] = cap
 
     def _earlier(self, answer_id: str) -> list[dict[str, Any]]:
-        node_id = self.session.responses.get(answer_id)
+        """The conversation until an answer, without the instructions, which are each call's own."""
+        node_id, has_instructions = self.session.responses.get(answer_id, (None, False))
         if node_id is None:
             raise Unsupported(f"previous_response_id={answer_id!r}: not of this session")
         node = self.session.graph.get(node_id)
-        return [*node.request_messages, node.response_message]
+        return [*node.request_messages[has_instructions:], node.response_message]
 
 
 def budget_stop(model: str) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Session:
     n_tokens: int = 0
     on_call: OnCall | None = field(default=None, repr=False)
     key: str = field(default="", repr=False)
-    responses: dict[str, str] = field(default_factory=dict, repr=False)
+    responses: dict[str, tuple[str, bool]] = field(default_factory=dict, repr=False)
     _calls: int = 0
 
     @property

@@ -61,7 +61,8 @@ class Dialect(ABC):
 
         Args:
             body: The call's.
-            earlier: Gives the messages up to and with an answer of this session, by its id.
+            earlier: Gives the messages up to and with an answer of this session, by its id, but
+                for the instructions of its call.
 
         Raises:
             Unsupported: There is none.

@@ -47,7 +47,7 @@ class OpenAIResponses(Dialect):
         chat = {name: body[name] for name in _SAME if body.get(name) is not None}
         messages: list[dict[str, Any]] = []
         if previous := body.get("previous_response_id"):
-            messages += [dict(one) for one in earlier(previous) if one.get("role") != "system"]
+            messages += [dict(one) for one in earlier(previous)]
         messages += _messages(body.get("input"))
         if body.get("instructions"):
             messages.insert(0, {"role": "system", "content": body["instructions"]})
@@ -94,7 +94,8 @@ def _messages(given: Any) -> list[dict[str, Any]]:
         elif kind == "message":
             content = item.get("content")
             told = content if isinstance(content, str) else content_of([_part(p) for p in content])
-            messages.append({"role": item.get("role", "user"), "content": told})
+            role = item.get("role", "user")  # few templates know a developer
+            messages.append({"role": "system" if role == "developer" else role, "content": told})
         elif kind == "function_call":
             function = {"name": item["name"], "arguments": item.get("arguments") or ""}
             call = {"id": item["call_id"], "type": "function", "function": function}
