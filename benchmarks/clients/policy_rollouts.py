@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from one_session import ACTION, EchoEnv  # type: ignore[import-not-found] # beside it
@@ -50,7 +51,7 @@ async def by_clients(url: str, rollouts: int, turns: int, policy_s: float) -> di
         await asyncio.gather(*(env.reset() for env in envs))
         for _ in range(WARM_UP):
             await asyncio.gather(*(env.step(ACTION) for env in envs))
-        return await timed([lambda env=env: env.step(ACTION) for env in envs], turns, policy_s)
+        return await timed([partial(env.step, ACTION) for env in envs], turns, policy_s)
 
 
 async def by_seats(url: str, rollouts: int, turns: int, policy_s: float) -> dict[str, float]:
@@ -61,7 +62,7 @@ async def by_seats(url: str, rollouts: int, turns: int, policy_s: float) -> dict
     seats = [await found.take() for _ in range(rollouts)]
     await asyncio.gather(*(seat.reset() for seat in seats))
     arguments = {"message": ACTION.message}
-    steps: list[Step] = [lambda seat=seat: seat.call(tool.name, arguments) for seat in seats]
+    steps: list[Step] = [partial(seat.call, tool.name, arguments) for seat in seats]
     for _ in range(WARM_UP):
         await asyncio.gather(*(step() for step in steps))
     measured = await timed(steps, turns, policy_s)

@@ -95,7 +95,7 @@ def test_concurrency_is_at_least_one() -> None:
 # ------------------------------------------------------------------ the one reward
 
 
-def reward(*results: ToolResult, verdict: float | None = None) -> float:
+def reward(*results: ToolResult, verdict: float | None = None) -> float | None:
     trace = [ToolTraceEntry("play", {}, result) for result in results]
     return env_reward(HarnessRolloutResult(tool_trace=trace), VerifyResult(env_reward=verdict))
 

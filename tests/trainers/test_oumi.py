@@ -120,7 +120,7 @@ def test_its_example_steps_a_client_for_each_completion(monkeypatch: pytest.Monk
         process.terminate()
         process.wait(10)
     assert all(isinstance(reward, float) for reward in rewards)
-    assert rewards[1] > rewards[0]  # type: ignore[operator]
+    assert rewards[1] > rewards[0]
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -121,7 +121,7 @@ def one(
     folder: str, environment: str = "blackjack", queue_s: float | None = None, **options: Any
 ) -> dict[str, Any]:
     """One environment, whose own reward is the only one."""
-    place = environment
+    place: Any = environment
     if queue_s is not None:
         place = GenericEnvClient(environment, queue_timeout_s=queue_s)
     factory = environment_factory(place, **options)
@@ -195,14 +195,16 @@ def harness(folder: str, environment: str = "blackjack") -> dict[str, Any]:
     model, tokenizer = speaker((factory, [hit, stand]))
     sessions = EnvironmentSessions(environment)
 
-    class Loop(_HarnessRolloutLoop):
+    class Loop(_HarnessRolloutLoop):  # type: ignore[misc] # where TRL is not installed
         def __init__(self) -> None:
             """Without its clients of vLLM."""
             self.tokenizer = add_response_schema(tokenizer)
-            self.chat_template, self.chat_template_kwargs = None, {}
+            self.chat_template: Any = None
+            self.chat_template_kwargs: dict[str, Any] = {}
             self._adapter, self._factory = MCPHarnessAdapter(), sessions
             self._limits = HarnessRunLimits(max_turns=4)
-            self._live_sessions, self._stop_event = set(), threading.Event()
+            self._live_sessions: set[Any] = set()
+            self._stop_event = threading.Event()
             self._rollout_reward_fn, self._fork_threshold_tokens = None, 0
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, daemon=True).start()
@@ -251,4 +253,4 @@ WAYS = {
 
 if __name__ == "__main__":
     way, folder, *more = sys.argv[1:]
-    print(json.dumps(WAYS[way](folder, **json.loads(more[0] if more else "{}"))))
+    sys.stdout.write(json.dumps(WAYS[way](folder, **json.loads(more[0] if more else "{}"))))
