@@ -139,6 +139,17 @@ print(json.dumps({"session": "abc", "kind": "answer", "text": "found by " + sys.
     await env.close_async()
 
 
+async def test_a_command_that_does_not_read_its_input_may_end_before_it_is_written(
+    tmp_path: Path,
+) -> None:
+    program = "import os; os.close(0); print('done')"
+    env = HarnessEnvironment(agent(tmp_path, program))
+    await env.reset_async()
+    message = "long " * 100_000  # more than a pipe holds
+    assert (await say(env, message)).metadata["response"] == "done"
+    await env.close_async()
+
+
 async def test_a_function_that_cannot_read_the_output_is_a_failure(tmp_path: Path) -> None:
     env = HarnessEnvironment(agent(tmp_path, "print('hm')", output=lambda line: json.loads(line)))
     await env.reset_async()

@@ -14,6 +14,7 @@ claude = CLIHarnessAgent(
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
@@ -24,6 +25,7 @@ from openenv.errors import how_it_ended
 from openenv.harness.agents.config import HarnessConfig, environment_of
 from openenv.harness.agents.errors import (
     HarnessCrashedError,
+    HarnessNotRunningError,
     HarnessOutputTooLarge,
     HarnessStartupError,
     HarnessTurnError,
@@ -108,7 +110,9 @@ class CLIHarnessAgent(ProcessAdapter):
         try:
             await process.start()
             if not is_asked:
-                await process.write_line(message)
+                # One that does not read may be done already: its exit code tells how it went.
+                with contextlib.suppress(HarnessNotRunningError):
+                    await process.write_line(message)
             await process.close_input()
             last: HarnessEvent | None = None
             said: list[str] = []
