@@ -95,7 +95,8 @@ def test_an_upload_that_is_killed_is_gone_on_with(folder: Path) -> None:
         env = variables(server.url, server.token, folder)
         with subprocess.Popen(command(folder), env=env) as process:
             try:
-                wait_until(lambda: sum(one.startswith("PUT") for one in server.asked) > 1, 20)
+                puts = lambda: sum(one.startswith("PUT") for one in server.asked)  # noqa: E731
+                wait_until(lambda: puts() > 1 and bool(server.objects), 20)
             finally:
                 process.kill()
         assert server.commits == []

@@ -40,6 +40,8 @@ class HubServer:
     asked: list[str] = field(default_factory=list)
     received: bytes = b""
     going_on: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    has_begun: bool = False
 
 
 def _handler(server: HubServer) -> type[BaseHTTPRequestHandler]:
@@ -57,7 +59,9 @@ def _handler(server: HubServer) -> type[BaseHTTPRequestHandler]:
         def do_PUT(self) -> None:
             server.asked.append(f"PUT {self.path}")
             oid = self.path.removeprefix("/lfs/")
-            if server.stalls and server.objects:
+            with server.lock:  # they come at the same time
+                is_first, server.has_begun = not server.has_begun, True
+            if server.stalls and not is_first:
                 server.going_on.wait(30)
                 self.close_connection = True
                 return
