@@ -95,8 +95,13 @@ def test_an_upload_that_is_killed_is_gone_on_with(folder: Path) -> None:
         env = variables(server.url, server.token, folder)
         with subprocess.Popen(command(folder), env=env) as process:
             try:
-                puts = lambda: sum(one.startswith("PUT") for one in server.asked)  # noqa: E731
-                wait_until(lambda: puts() > 1 and bool(server.objects), 20)
+                wait_until(
+                    lambda: (
+                        len([one for one in server.asked if one.startswith("PUT")]) > 1
+                        and len(server.objects) == 1
+                    ),
+                    20,
+                )
             finally:
                 process.kill()
         assert server.commits == []
