@@ -10,7 +10,7 @@ from openenv.harness.results import Message, ToolResult, VerifyResult
 from openenv.harness.sessions import ResourceSession, ResourceSessionFactory, UnknownTool
 from openenv.mcp.types import Tool
 from openenv.rollouts.episodes import needless, reset_arguments
-from openenv.rollouts.policies.conversations import no_such_tool
+from openenv.rollouts.policies.conversations import no_such_tool, opening
 from openenv.rollouts.seats import Seat, Seats, Unfinished
 from openenv.tasks.task import Task
 
@@ -159,11 +159,4 @@ def _messages(system_prompt: str | None, prompt: Any, first: str) -> list[Messag
         found.append({"role": "system", "content": system_prompt})
     if isinstance(prompt, str):
         found.append({"role": "user", "content": prompt})
-    else:
-        found += [dict(message) for message in prompt or ()]
-    last = found[-1] if found else None
-    if last is not None and last["role"] == "user" and isinstance(last["content"], str):
-        last["content"] = "\n\n".join(part for part in (last["content"], first) if part)
-    elif first:
-        found.append({"role": "user", "content": first})
-    return found
+    return opening([*found, *(() if isinstance(prompt, str) else prompt or ())], first)

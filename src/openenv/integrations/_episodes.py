@@ -12,8 +12,6 @@ from openenv.client import background
 from openenv.errors import Unscored
 from openenv.integrations.trl.environments import Columns, episode_arguments
 from openenv.reward import Score
-from openenv.rollouts.interfaces import Interface
-from openenv.rollouts.policies.conversations import described
 from openenv.rollouts.seats import NO_REWARD, Seat, Seats, Unfinished
 from openenv.rollouts.tokens import TokenRollout
 
@@ -21,9 +19,7 @@ __all__ = [
     "Generate",
     "awaited",
     "begun",
-    "is_to_be_told",
     "known",
-    "opening",
     "play",
     "reward",
     "row_arguments",
@@ -83,36 +79,6 @@ def row_arguments(
     if columns is None:
         columns = ["seed"] if row.get("seed") is not None else []
     return episode_arguments(row, columns)
-
-
-def is_to_be_told(interface: Interface) -> bool:
-    """Whether a model has to be told how to act: not where any text is an action."""
-    field = interface.text_field
-    return field is None or "enum" in interface.tools[0].input_schema["properties"][field]
-
-
-def opening(
-    messages: Sequence[Mapping[str, Any]], first: str, interface: Interface | None
-) -> list[dict[str, Any]]:
-    """The messages that a model's first reply comes behind.
-
-    Args:
-        messages: The task.
-        first: What the environment shows first; it comes behind the user's last words.
-        interface: What the model is told in words how to act by; None where it is told otherwise.
-    """
-    said = [dict(message) for message in messages]
-    if interface is not None:
-        words = described(interface)
-        if said and said[0]["role"] == "system":
-            said[0]["content"] = f"{said[0]['content']}\n\n{words}"
-        else:
-            said.insert(0, {"role": "system", "content": words})
-    if first and said and said[-1]["role"] == "user" and isinstance(said[-1]["content"], str):
-        said[-1]["content"] = f"{said[-1]['content']}\n\n{first}".strip()
-    elif first or not said:
-        said.append({"role": "user", "content": first})
-    return said
 
 
 def reward(seat: Seat, unfinished: Unfinished) -> Score:

@@ -21,14 +21,12 @@ from openenv._packages import needs
 from openenv.integrations._episodes import (
     awaited,
     begun,
-    is_to_be_told,
-    opening,
     reward,
     seats_in,
 )
 from openenv.rollouts.episodes import needless, reset_arguments
-from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.jobs import as_task
+from openenv.rollouts.policies.conversations import opening
 from openenv.rollouts.seats import Answer, Seat, Unfinished
 
 with needs("openenv.integrations.art", "pip install openpipe-art"):
@@ -86,10 +84,12 @@ async def rollout(
     seat = await awaited(seats.take())
     try:
         first = await awaited(begun(seat, arguments, may_ignore))
-        is_told = acts == "words" and is_to_be_told(seats.interface)
+        is_told = acts == "words" and not seats.interface.takes_any_text
         trajectory = art.Trajectory(
             messages_and_choices=opening(messages, first, seats.interface if is_told else None),
-            tools=_tools(seats.interface) if acts == "tools" else None,
+            tools=[tool.as_function() for tool in seats.interface.tools]
+            if acts == "tools"
+            else None,
             metadata={name: one for name, one in arguments.items() if isinstance(one, int | str)},
         )
         asked = {"model": model.get_inference_name(), **(request or {})}
@@ -129,20 +129,6 @@ def _episode(
         said.append({"role": "user", "content": task.prompt})
     arguments = {**reset_arguments(task, is_scored_there=True), **reset}
     return said, arguments, frozenset(needless(task))
-
-
-def _tools(interface: Interface) -> list[dict[str, Any]]:
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.as_tool()["inputSchema"],
-            },
-        }
-        for tool in interface.tools
-    ]
 
 
 async def _answers(seat: Seat, message: Any) -> list[dict[str, Any]]:

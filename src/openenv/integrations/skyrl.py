@@ -16,13 +16,12 @@ from openenv._packages import needs
 from openenv.client import background
 from openenv.integrations._episodes import (
     begun,
-    is_to_be_told,
-    opening,
     reward,
     row_arguments,
     seats_in,
 )
 from openenv.integrations.trl.environments import Columns
+from openenv.rollouts.policies.conversations import opening
 from openenv.rollouts.seats import NoEpisode, Seat, Unfinished
 
 with needs("openenv.integrations.skyrl", "pip install skyrl-gym"):
@@ -170,7 +169,7 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             raise
         tell = self._options.tell
         if tell is None:
-            tell = is_to_be_told(seats.interface)
+            tell = not seats.interface.takes_any_text
         return opening(prompt, first, seats.interface if tell else None), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:

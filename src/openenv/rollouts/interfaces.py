@@ -75,6 +75,12 @@ class ActionTool:
         schema = {"type": "object", "properties": {}, **self.input_schema}
         return {"name": self.name, "description": self.description, "inputSchema": schema}
 
+    def as_function(self) -> dict[str, Any]:
+        """It, in the form of OpenAI's API, which chat templates read."""
+        tool = self.as_tool()
+        about = {key: tool[key] for key in ("name", "description")}
+        return {"type": "function", "function": {**about, "parameters": tool["inputSchema"]}}
+
     @property
     def text_field(self) -> str | None:
         """The one field that has to be given, where that is a text; None otherwise."""
@@ -126,6 +132,12 @@ class Interface:
     def text_field(self) -> str | None:
         """What the only tool takes, where that is nothing but a text; None otherwise."""
         return self.tools[0].text_field if len(self.tools) == 1 else None
+
+    @property
+    def takes_any_text(self) -> bool:
+        """Whether an action is a text of any kind, so that nobody has to be told how to act."""
+        field = self.text_field
+        return field is not None and "enum" not in self.tools[0].input_schema["properties"][field]
 
     def tool(self, name: str) -> ActionTool | None:
         """The tool of this name; None if there is none."""

@@ -21,7 +21,7 @@ from openenv.errors import CapacityError
 from openenv.reward import Score
 from openenv.rollouts.failures import is_passing
 from openenv.rollouts.interfaces import Interface
-from openenv.rollouts.policies.conversations import described
+from openenv.rollouts.policies.conversations import opening
 from openenv.rollouts.seats import Answer, Seat, Unfinished
 
 __all__ = ["Chat", "TokenRollout", "Tokenizer", "act_together"]
@@ -90,13 +90,8 @@ class Chat:
             messages: The task.
             first: What the environment shows first.
         """
-        said = [dict(message) for message in messages]
-        if self._told == "json":
-            _tell_first(said, described(self._interface))
-        if first and said and said[-1]["role"] == "user" and isinstance(said[-1]["content"], str):
-            said[-1]["content"] = "\n\n".join(part for part in (said[-1]["content"], first) if part)
-        elif first or not said:
-            said.append({"role": "user", "content": first})
+        told = self._interface if self._told == "json" else None
+        said = opening(messages, first, told)
         return self._encoded(self._rendered(said, add_generation_prompt=True))
 
     def after(self, reply: Sequence[int], text: str) -> list[int]:
@@ -124,7 +119,7 @@ class Chat:
     def _rendered(self, messages: list[dict[str, Any]], **options: Any) -> str:
         tools = None
         if self._told == "tools":
-            tools = [_as_function(tool.as_tool()) for tool in self._interface.tools]
+            tools = [tool.as_function() for tool in self._interface.tools]
         return str(
             self.tokenizer.apply_chat_template(
                 messages, tools=tools, tokenize=False, **options, **self._template
@@ -136,28 +131,9 @@ class Chat:
 
 
 def _way_to_tell(interface: Interface, template: str) -> Told:
-    field = interface.text_field
-    if field is not None and "enum" not in interface.tools[0].input_schema["properties"][field]:
+    if interface.takes_any_text:
         return "text"
     return "tools" if "tools" in template and '"tool"' in template.replace("'", '"') else "json"
-
-
-def _tell_first(messages: list[dict[str, Any]], words: str) -> None:
-    if messages and messages[0]["role"] == "system":
-        messages[0]["content"] = f"{messages[0]['content']}\n\n{words}"
-    else:
-        messages.insert(0, {"role": "system", "content": words})
-
-
-def _as_function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {
-            "name": tool["name"],
-            "description": tool["description"],
-            "parameters": tool["inputSchema"],
-        },
-    }
 
 
 class TokenRollout:

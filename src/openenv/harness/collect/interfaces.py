@@ -33,17 +33,7 @@ def interface_of(told: Mapping[str, Any] | None) -> Interface | None:
 
 def as_functions(interface: Interface) -> list[dict[str, Any]]:
     """Its tools, in the form of OpenAI's API, which chat templates read."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.as_tool()["inputSchema"],
-            },
-        }
-        for tool in interface.tools
-    ]
+    return [tool.as_function() for tool in interface.tools]
 
 
 def call_of(action: Any, interface: Interface | None) -> tuple[str, dict[str, Any]]:

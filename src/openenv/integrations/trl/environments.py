@@ -81,6 +81,7 @@ class RolloutEnvironment:
 
     def __init__(self) -> None:
         self._seat: Seat | None = None
+        self._has_begun = False
 
     # ------------------------------------------------------------------ of the episode
 
@@ -129,13 +130,17 @@ class RolloutEnvironment:
         arguments, may_ignore = episode_arguments(columns, terms.columns)
         if self._seat is None:
             self._seat = background.run(self.seats.take())
-        terms.streak.ended(self._seat.failure)
+        elif self._has_begun:
+            terms.streak.ended(self._seat.failure)
+        self._has_begun = False
         try:
             first = background.run(self._seat.reset(may_ignore=may_ignore, **arguments))
         except Exception as error:
             if isinstance(error, CapacityError) or not is_passing(error):
                 raise
+            terms.streak.ended(self._seat.failure)
             return None  # its reward is None: the rollout is left out
+        self._has_begun = True
         shown = self._seat.seen(first)
         return f"\n\n{shown}" if shown and _says(columns.get("prompt")) else shown
 

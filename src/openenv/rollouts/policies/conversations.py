@@ -29,6 +29,7 @@ __all__ = [
     "described",
     "no_action",
     "no_such_tool",
+    "opening",
 ]
 
 ActBy = Literal["auto", "tools", "json", "text"]
@@ -232,6 +233,30 @@ def no_such_tool(name: str, interface: Interface) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"there is no tool {name!r}; there are {', '.join(known)}{hint}"
+
+
+def opening(
+    messages: Sequence[Mapping[str, Any]], first: str, interface: Interface | None = None
+) -> list[dict[str, Any]]:
+    """The messages that a model's first reply comes behind.
+
+    Args:
+        messages: The task.
+        first: What the environment shows first; it comes behind the user's last words.
+        interface: What the model is told in words how to act by; None where it is told otherwise.
+    """
+    said = [dict(message) for message in messages]
+    if interface is not None:
+        words = described(interface)
+        if said and said[0]["role"] == "system":
+            said[0]["content"] = f"{said[0]['content']}\n\n{words}"
+        else:
+            said.insert(0, {"role": "system", "content": words})
+    if first and said and said[-1]["role"] == "user" and isinstance(said[-1]["content"], str):
+        said[-1]["content"] = "\n\n".join(part for part in (said[-1]["content"], first) if part)
+    elif first or not said:
+        said.append({"role": "user", "content": first})
+    return said
 
 
 def described(interface: Interface) -> str:
