@@ -46,6 +46,7 @@ LAYERS = {
     "openenv._methods": "contract",
     "openenv._packages": "contract",
     "openenv._peers": "contract",
+    "openenv._pipes": "contract",
     "openenv._timeouts": "contract",
     "openenv._tls": "contract",
     "openenv.mcp": "mcp",

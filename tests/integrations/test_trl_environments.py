@@ -10,7 +10,10 @@ from typing import Any, Literal
 
 import pytest
 from rollouts.worlds import PerStep, Talk, Terminal
+from support.relay import Relay
+from support.servers import serving
 
+from openenv import create_app
 from openenv.errors import ExecutionFailed
 from openenv.integrations.trl import (
     EnvironmentsFailing,
@@ -125,6 +128,22 @@ def test_a_failure_of_the_environment_has_no_reward_and_many_end_the_training() 
     with pytest.raises(EnvironmentsFailing, match="3 episodes in a row have failed"):
         first.reset()
     first.reset()
+
+
+@pytest.mark.slow
+def test_resets_that_fail_count_at_once_also_of_new_rollouts() -> None:
+    with serving(create_app(Talk, max_concurrent_envs=8)) as url:
+        relay = Relay(url)
+        cls = factory(relay.url, retries=0, failures_in_a_row=3)
+        relay.refuse()
+        relay.cut()
+        for _ in range(2):
+            place = cls()
+            assert place.reset() is None
+            assert str(place.unscored).startswith("the episode could not begin: ConnectError")
+        with pytest.raises(EnvironmentsFailing, match="3 episodes in a row have failed"):
+            cls().reset()
+        relay.close()
 
 
 def test_tools_may_be_coroutines() -> None:

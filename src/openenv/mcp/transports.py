@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from openenv._pipes import reader_of, write_all
 from openenv._redaction import redact
 from openenv.errors import how_it_ended
 from openenv.mcp.connections import (
@@ -94,7 +95,8 @@ class ServerProcess:
             for stream in (to_client, received, sent, to_server):
                 stack.push_async_callback(stream.aclose)
             stdout, stderr = [
-                await _reader(pipe, stack) for pipe in (process.stdout, process.stderr)
+                await reader_of(pipe, MAX_MESSAGE_BYTES, stack)
+                for pipe in (process.stdout, process.stderr)
             ]
             sending = self._send(to_server, process.stdin.fileno(), to_client)
             pumps = [
@@ -224,7 +226,7 @@ class ServerProcess:
     async def _send(self, to_server: Any, pipe: int, to_client: Any) -> None:
         try:
             async for message in to_server:
-                await _write(pipe, _written(message.message) + b"\n")
+                await write_all(pipe, _written(message.message) + b"\n")
         except OSError:  # it takes no more; whoever waits for an answer is told so
             await to_client.aclose()
 
@@ -252,43 +254,6 @@ def _kill_all() -> None:
 
 
 # ------------------------------------------------------------------ pipes
-
-
-async def _reader(pipe: Any, stack: contextlib.AsyncExitStack) -> asyncio.StreamReader:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(MAX_MESSAGE_BYTES, loop=loop)
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader, loop=loop), pipe
-    )
-    stack.callback(transport.close)
-    return reader
-
-
-async def _write(pipe: int, data: bytes) -> None:
-    """Write all of `data` to a pipe."""
-    os.set_blocking(pipe, False)
-    rest = memoryview(data)
-    while rest:
-        rest = rest[_written_at_once(pipe, rest) :]
-        if rest:
-            await _writable(pipe)
-
-
-def _written_at_once(pipe: int, data: memoryview) -> int:
-    try:
-        return os.write(pipe, data)
-    except BlockingIOError:
-        return 0
-
-
-async def _writable(pipe: int) -> None:
-    loop = asyncio.get_running_loop()
-    is_so = asyncio.Event()
-    loop.add_writer(pipe, is_so.set)
-    try:
-        await is_so.wait()
-    finally:
-        loop.remove_writer(pipe)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

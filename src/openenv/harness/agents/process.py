@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from openenv._pipes import reader_of, write_all
 from openenv._redaction import redact
 from openenv._timeouts import Expired, within
 from openenv.errors import how_it_ended
@@ -155,10 +156,9 @@ class HarnessProcess:
 
     async def _connect(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin and process.stdout and process.stderr
-        os.set_blocking(process.stdin.fileno(), False)
         pipes = self._pipes = contextlib.ExitStack()
-        self._stdout = await _reader(process.stdout, self.max_line_bytes, pipes)
-        stderr = await _reader(process.stderr, CHUNK_BYTES, pipes)
+        self._stdout = await reader_of(process.stdout, self.max_line_bytes, pipes)
+        stderr = await reader_of(process.stderr, CHUNK_BYTES, pipes)
         self._listening = asyncio.ensure_future(self._listen(stderr))
 
     async def _ready(self, ready_check: Callable[[str], bool]) -> None:
@@ -241,7 +241,7 @@ class HarnessProcess:
         if process is None or process.stdin is None or process.stdin.closed:
             raise HarnessNotRunningError("cannot write to the harness: it is not running")
         try:
-            await _write(process.stdin.fileno(), f"{text}\n".encode())
+            await write_all(process.stdin.fileno(), f"{text}\n".encode())
         except OSError:
             raise HarnessNotRunningError(
                 f"cannot write to the harness: {await self._how_it_ended()}{self.last_words()}"
@@ -349,39 +349,3 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
     if how is None:
         return None
     return how.si_status if how.si_code == os.CLD_EXITED else -how.si_status
-
-
-async def _reader(pipe: object, limit: int, pipes: contextlib.ExitStack) -> asyncio.StreamReader:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit, loop=loop)
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader, loop=loop), pipe
-    )
-    pipes.callback(transport.close)
-    return reader
-
-
-async def _write(pipe: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = _written_at_once(pipe, rest)
-        rest = rest[written:]
-        if not written:
-            await _writable(pipe)
-
-
-def _written_at_once(pipe: int, data: memoryview) -> int:
-    try:
-        return os.write(pipe, data)
-    except BlockingIOError:
-        return 0
-
-
-async def _writable(pipe: int) -> None:
-    loop = asyncio.get_running_loop()
-    is_so = asyncio.Event()
-    loop.add_writer(pipe, is_so.set)
-    try:
-        await is_so.wait()
-    finally:
-        loop.remove_writer(pipe)
