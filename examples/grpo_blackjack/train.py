@@ -28,7 +28,7 @@ def random_reply(seen: str, chance: random.Random) -> str:
     return f"{said}: {json.dumps({'action': move})}"
 
 
-GAME = Game("blackjack", "blackjack_env", PROMPT, random_reply)
+GAME = Game("blackjack", "blackjack_env", PROMPT, random_reply, steps=120)
 
 # Of the rules of Sutton and Barto (2018, example 5.1), as the environment has them.
 BASELINES = {"best play": -0.043}
