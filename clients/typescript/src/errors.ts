@@ -1,0 +1,215 @@
+/**
+ * Every error of the client, in one tree. Their names are those of the Python client.
+ *
+ *     OpenEnvError
+ *      +-- ConnectError            no connection could be made
+ *      |    +-- AuthenticationError   the server wants a key, or another one
+ *      |    +-- PermissionRefused     the server does not let this key, or page, in
+ *      +-- SessionLost             the episode is gone, or its state unknown
+ *      +-- ResponseTimeout         no answer in time
+ *      |    +-- StepTimeout        the step's deadline is over
+ *      +-- ProtocolError           the peer broke the protocol
+ *      +-- NotSupported            it cannot do that
+ *      +-- ServerError             the server's answer, by its code
+ *           +-- MalformedRequest      INVALID_JSON, UNKNOWN_TYPE
+ *           +-- ValidationFailed      VALIDATION_ERROR
+ *           +-- ExecutionFailed       EXECUTION_ERROR
+ *           |    +-- ToolFailed       a tool failed
+ *           +-- CapacityError         CAPACITY_REACHED
+ *           +-- RateLimited           RATE_LIMITED
+ *           +-- FactoryFailed         FACTORY_ERROR
+ *           +-- SessionFailed         SESSION_ERROR
+ *           +-- SessionBusy           SESSION_BUSY
+ *           +-- MessageTooLarge       TOO_LARGE
+ *           +-- NotSupportedByServer  NOT_SUPPORTED
+ *
+ * @module
+ */
+
+import type { StepResult } from "./client.ts";
+
+/** The `data` of an error message: `message`, `code`, and what belongs to the code. */
+export type ErrorData = Readonly<Record<string, unknown>>;
+
+/** What is wrong with one field of a request. */
+export interface FieldError {
+  readonly type: string;
+  /** Where: names and indices, from the outside in. */
+  readonly loc: readonly (string | number)[];
+  readonly msg: string;
+  readonly input?: unknown;
+}
+
+/** Base class of every error that this package throws on purpose. */
+export class OpenEnvError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** No connection to the server could be made. */
+export class ConnectError extends OpenEnvError {}
+
+/** The server wants a key and got none, or one that it does not know. */
+export class AuthenticationError extends ConnectError {}
+
+/** The server knows who asks, and does not let them in there. */
+export class PermissionRefused extends ConnectError {}
+
+/** The session, and with it the episode, is gone or in an unknown state; `reset` begins another. */
+export class SessionLost extends OpenEnvError {}
+
+/** The server did not answer in time. */
+export class ResponseTimeout extends OpenEnvError {}
+
+/** A step took longer than the `timeoutS` that it was given. */
+export class StepTimeout extends ResponseTimeout {
+  /** What it was given, in seconds. */
+  readonly timeoutS: number;
+  /** It goes on. Until it is back, the session answers everything else `SessionBusy`. */
+  readonly isRunning: boolean;
+  /** Waits for the step's own answer, where it goes on. */
+  late?: () => Promise<StepResult<unknown>>;
+
+  constructor(message: string, timeoutS: number, isRunning: boolean) {
+    super(message);
+    this.timeoutS = timeoutS;
+    this.isRunning = isRunning;
+  }
+}
+
+/** The peer sent something that the protocol does not allow. */
+export class ProtocolError extends OpenEnvError {}
+
+/** The server, or the version of the protocol that it speaks, does not have what was asked for. */
+export class NotSupported extends OpenEnvError {}
+
+/** The server answered a request with an error. */
+export class ServerError extends OpenEnvError {
+  /** The code, such as `EXECUTION_ERROR`. */
+  readonly code: string;
+  /** All that the server said of it. */
+  readonly data: ErrorData;
+
+  constructor(message: string, code: string, data: ErrorData = {}) {
+    super([message, ...errorsIn(data).map(line)].join("\n  "));
+    this.code = code;
+    this.data = data;
+  }
+
+  /** What is wrong, field by field, where the server said so. */
+  get errors(): readonly FieldError[] {
+    return errorsIn(this.data);
+  }
+
+  /** Under which id the server's log has it, where it was not meant for the caller. */
+  get incident(): string | undefined {
+    const incident = this.data["incident"];
+    return typeof incident === "string" ? incident : undefined;
+  }
+}
+
+function errorsIn({ errors }: { readonly errors?: unknown }): FieldError[] {
+  return Array.isArray(errors) ? (errors as FieldError[]) : [];
+}
+
+function line({ loc = [], msg }: FieldError): string {
+  return `${loc.join(".") || "(value)"}: ${msg}`;
+}
+
+/** The server could not read the request. */
+export class MalformedRequest extends ServerError {}
+
+/** The request or the action did not fit its model; see `errors`. */
+export class ValidationFailed extends ServerError {}
+
+/** The environment raised while it served the request. */
+export class ExecutionFailed extends ServerError {}
+
+/** A tool was called and failed, or could not be called. */
+export class ToolFailed extends ExecutionFailed {
+  readonly toolName: string;
+  /** `execution_error`, `invalid_args`, `transport_error`, `tool_not_found` or `timeout`. */
+  readonly errorType: string | undefined;
+
+  constructor(message: string, toolName: string, errorType?: string, data: ErrorData = {}) {
+    super(message, "EXECUTION_ERROR", data);
+    this.toolName = toolName;
+    this.errorType = errorType;
+  }
+}
+
+/** The server has no free slot. */
+export class CapacityError extends ServerError {}
+
+/** The key in use asks for more than it may. Nothing was carried out; the session goes on. */
+export class RateLimited extends ServerError {
+  /** Seconds after which to try again. */
+  get retryAfterS(): number {
+    const seconds = this.data["retry_after_s"];
+    return typeof seconds === "number" ? seconds : 1;
+  }
+}
+
+/** The server could not make the environment. */
+export class FactoryFailed extends ServerError {}
+
+/** The session is not there, or could not be served. */
+export class SessionFailed extends ServerError {}
+
+/** A step whose time is over has not come back yet. */
+export class SessionBusy extends ServerError {}
+
+/** What the server would answer, or was to be sent, is over the limit. */
+export class MessageTooLarge extends ServerError {}
+
+/** The environment or the server does not have what was asked for. */
+export class NotSupportedByServer extends ServerError {}
+
+const BY_CODE: Readonly<Record<string, typeof ServerError>> = {
+  INVALID_JSON: MalformedRequest,
+  UNKNOWN_TYPE: MalformedRequest,
+  VALIDATION_ERROR: ValidationFailed,
+  EXECUTION_ERROR: ExecutionFailed,
+  CAPACITY_REACHED: CapacityError,
+  FACTORY_ERROR: FactoryFailed,
+  SESSION_ERROR: SessionFailed,
+  SESSION_BUSY: SessionBusy,
+  TOO_LARGE: MessageTooLarge,
+  NOT_SUPPORTED: NotSupportedByServer,
+  RATE_LIMITED: RateLimited,
+};
+
+/** What a handshake is refused with, by the status. */
+const BY_STATUS: Readonly<Record<number, typeof ConnectError>> = {
+  401: AuthenticationError,
+  403: PermissionRefused,
+};
+
+const CLOSING: ReadonlySet<unknown> = new Set([
+  "CAPACITY_REACHED",
+  "FACTORY_ERROR",
+  "SESSION_ERROR",
+]);
+
+/** Whether an error ends its session. */
+export function closes(data: ErrorData): boolean {
+  return CLOSING.has(data["code"]);
+}
+
+/** Turn the `data` of an error message into what is thrown. */
+export function errorOf(data: ErrorData): ServerError | StepTimeout {
+  const code = typeof data["code"] === "string" ? data["code"] : "UNKNOWN";
+  const message = typeof data["message"] === "string" ? data["message"] : "Unknown error";
+  if (code === "STEP_TIMEOUT") {
+    return new StepTimeout(message, Number(data["timeout_s"]), data["is_running"] === true);
+  }
+  const known = Object.hasOwn(BY_CODE, code) ? BY_CODE[code] : undefined;
+  return new (known ?? ServerError)(message, code, data);
+}
+
+/** Turn the status with which a handshake was refused, and the words, into what is thrown. */
+export function refusalOf(status: number, words: string): ConnectError {
+  return new (BY_STATUS[status] ?? ConnectError)(words);
+}

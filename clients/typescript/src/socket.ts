@@ -1,0 +1,215 @@
+/**
+ * WebSockets, opened; and why one could not be.
+ *
+ * @module
+ */
+
+import type { Frame } from "./codec.ts";
+import { ConnectError, refusalOf } from "./errors.ts";
+import { withResolvers } from "./promises.ts";
+
+/** How to reach a server. */
+export interface Address {
+  /** Of the server, such as `http://localhost:8000`. */
+  readonly url: string;
+  readonly apiKey: string | undefined;
+  readonly timeoutS: number;
+}
+
+/** What a socket tells whoever holds it. */
+export interface Listener {
+  onFrame(frame: Frame): void;
+  /** It is closed; `code` is that of RFC 6455. */
+  onClose(code: number, reason: string): void;
+}
+
+const BROKEN = 1006; // by RFC 6455 the code of a socket that was not closed
+const CLOSE_FOLLOWS_MS = 100;
+
+interface Ended {
+  readonly code: number;
+  readonly reason: string;
+}
+
+/** An open WebSocket. What comes before there is a listener is kept, for it or for `next`. */
+export class Socket {
+  readonly protocol: string;
+  readonly #socket: WebSocket;
+  #listener: Listener | undefined;
+  #early: Frame[] = [];
+  #ended: Ended | undefined;
+  #wake: () => void = () => {};
+
+  constructor(socket: WebSocket) {
+    this.#socket = socket;
+    this.protocol = socket.protocol;
+    socket.onmessage = ({ data }) => {
+      const frame: Frame = typeof data === "string" ? data : new Uint8Array(data as ArrayBuffer);
+      if (this.#listener === undefined) this.#early.push(frame);
+      else this.#listener.onFrame(frame);
+      this.#wake();
+    };
+    socket.onclose = ({ code, reason }) => this.#end(code, reason);
+    // A close follows; but not in every Node 22.
+    socket.onerror = () => setTimeout(() => this.#end(BROKEN, ""), CLOSE_FOLLOWS_MS);
+  }
+
+  #end(code: number, reason: string): void {
+    if (this.#ended !== undefined) return;
+    this.#ended = { code, reason };
+    this.#listener?.onClose(code, reason);
+    this.#wake();
+  }
+
+  /**
+   * The next frame, while nobody listens.
+   *
+   * @throws ConnectError - None came in time, or at all.
+   */
+  async next(timeoutS: number): Promise<Frame> {
+    if (this.#early.length === 0 && this.#ended === undefined) {
+      const { promise, resolve } = withResolvers<void>();
+      this.#wake = resolve;
+      const timer = setTimeout(resolve, timeoutS * 1000);
+      await promise;
+      clearTimeout(timer);
+    }
+    const frame = this.#early.shift();
+    if (frame !== undefined) return frame;
+    if (this.#ended === undefined) {
+      throw new ConnectError(`the server was silent for ${timeoutS} s`);
+    }
+    const { code, reason } = this.#ended;
+    throw new ConnectError(`the server closed the socket (${[code, reason].join(" ").trim()})`);
+  }
+
+  /** Have a listener told of what has come, and of what comes. */
+  listen(listener: Listener): void {
+    this.#listener = listener;
+    for (const frame of this.#early.splice(0)) listener.onFrame(frame);
+    if (this.#ended !== undefined) listener.onClose(this.#ended.code, this.#ended.reason);
+  }
+
+  send(frame: Frame): void {
+    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(frame);
+  }
+
+  /** Close it. Pages may say 1000 only, or a code of their own. */
+  close(): void {
+    this.#socket.close(1000);
+  }
+}
+
+/**
+ * Open a WebSocket at `/ws` of a server.
+ *
+ * @param subprotocols - Those of version 1 to offer. A socket for which the server has chosen none
+ * is of version 0, and has no `protocol`.
+ * @throws ConnectError - It cannot be opened; a subclass where the server says why.
+ */
+export async function openSocket(
+  address: Address,
+  subprotocols: readonly string[],
+): Promise<Socket> {
+  try {
+    return await opened(address, subprotocols);
+  } catch (error) {
+    const refusal = await refusalAt(address);
+    if (refusal instanceof ConnectError) throw refusal;
+    if (!refusal.isThere || subprotocols.length === 0) throw error;
+  }
+  // A socket for which the server has chosen none of what was offered is refused here, not there.
+  // But it may have been an accident, and version 0 cannot do as much.
+  try {
+    return await opened(address, subprotocols);
+  } catch {
+    return await opened(address, []);
+  }
+}
+
+/** Open another socket for a connection of version 1, with the subprotocol that it has. */
+export async function reopenSocket(address: Address, subprotocol: string): Promise<Socket> {
+  try {
+    return await opened(address, [subprotocol]);
+  } catch (error) {
+    const refusal = await refusalAt(address);
+    throw refusal instanceof ConnectError ? refusal : error;
+  }
+}
+
+/** Node's WebSocket takes headers, so that a key need not be a subprotocol, of which one is chosen. */
+const TAKES_HEADERS =
+  (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node !==
+  undefined;
+
+function socketAt({ url, apiKey }: Address, subprotocols: readonly string[]): WebSocket {
+  const protocols = [...subprotocols];
+  if (apiKey !== undefined && TAKES_HEADERS) {
+    const init = { protocols, headers: { "X-API-Key": apiKey } };
+    return new WebSocket(at(url, "ws"), init as unknown as string[]);
+  }
+  if (apiKey !== undefined) protocols.push(`openenv.key.${base64Url(apiKey)}`);
+  return new WebSocket(at(url, "ws"), protocols);
+}
+
+function opened(address: Address, subprotocols: readonly string[]): Promise<Socket> {
+  const { url, timeoutS } = address;
+  const socket = socketAt(address, subprotocols);
+  socket.binaryType = "arraybuffer";
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      socket.onerror = socket.onclose = null;
+      socket.close();
+      reject(new ConnectError(`the server at ${url} did not answer within ${timeoutS} s`));
+    }, timeoutS * 1000);
+    socket.onopen = () => {
+      clearTimeout(timer);
+      resolve(new Socket(socket));
+    };
+    socket.onerror = socket.onclose = () => {
+      clearTimeout(timer);
+      reject(new ConnectError(`no WebSocket could be opened at ${at(url, "ws")}`));
+    };
+  });
+}
+
+/** Ask by HTTP why a handshake failed, which a WebSocket does not tell; or else who is there. */
+async function refusalAt(address: Address): Promise<ConnectError | { isThere: boolean }> {
+  const { url, apiKey, timeoutS } = address;
+  let response: Response;
+  try {
+    const headers = apiKey === undefined ? {} : { "X-API-Key": apiKey };
+    const signal = AbortSignal.timeout(timeoutS * 1000);
+    response = await fetch(at(url, "http"), { headers, signal, redirect: "manual" });
+  } catch {
+    // Nobody; but to a page a server is nobody, too, that does not let it read its answers.
+    return { isThere: !TAKES_HEADERS };
+  }
+  try {
+    const body = (await response.json()) as { code?: unknown; detail?: unknown };
+    if ("code" in body) return refusalOf(response.status, String(body.detail));
+  } catch {
+    // no server of ours says that
+  }
+  return { isThere: true };
+}
+
+/** The address of `/ws`, by a scheme of WebSockets or of HTTP. */
+function at(url: string, scheme: "ws" | "http"): string {
+  const target = new URL(url);
+  const isSecure = target.protocol === "https:" || target.protocol === "wss:";
+  if (!isSecure && target.protocol !== "http:" && target.protocol !== "ws:") {
+    throw new ConnectError(`${url} is no address of a server; expected http://HOST:PORT`);
+  }
+  target.protocol = isSecure ? `${scheme}s:` : `${scheme}:`;
+  target.pathname = `${target.pathname.replace(/\/+$/, "")}/ws`;
+  return target.href;
+}
+
+function base64Url(text: string): string {
+  const bytes = new TextEncoder().encode(text);
+  return btoa(String.fromCharCode(...bytes))
+    .replaceAll("+", "-")
+    .replaceAll("/", "_")
+    .replaceAll("=", "");
+}

@@ -1,0 +1,448 @@
+/**
+ * Version 1: a connection of many sessions, which outlives its socket.
+ *
+ * @module
+ */
+
+import { answersIn, isObject, type Answer, type Codec, type Frame, type Request } from "./codec.ts";
+import {
+  AuthenticationError,
+  closes,
+  ConnectError,
+  errorOf,
+  MessageTooLarge,
+  PermissionRefused,
+  ProtocolError,
+  SessionLost,
+  StepTimeout,
+  type OpenEnvError,
+} from "./errors.ts";
+import { sleep, withResolvers, type Resolvers } from "./promises.ts";
+import { Call, type Ask, type Place, type Seat, type Tenant } from "./seat.ts";
+import type { Socket } from "./socket.ts";
+
+/** Close codes that tell of an accident; with any other, a side has ended the connection. */
+const ACCIDENTS: ReadonlySet<number> = new Set([1006, 1011, 1013, 1014]);
+/** An answer of this size is acknowledged at once. */
+const LARGE_BYTES = 2 ** 16;
+const HELLO_LIMIT_S = 10;
+const FIRST_PAUSE_S = 0.05;
+const LONGEST_PAUSE_S = 5;
+
+/** What the server's first frame says. */
+interface Hello {
+  readonly connection: string;
+  readonly token: string;
+  readonly graceS: number;
+  readonly server: string;
+  readonly siblings: boolean;
+  readonly maxMessageBytes: number | undefined;
+  readonly capabilities: ReadonlySet<string>;
+}
+
+/** A request that is to be sent with the next frame. */
+interface Unsent {
+  readonly request: Request;
+  /** It is not sent: it cannot be written, or is too large. */
+  readonly fail: (error: unknown) => void;
+}
+
+/** A connection cannot be resumed; the text says why. */
+class CannotResume extends Error {}
+
+/** A connection of version 1. */
+export class Trunk {
+  readonly capabilities: ReadonlySet<string>;
+  /** Why it is over; undefined while it is not. */
+  over: OpenEnvError | undefined;
+  readonly #codec: Codec;
+  readonly #reopen: () => Promise<Socket>;
+  readonly #hello: Hello;
+  #socket: Socket | undefined;
+  readonly #seats = new Map<number, TrunkSeat>();
+  #lastSeat = -1;
+  #unsent: Unsent[] = [];
+  #isFlushing = false;
+  /** Frames that the server may not have, oldest first, after `#acknowledged` that it has. */
+  #kept: Frame[] = [];
+  #acknowledged = 0;
+  #received = 1; // the hello
+  #gone: string | undefined;
+
+  private constructor(codec: Codec, reopen: () => Promise<Socket>, socket: Socket, hello: Hello) {
+    this.#codec = codec;
+    this.#reopen = reopen;
+    this.#hello = hello;
+    this.capabilities = hello.capabilities;
+    this.#adopt(socket);
+  }
+
+  /**
+   * Take a socket that has been opened for version 1, and wait for its hello.
+   *
+   * @param reopen - Opens another socket to the same server, should this one break.
+   */
+  static async greeted(
+    codec: Codec,
+    socket: Socket,
+    reopen: () => Promise<Socket>,
+    timeoutS: number,
+  ): Promise<Trunk> {
+    try {
+      const hello = helloIn(answersIn(codec, await socket.next(timeoutS)));
+      return new Trunk(codec, reopen, socket, hello);
+    } catch (error) {
+      socket.close();
+      throw error;
+    }
+  }
+
+  /** Begin a session; it is opened by its first request. */
+  seat(tenant: Tenant, opening: Readonly<Record<string, unknown>>): TrunkSeat {
+    const seat = new TrunkSeat(this, ++this.#lastSeat, tenant, opening);
+    this.#seats.set(seat.number, seat);
+    return seat;
+  }
+
+  /** Send a request with the next frame: all that are made in one turn share one. */
+  send(request: Request, fail: (error: unknown) => void): void {
+    this.#unsent.push({ request, fail });
+    if (this.#isFlushing) return;
+    this.#isFlushing = true;
+    queueMicrotask(() => {
+      this.#isFlushing = false;
+      this.#flush();
+    });
+  }
+
+  /** Drop a session that is over. */
+  forget(seat: TrunkSeat): void {
+    this.#seats.delete(seat.number);
+  }
+
+  /** No session is left. */
+  get isIdle(): boolean {
+    return this.#seats.size === 0;
+  }
+
+  /** End the connection, and all its sessions. */
+  close(why: OpenEnvError = new SessionLost("the client was closed")): void {
+    this.#flush();
+    const socket = this.#socket;
+    this.#end(why);
+    socket?.close();
+  }
+
+  // ---------------------------------------------------------------- sending
+
+  #flush(): void {
+    if (this.#socket === undefined || this.over !== undefined) return; // it may be resumed
+    const unsent = this.#unsent;
+    this.#unsent = [];
+    const limit = this.#hello.maxMessageBytes ?? Infinity;
+    let parts: Frame[] = [];
+    let size = 0;
+    for (const { request, fail } of unsent) {
+      let part: Frame;
+      let partSize: number;
+      try {
+        const isFirst = parts.length === 0;
+        part = this.#codec.encode(isFirst ? { ...request, ack: this.#received } : request);
+        partSize = sizeOf(part) + 8; // of the array around it
+        if (partSize > limit) throw tooLarge(partSize, limit);
+      } catch (error) {
+        fail(error);
+        continue;
+      }
+      if (size + partSize > limit && parts.length > 0) {
+        this.#sendFrame(this.#joined(parts));
+        parts = [];
+        size = 0;
+      }
+      parts.push(part);
+      size += partSize;
+    }
+    if (parts.length > 0) this.#sendFrame(this.#joined(parts));
+  }
+
+  #joined(parts: readonly Frame[]): Frame {
+    return parts.length === 1 && parts[0] !== undefined ? parts[0] : this.#codec.join(parts);
+  }
+
+  #sendFrame(frame: Frame): void {
+    this.#kept.push(frame);
+    this.#socket?.send(frame);
+  }
+
+  // ---------------------------------------------------------------- receiving
+
+  #adopt(socket: Socket): void {
+    this.#socket = socket;
+    socket.listen({
+      onFrame: (frame) => {
+        if (this.#socket === socket) this.#take(frame);
+      },
+      onClose: (code, reason) => {
+        if (this.#socket === socket) this.#broken(code, reason);
+      },
+    });
+  }
+
+  #take(frame: Frame): void {
+    this.#received += 1;
+    try {
+      for (const answer of answersIn(this.#codec, frame)) this.#heed(answer);
+    } catch (error) {
+      this.close(error instanceof ProtocolError ? error : new ProtocolError(String(error)));
+      return;
+    }
+    if (sizeOf(frame) >= LARGE_BYTES) {
+      this.#sendFrame(this.#codec.encode({ type: "ack", ack: this.#received }));
+    }
+  }
+
+  #heed(answer: Answer): void {
+    if (answer.session !== null) {
+      this.#seats.get(answer.session)?.heed(answer);
+    } else if (answer.type === "ack") {
+      this.#acknowledge(countIn(answer));
+    } else if (answer.type === "gone") {
+      this.#gone = String(answer.data?.["reason"]);
+    } else if (answer.type === "error") {
+      const words = String(answer.data?.["message"]);
+      throw new ProtocolError(`the server could not read a frame: ${words}`);
+    }
+  }
+
+  #acknowledge(count: number): void {
+    const fresh = count - this.#acknowledged;
+    if (fresh > this.#kept.length) {
+      throw new ProtocolError(`the server has ${count} frames, of fewer that were sent`);
+    }
+    if (fresh > 0) {
+      this.#kept.splice(0, fresh);
+      this.#acknowledged = count;
+    }
+  }
+
+  // ---------------------------------------------------------------- resuming
+
+  #broken(code: number, reason: string): void {
+    this.#socket = undefined;
+    const how = [code, reason].filter(Boolean).join(" ");
+    const lost = `the connection to the server was lost (${how})`;
+    const mayResume = this.#gone === undefined && this.#hello.graceS > 0 && ACCIDENTS.has(code);
+    if (!mayResume) {
+      this.#end(new SessionLost(this.#gone === undefined ? lost : `${lost}: ${this.#gone}`));
+      return;
+    }
+    void this.#resume(lost);
+  }
+
+  async #resume(lost: string): Promise<void> {
+    const patience = performance.now() + this.#hello.graceS * 1000;
+    let pauseS = FIRST_PAUSE_S;
+    while (this.over === undefined) {
+      try {
+        await this.#resumeOnce();
+        return;
+      } catch (error) {
+        const isFinal =
+          error instanceof CannotResume ||
+          error instanceof ProtocolError ||
+          error instanceof AuthenticationError ||
+          error instanceof PermissionRefused;
+        if (isFinal || performance.now() + pauseS * 1000 > patience) {
+          this.#end(new SessionLost(`${lost}: ${(error as Error).message}`, { cause: error }));
+          return;
+        }
+      }
+      await sleep(pauseS * (0.5 + Math.random() / 2));
+      pauseS = Math.min(2 * pauseS, LONGEST_PAUSE_S);
+    }
+  }
+
+  async #resumeOnce(): Promise<void> {
+    const socket = await this.#reopen();
+    try {
+      if (socket.protocol !== this.#codec.name) {
+        throw new CannotResume("the server does not speak version 1 any more");
+      }
+      const hello = helloIn(answersIn(this.#codec, await socket.next(HELLO_LIMIT_S)));
+      if (hello.server !== this.#hello.server) {
+        if (!this.#hello.siblings) throw new CannotResume("the server has been restarted");
+        throw new ConnectError("another process of the server answered");
+      }
+      const { connection, token } = this.#hello;
+      const data = { connection, token, received: this.#received };
+      socket.send(this.#codec.encode({ type: "resume", data }));
+      const [answer] = answersIn(this.#codec, await socket.next(HELLO_LIMIT_S));
+      if (answer?.type === "error") throw new CannotResume(String(answer.data?.["message"]));
+      if (answer?.type !== "resumed") {
+        throw new ProtocolError(`the server answered resume with ${answer?.type}`);
+      }
+      if (this.over !== undefined) throw new CannotResume("the client was closed");
+      const count = countIn(answer);
+      if (count < this.#acknowledged) throw new ProtocolError("the server asks for what it had");
+      this.#acknowledge(count);
+      for (const frame of this.#kept) socket.send(frame);
+      this.#adopt(socket);
+      this.#flush();
+    } catch (error) {
+      socket.close();
+      throw error;
+    }
+  }
+
+  #end(why: OpenEnvError): void {
+    if (this.over !== undefined) return;
+    this.over = why;
+    this.#socket = undefined;
+    this.#kept = [];
+    for (const { fail } of this.#unsent.splice(0)) fail(why);
+    for (const seat of [...this.#seats.values()]) seat.end(why);
+  }
+}
+
+/** One session of a connection of version 1. */
+export class TrunkSeat implements Seat {
+  readonly version = 1;
+  readonly number: number;
+  over: OpenEnvError | undefined;
+  readonly #trunk: Trunk;
+  readonly #tenant: Tenant;
+  readonly #opening: Readonly<Record<string, unknown>>;
+  readonly #calls = new Map<number, Call>();
+  #lastId = 0;
+  #closing: Resolvers<void> | undefined;
+
+  constructor(
+    trunk: Trunk,
+    number: number,
+    tenant: Tenant,
+    opening: Readonly<Record<string, unknown>>,
+  ) {
+    this.#trunk = trunk;
+    this.number = number;
+    this.#tenant = tenant;
+    this.#opening = opening;
+  }
+
+  get capabilities(): ReadonlySet<string> {
+    return this.#trunk.capabilities;
+  }
+
+  ask(ask: Ask): Call {
+    const call = new Call();
+    if (this.over !== undefined) {
+      call.reject(this.over);
+      return call;
+    }
+    const session = this.number;
+    if (this.#lastId === 0) {
+      this.#trunk.send({ type: "open", session, data: this.#opening }, (e) => call.reject(e));
+    }
+    const id = ++this.#lastId;
+    this.#calls.set(id, call);
+    this.#trunk.send({ ...ask, session, id }, (error) => {
+      this.#calls.delete(id);
+      call.reject(error);
+    });
+    return call;
+  }
+
+  async close(): Promise<void> {
+    if (this.#lastId === 0) this.end(new SessionLost("the client was closed"));
+    if (this.over !== undefined) return;
+    if (this.#closing === undefined) {
+      this.#closing = withResolvers<void>();
+      this.#trunk.send({ type: "close", session: this.number, id: ++this.#lastId }, () => {});
+    }
+    await this.#closing.promise;
+  }
+
+  /** Take an answer that carries the number of this session. */
+  heed({ type, id, data }: Answer): void {
+    if (type === "queued") {
+      this.#tenant.onQueued(data as unknown as Place);
+    } else if (type === "closed") {
+      this.end(new SessionLost("the client was closed"));
+    } else if (type === "error") {
+      this.#heedError(id, data ?? {});
+    } else if (id !== null && id !== 0) {
+      if (data === null) throw new ProtocolError(`the server sent ${type} without data`);
+      this.#calls.get(id)?.resolve({ type, data });
+      this.#calls.delete(id);
+    }
+  }
+
+  #heedError(id: number | null, data: Readonly<Record<string, unknown>>): void {
+    const error = errorOf(data);
+    const call = this.#calls.get(id ?? 0);
+    if (error instanceof StepTimeout && error.isRunning) {
+      call?.onOverdue(error); // its own answer follows
+      return;
+    }
+    call?.reject(error);
+    this.#calls.delete(id ?? 0);
+    if (id === 0) {
+      this.end(error); // it could not be opened
+    } else if (closes(data) && this.#closing === undefined) {
+      this.#trunk.send({ type: "close", session: this.number, id: ++this.#lastId }, () => {});
+      this.end(error);
+    }
+  }
+
+  /** Note that the session is over. */
+  end(why: OpenEnvError): void {
+    if (this.over !== undefined) return;
+    this.over = why;
+    this.#trunk.forget(this);
+    for (const call of this.#calls.values()) call.reject(why);
+    this.#calls.clear();
+    if (this.#closing === undefined) this.#tenant.onOver(why);
+    else this.#closing.resolve();
+  }
+}
+
+// ------------------------------------------------------------------ frames
+
+function helloIn(answers: readonly Answer[]): Hello {
+  const [answer, ...others] = answers;
+  const data = answer?.data;
+  if (answer?.type !== "hello" || others.length > 0 || !isObject(data)) {
+    throw new ProtocolError("the server's first frame is no hello");
+  }
+  const text = (name: string): string => (typeof data[name] === "string" ? data[name] : "");
+  const number = (name: string): number | undefined =>
+    typeof data[name] === "number" ? data[name] : undefined;
+  const capabilities = Array.isArray(data["capabilities"]) ? data["capabilities"] : [];
+  return {
+    connection: text("connection"),
+    token: text("resume_token"),
+    graceS: number("grace_s") ?? 0,
+    server: text("server"),
+    siblings: data["siblings"] === true,
+    maxMessageBytes: number("max_message_bytes"),
+    capabilities: new Set(capabilities.filter((one) => typeof one === "string")),
+  };
+}
+
+function countIn(answer: Answer): number {
+  const received = answer.data?.["received"];
+  if (typeof received !== "number" || !Number.isSafeInteger(received)) {
+    throw new ProtocolError(`the server sent ${answer.type} without a count`);
+  }
+  return received;
+}
+
+function sizeOf(frame: Frame): number {
+  // Of text three bytes a character at most; exact only where it may matter.
+  if (typeof frame !== "string") return frame.length;
+  return frame.length < 2 ** 12 ? frame.length : new TextEncoder().encode(frame).length;
+}
+
+function tooLarge(size: number, limit: number): MessageTooLarge {
+  const words = `the request takes ${size} bytes, and the server takes ${limit}`;
+  return new MessageTooLarge(words, "TOO_LARGE", { size, limit });
+}

@@ -1,0 +1,3 @@
+"""The client in TypeScript."""
+
+from support.typescript import driver as driver

@@ -1,0 +1,440 @@
+"""The client in TypeScript, beyond the suite of behaviour: what breaks, waits or is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+from support.dice import StoredDice
+from support.environments import Counter, Do, Log, Progress, Seen
+from support.probe import ProbeEnvironment
+from support.processes import wait_until
+from support.relay import Relay
+from support.servers import serving
+from support.stuck import Alone, Stuck
+from support.typescript import PACKAGE, Driver, TypeScriptEnv, built, run
+from support.workshop import Workshop
+
+from openenv import Action, Environment, Observation, State, create_app
+from openenv.arrays import Array
+from openenv.errors import (
+    AuthenticationError,
+    CapacityError,
+    ConnectError,
+    MessageTooLarge,
+    NotSupported,
+    PermissionRefused,
+    SessionBusy,
+    SessionFailed,
+    SessionLost,
+    StepTimeout,
+    ToolFailed,
+)
+from openenv.server import Key
+from openenv.sessions.limits import Limits
+from openenv.sessions.principal import Role
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(240)]
+
+CODECS = ("msgpack", "json")  # of version 1
+ALL = (*CODECS, "none")
+
+Serve = Callable[[Any], str]
+Client = Callable[..., TypeScriptEnv]
+
+
+@pytest.fixture(params=ALL)
+def codec(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def client(driver: Driver, codec: str) -> Client:
+    return lambda url, **options: TypeScriptEnv(driver, url, codec, options)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(Counter, "log", log)
+    return log
+
+
+@pytest.fixture
+def relay(serve: Serve) -> Iterator[Relay]:
+    relay = Relay(serve(create_app(Counter, Do, Seen, state_cls=Progress)))
+    yield relay
+    relay.close()
+
+
+v1 = pytest.mark.parametrize("codec", CODECS, indirect=True)
+v0 = pytest.mark.parametrize("codec", ["none"], indirect=True)
+
+
+# ------------------------------------------------------------------ sockets that break
+
+
+@v1
+async def test_an_episode_goes_on_where_it_was(relay: Relay, client: Client, log: Log) -> None:
+    async with client(relay.url) as env:
+        await env.reset()
+        for number in range(1, 8):
+            assert (await env.step(Do())).observation.text == f"step {number}"
+            relay.cut()
+        assert (await env.state()).step_count == 7
+    assert relay.connections > 1, "it has been cut"
+    assert (log.count("init"), log.count("step")) == (1, 7)
+
+
+@v1
+async def test_a_step_under_way_is_taken_once_and_answered(
+    relay: Relay, client: Client, log: Log
+) -> None:
+    async with client(relay.url) as env:
+        await env.reset()
+        asyncio.get_running_loop().call_later(0.15, relay.cut)
+        slow = await env.step(Do(what="sleep", value=0.5))
+        assert slow.observation.text == "step 1"
+        assert (await env.step(Do())).observation.text == "step 2"
+    assert log.count("step") == 2
+
+
+@v1
+@pytest.mark.parametrize("upwards", [False, True])
+async def test_what_is_lost_on_the_way_is_sent_again(
+    relay: Relay, client: Client, log: Log, *, upwards: bool
+) -> None:
+    async with client(relay.url) as env:
+        await env.reset()
+        relay.hold(upwards=upwards)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.1, relay.cut_and_release)
+        steps = [env.step(Do(what="echo", value=i)) for i in range(5)]
+        results = await asyncio.gather(*steps)
+        assert [result.observation.value for result in results] == list(range(5))
+    assert log.count("step") == 5
+
+
+@v1
+async def test_every_step_of_many_sessions_is_taken_once_whenever_it_breaks(
+    relay: Relay, client: Client, log: Log
+) -> None:
+    chance = random.Random(20261125)
+    steps, sessions = 40, 6
+
+    async def breaking() -> None:
+        while True:
+            await asyncio.sleep(chance.uniform(0.0, 0.03))
+            chance.choice([relay.cut, relay.cut_near])()
+
+    async def playing(env: TypeScriptEnv) -> list[str]:
+        short = Do(what="sleep", value=0.01)
+        return [(await env.step(short)).observation.text for _ in range(steps)]
+
+    async with client(relay.url) as first:
+        envs = [first, *[await first.new_session() for _ in range(sessions - 1)]]
+        await asyncio.gather(*(env.reset() for env in envs))
+        trouble = asyncio.ensure_future(breaking())
+        played = await asyncio.gather(*map(playing, envs))
+        trouble.cancel()
+        for texts in played:
+            assert texts == [f"step {i}" for i in range(1, steps + 1)]
+        await asyncio.gather(*(env.close() for env in envs))
+    assert log.count("step") == steps * sessions
+    assert relay.connections > 10, f"it broke {relay.connections} times"
+
+
+async def test_a_session_that_is_gone_is_not_replaced_in_silence(
+    relay: Relay, client: Client, serve: Serve
+) -> None:
+    async with client(relay.url) as env:
+        await env.reset()
+        relay.lead_to(serve(create_app(Counter, Do, Seen, state_cls=Progress)))
+        relay.cut()
+        with pytest.raises(SessionLost, match=r"reset\(\)"):
+            for _ in range(100):  # version 0 may not have noticed yet
+                await env.step(Do())
+        with pytest.raises(SessionLost):
+            await env.step(Do())
+        assert (await env.reset()).observation.text == "ready"
+        assert (await env.step(Do())).observation.text == "step 1"
+
+
+@v1
+async def test_a_client_that_comes_too_late_has_lost_its_session(client: Client) -> None:
+    limits = Limits(resume_grace_s=0.5)
+    with serving(create_app(Counter, Do, Seen, state_cls=Progress, limits=limits)) as url:
+        relay = Relay(url)
+        async with client(relay.url) as env:
+            await env.reset()
+            relay.refuse()
+            relay.cut()
+            with pytest.raises(SessionLost):
+                await env.step(Do())
+            relay.accept_again()
+            assert (await env.reset()).observation.text == "ready"
+        relay.close()
+
+
+async def test_a_server_that_stops_says_so(client: Client) -> None:
+    with serving(create_app(Counter, Do, Seen, state_cls=Progress)) as url:
+        env = await client(url).connect()
+        await env.reset()
+    with pytest.raises(SessionLost, match="1012"):
+        await env.step(Do())
+    with pytest.raises(ConnectError):
+        await env.reset()
+    await env.close()
+
+
+@v1
+async def test_an_environment_that_crashes_ends_its_own_session_only(client: Client) -> None:
+    with serving(create_app(ProbeEnvironment, workers=1)) as url:
+        async with client(url) as env:
+            other = await env.new_session()
+            await env.call("reset", {})
+            with pytest.raises(SessionFailed) as caught:
+                await env.call("step", {"what": "exit", "value": 3}, {})
+            assert caught.value.data["exit_code"] == 3
+            with pytest.raises(SessionLost, match="ended the session"):
+                await env.call("step", {"what": "length", "value": "ab"}, {})
+            for one in (env, other):
+                await one.call("reset", {})
+                result = await one.call("step", {"what": "length", "value": "ab"}, {})
+                assert result["observation"]["value"] == 2
+            await other.close()
+
+
+# ------------------------------------------------------------------ waiting
+
+
+@v1
+async def test_a_full_server_tells_the_place_in_its_queue(
+    client: Client, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counter, "SUPPORTS_CONCURRENT_SESSIONS", False)
+    with serving(create_app(Counter, Do, Seen, state_cls=Progress)) as url:
+        async with client(url) as first, client(url, queueTimeoutS=20) as second:
+            await first.reset()
+            driver.places.clear()
+            waiting = asyncio.ensure_future(second.reset())
+            await asyncio.to_thread(wait_until, lambda: bool(driver.places))
+            assert driver.places == [{"position": 1, "length": 1}]
+            await first.close()
+            assert (await waiting).observation.text == "ready"
+            with pytest.raises(CapacityError):
+                await client(url, queueTimeoutS=0.1).reset()
+
+
+@v1
+async def test_an_overdue_step_is_told_at_once_and_its_answer_comes_later(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stuck, "let_go", threading.Event())
+    with serving(create_app(Alone, Do, Seen, state_cls=Progress)) as url:
+        async with client(url) as env:
+            await env.reset()
+            with pytest.raises(StepTimeout) as caught:
+                await env.step(Do(what="hang"), timeout_s=0.1)
+            assert caught.value.is_running
+            with pytest.raises(SessionLost, match="not answered"):
+                await env.step(Do())
+            with pytest.raises(SessionBusy):
+                await env.state()
+            number = env.driver.last
+            late = asyncio.ensure_future(env.driver.call("late", client=0, args=[number - 2]))
+            Stuck.let_go.set()
+            assert (await late)["observation"]["text"] == "step 1"
+            assert (await env.step(Do())).observation.text == "step 2"
+
+
+@v1
+async def test_an_overdue_step_that_a_reset_replaces_is_given_up(client: Client) -> None:
+    with serving(create_app(Counter, Do, Seen, state_cls=Progress)) as url:
+        async with client(url) as env:
+            await env.reset()
+            with pytest.raises(StepTimeout) as caught:
+                await env.step(Do(what="sleep", value=0.5), timeout_s=0.05)
+            assert caught.value.is_running
+            number = env.driver.last
+            late = asyncio.ensure_future(env.driver.call("late", client=0, args=[number]))
+            await env.reset()
+            with pytest.raises(StepTimeout, match="left for another one") as caught:
+                await late
+            assert not caught.value.is_running
+            assert (await env.step(Do())).observation.text == "step 1"
+
+
+async def test_a_request_over_the_limit_is_refused_and_nothing_lost(client: Client) -> None:
+    app = create_app(Counter, Do, Seen, state_cls=Progress, limits=Limits(max_message_bytes=4096))
+    with serving(app) as url:
+        async with client(url) as env:
+            await env.reset()
+            with pytest.raises(MessageTooLarge):
+                await env.step(Do(what="large", value=9000))
+            if env.version == 1:  # version 0 does not tell its limit before
+                with pytest.raises(MessageTooLarge):
+                    await env.step(Do(what="echo", value="x" * 9000))
+            assert (await env.step(Do())).observation.text.startswith("step")
+
+
+# ------------------------------------------------------------------ who is let in
+
+
+async def test_a_server_with_keys_says_why_it_refuses(client: Client) -> None:
+    keys = [
+        Key("the-trainers-key-0123456789", name="trainer"),
+        Key("the-monitors-key-0123456789", name="monitor", role=Role.OBSERVER),
+    ]
+    with serving(create_app(Counter, Do, Seen, state_cls=Progress, keys=keys)) as url:
+        async with client(url, apiKey=keys[0].key) as env:
+            assert (await env.reset()).observation.text == "ready"
+        with pytest.raises(AuthenticationError, match="wants a key"):
+            await client(url).connect()
+        with pytest.raises(AuthenticationError, match="does not know"):
+            await client(url, apiKey="another-key-0123456789").connect()
+        with pytest.raises(PermissionRefused, match="'monitor' is an observer's"):
+            await client(url, apiKey=keys[1].key).connect()
+
+
+async def test_where_no_server_is_there_is_no_connection(client: Client) -> None:
+    with serving(create_app(Counter)) as url:
+        pass
+    with pytest.raises(ConnectError, match="no WebSocket"):
+        await client(url, connectTimeoutS=5).connect()
+    with pytest.raises(ConnectError, match="no address"):
+        await client("ftp://localhost").connect()
+
+
+# ------------------------------------------------------------------ tools, arrays, snapshots
+
+
+async def test_tools_are_listed_and_called(client: Client, serve: Serve) -> None:
+    async with client(serve(create_app(Workshop, debug=True))) as env:
+        tools = {tool["name"]: tool for tool in await env.call("listTools")}
+        assert tools["add"]["inputSchema"]["required"] == ["a"]
+        assert await env.call("callTool", "add", {"a": 1, "b": 2}, {}) == 3
+        assert await env.call("callTool", "seen", {}, {}) == {
+            "calls": 1,
+            "cancelled": 0,
+            "resets": 0,
+        }
+        with pytest.raises(ToolFailed, match="no such luck"):
+            await env.call("callTool", "fail", {}, {})
+        with pytest.raises(ToolFailed):
+            await env.call("callTool", "nonsense", {}, {})
+
+
+async def test_an_environment_without_tools_has_none(client: Client, serve: Serve) -> None:
+    async with client(serve(create_app(Counter, Do, Seen, state_cls=Progress))) as env:
+        with pytest.raises(NotSupported):
+            await env.call("callTool", "add", {}, {})
+
+
+SAMPLES = {
+    "bool": np.array([True, False]),
+    "int8": np.array([-128, 127], "int8"),
+    "uint8": np.arange(6, dtype="uint8").reshape(2, 3),
+    "int64": np.array([-(2**63), 2**63 - 1]),
+    "uint64": np.array([2**64 - 1], "uint64"),
+    "float16": np.array([0.5, np.inf], "float16"),
+    "float32": np.array([[0.1], [-0.0]], "float32"),
+    "float64": np.array([np.nan, 1e300, -np.inf]),
+    "complex64": np.array([1 + 2j], "complex64"),
+    "big-endian": np.array([1, 2], ">i4"),
+    "text": np.array(["a", "déjà"]),
+    "datetime64": np.array(["2026-01-02", "NaT"], "datetime64[s]"),
+    "empty": np.zeros((0, 3), "float32"),
+    "no axis": np.array(5, "int16"),
+    "large": np.arange(100_000).reshape(10, 100, 100),
+}
+
+
+class Name(Action):
+    what: str
+    value: Annotated[Any, Array()] = None
+
+
+class Shown(Observation):
+    value: Annotated[Any, Array()] = None
+    is_same: bool = False
+
+
+class Gallery(Environment[Name, Shown, State]):
+    """Shows an array, and says whether another one is the same."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    state = State()
+
+    def reset(self) -> Shown:  # type: ignore[override]
+        return Shown()
+
+    def step(self, action: Name) -> Shown:  # type: ignore[override]
+        sample = SAMPLES[action.what]
+        if action.value is None:
+            return Shown(value=sample)
+        same = action.value.shape == sample.shape and sample.dtype.itemsize == (
+            action.value.dtype.itemsize
+        )
+        there = action.value.astype(sample.dtype)
+        return Shown(is_same=same and there.tobytes() == sample.tobytes())
+
+
+@v1
+async def test_arrays_survive_the_way_there_and_back(client: Client, serve: Serve) -> None:
+    async with client(serve(create_app(Gallery, Name, Shown))) as env:
+        await env.call("reset", {})
+        for what in SAMPLES:
+            result = await env.call("bounce", {"what": what}, {"what": what})
+            assert result["observation"]["is_same"], what
+
+
+@v1
+async def test_an_episode_goes_back_to_a_snapshot(client: Client, serve: Serve) -> None:
+    async with client(serve(create_app(StoredDice))) as env:
+        await env.call("reset", {"seed": 1})
+        first, state, again = await env.call("restored", {})
+        assert first["observation"] == again["observation"]
+        assert state["total"] == 0
+
+
+@v0
+async def test_version_0_has_no_snapshots(client: Client, serve: Serve) -> None:
+    async with client(serve(create_app(StoredDice))) as env:
+        with pytest.raises(NotSupported, match="version 0"):
+            await env.call("snapshot")
+
+
+# ------------------------------------------------------------------ the package
+
+
+def test_its_own_tests_pass() -> None:
+    run(built(), "npm", "test")
+
+
+def test_its_types_and_its_form_are_right() -> None:
+    run(built(), "npm", "run", "check")
+
+
+def test_the_package_holds_what_it_says() -> None:
+    (packed,) = json.loads(run(built(), "npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
+    files = {file["path"] for file in packed["files"]}
+    sources = {file.stem for file in (PACKAGE / "src").iterdir()}
+    expected = {f"dist/{name}{end}" for name in sources for end in (".js", ".d.ts")}
+    assert files == {"package.json", "README.md", "LICENSE", *expected}
+
+
+def test_it_takes_no_other_package() -> None:
+    described = json.loads((PACKAGE / "package.json").read_text(encoding="utf-8"))
+    assert "dependencies" not in described
+    importing = [
+        file.name for file in (PACKAGE / "src").iterdir() if "@msgpack" in file.read_text("utf-8")
+    ]
+    assert importing == ["msgpack.ts"]
