@@ -101,7 +101,7 @@ def test_a_recorded_answer_is_written_byte_for_byte(sent: str, answered: str) ->
     assert connection.encode(server_side(reply)).decode() == answered
 
 
-@pytest.mark.parametrize("kind", ["snapshot", "restore", "render"])
+@pytest.mark.parametrize("kind", ["snapshot", "restore", "render", "view"])
 def test_version_0_knows_none_of_the_later_requests(kind: str) -> None:
     with pytest.raises(UnknownMessageTypeError, match=kind):
         server().receive(json.dumps({"type": kind, "data": {}}))

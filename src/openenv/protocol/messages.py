@@ -41,7 +41,9 @@ sessions do not wait for each other.
     {type: render, session: 3, id: 7}           {type: render, session: 3, id: 7,
                                                  data: {text} or {array}
                                                  or {media_type, bytes}}
-    {type: close, session: 3, id: 8}            {type: closed, session: 3, id: 8}
+    {type: view, session: 3, id: 8}             {type: view, session: 3, id: 8,
+                                                 data: {html, moves, action}}
+    {type: close, session: 3, id: 9}            {type: closed, session: 3, id: 9}
                                                 {type: error, session: 3, id: 2,
                                                  data: {message, code, ...}}
 
@@ -108,6 +110,7 @@ RequestType = Literal[
     "snapshot",
     "restore",
     "render",
+    "view",
     "close",
     "mcp",
     "ack",
@@ -119,10 +122,10 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A request of either version, decoded; in version 1 this is what is on the wire.
 
     Attributes:
-        type: Which of the requests: open, reset, step, state, snapshot, restore, render, close or
-            mcp; or ack or resume.
+        type: Which of the requests: open, reset, step, state, snapshot, restore, render, view,
+            close or mcp; or ack or resume.
         data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`, what
-            `restore` goes back to, how to `open`.
+            `restore` goes back to, the message of `view`, how to `open`.
         arguments: Further arguments of `step`; version 0 carries none.
         id: The request's number in its session; version 0 has none.
         session: Which of the connection's sessions it is for; version 0 has one.

@@ -332,6 +332,7 @@ ANSWERS = (
     "state",
     "snapshot",
     "render",
+    "view",
     "mcp",
     "closed",
     "error",
