@@ -1,0 +1,323 @@
+"""One episode that all share who name no session: `/web/reset`, `/web/step`, `/web/state`, and
+`/ws/ui`, which tells what becomes of it. The page itself has a session for each visitor.
+
+Programs and pages that were written for the public package use these routes, and its
+`WebInterfaceManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from openenv.client import background
+from openenv.errors import SessionClosedError
+from openenv.protocol.codecs import observation_payload
+from openenv.protocol.messages import StateReply
+from openenv.protocol.v1 import plain
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.session import GetState, Reset, Session, SessionPhase, Step, View
+from openenv.sessions.spec import EnvironmentSpec
+from openenv.types import EnvironmentMetadata
+from openenv.web.about import load_environment_metadata
+
+__all__ = ["MAX_ACTION_LOGS", "ActionLog", "EpisodeState", "NoEpisode", "WebInterfaceManager"]
+
+T = TypeVar("T")
+
+MAX_ACTION_LOGS = 1000
+MAX_LOGGED_CHARACTERS = 2**20  # of all logs together: each change is sent to all who listen
+NOT_BEGUN = "no episode has begun; call reset first"
+
+
+class NoEpisode(RuntimeError):
+    """No episode has begun."""
+
+
+class ActionLog(BaseModel):
+    """One step, as it is told.
+
+    Attributes:
+        timestamp: ISO 8601, UTC.
+        action: Its fields, without metadata.
+        observation: Its fields.
+        reward: What it gave.
+        done: Whether the episode was over.
+        step_count: Its number, from 1.
+    """
+
+    timestamp: str
+    action: dict[str, Any]
+    observation: dict[str, Any]
+    reward: float | None = None
+    done: bool = False
+    step_count: int
+
+
+class EpisodeState(BaseModel):
+    """What is told of the episode.
+
+    Attributes:
+        episode_id: By the environment's state.
+        step_count: Steps since the reset.
+        current_observation: The last one.
+        action_logs: The last steps, within bounds.
+        is_reset: The episode has just begun.
+    """
+
+    episode_id: str | None = None
+    step_count: int = 0
+    current_observation: dict[str, Any] | None = None
+    action_logs: list[ActionLog] = Field(default_factory=list)
+    is_reset: bool = True
+
+
+class WebInterfaceManager:
+    """Carries out the requests of all who share the episode, one after the other.
+
+    Its methods may be awaited on any event loop.
+
+    Args:
+        env: An environment, or what makes one.
+        action_cls: The action model.
+        observation_cls: The observation model.
+        metadata: What is told of the environment; by default what it says itself.
+        manager: Where its session comes from, and counts; by default it has one of its own.
+
+    Attributes:
+        episode_state: What is told of the episode.
+        connected_clients: The WebSockets of those who listen.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        action_cls: Any,
+        observation_cls: Any,
+        metadata: EnvironmentMetadata | None = None,
+        *,
+        manager: SessionManager | None = None,
+    ) -> None:
+        self.action_cls = action_cls
+        self.observation_cls = observation_cls
+        self.metadata = metadata or load_environment_metadata(env)
+        self.episode_state = EpisodeState()
+        self.connected_clients: list[WebSocket] = []
+        self._made = None if callable(env) else env
+        self._factory: Callable[[], Any] = env if callable(env) else lambda: env
+        self._manager = manager
+        self._session: Session | None = None
+        self._was_lost = False
+        self._state: dict[str, Any] | None = None
+        self._sizes: deque[int] = deque()
+        self._turn: asyncio.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed: set[asyncio.Event] = set()
+        self._making = threading.Lock()
+
+    @property
+    def env(self) -> Any:
+        """The environment, where it lives in this process.
+
+        Raises:
+            NoEpisode: It is one of a server's, and no episode has begun.
+        """
+        if self._manager is not None:
+            if self._session is None or self._session.environment is None:
+                raise NoEpisode(NOT_BEGUN)
+            return self._session.environment
+        with self._making:
+            if self._made is None:
+                self._made = self._factory()
+            return self._made
+
+    async def reset_environment(self, reset_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Begin an episode.
+
+        Args:
+            reset_kwargs: Arguments of the environment's reset.
+
+        Returns:
+            ``observation``, ``reward``, ``done``, and ``metadata`` where there are any.
+        """
+        return await self._on_its_loop(self._reset(dict(reset_kwargs or {})))
+
+    async def step_environment(self, action_data: dict[str, Any]) -> dict[str, Any]:
+        """Take a step. Returns what `reset_environment` does.
+
+        Args:
+            action_data: The fields of the action.
+
+        Raises:
+            InvalidActionError: They do not fit its model.
+            SessionClosedError: The episode is lost; another reset begins one.
+        """
+        return await self._on_its_loop(self._step(dict(action_data)))
+
+    async def act_on_message(self, message: Any) -> dict[str, Any]:
+        """Take the step that the environment makes of a message, or ``{"message": message}``."""
+        return await self._on_its_loop(self._message(message))
+
+    def get_state(self) -> dict[str, Any]:
+        """The environment's state, as it was after the last request.
+
+        Raises:
+            NoEpisode: There was none.
+        """
+        if self._state is None:
+            raise NoEpisode(NOT_BEGUN)
+        return dict(self._state)
+
+    async def aclose(self) -> None:
+        """Close the environment; a later reset makes another."""
+        if self._loop is not None and not self._loop.is_closed():
+            await self._on_its_loop(self._close())
+
+    # ------------------------------------------------------------------ on its loop
+
+    async def _on_its_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        here = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            self._loop = here if self._manager is not None else background.background_loop()
+            self._turn = None
+        if self._loop is here:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _in_turn(self) -> asyncio.Lock:
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        return self._turn
+
+    async def _opened(self, *, for_reset: bool) -> Session:
+        session = self._session
+        if session is not None and session.phase is SessionPhase.OPEN:
+            return session
+        if session is not None and not for_reset:
+            raise SessionClosedError(session.id)
+        if self._manager is not None:
+            self._session = await self._manager.create(provisional=True)
+        else:
+            spec = EnvironmentSpec.of(lambda: self.env, self.action_cls, self.observation_cls)
+            self._session = Session(spec)
+            await self._session.open()
+        return self._session
+
+    async def _reset(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        async with self._in_turn():
+            session = await self._opened(for_reset=True)
+            payload = await session.handle(Reset(arguments), encode=observation_payload)
+            told: dict[str, Any] = json.loads(payload)
+            self._sizes.clear()
+            self.episode_state = EpisodeState(current_observation=told["observation"])
+            await self._read_state(session)
+            return told
+
+    async def _step(self, action: dict[str, Any]) -> dict[str, Any]:
+        async with self._in_turn():
+            return await self._stepped(await self._opened(for_reset=False), action)
+
+    async def _message(self, message: Any) -> dict[str, Any]:
+        async with self._in_turn():
+            session = await self._opened(for_reset=False)
+            view = await session.handle(View(message), encode=plain)
+            return await self._stepped(session, view["action"])
+
+    async def _stepped(self, session: Session, action: dict[str, Any]) -> dict[str, Any]:
+        payload = await session.handle(Step(action), encode=observation_payload)
+        told: dict[str, Any] = json.loads(payload)
+        self._log(action, told, len(payload))
+        await self._read_state(session)
+        return told
+
+    def _log(self, action: dict[str, Any], told: dict[str, Any], size: int) -> None:
+        state = self.episode_state
+        state.step_count += 1
+        state.is_reset = False
+        state.current_observation = told["observation"]
+        state.action_logs.append(
+            ActionLog(
+                timestamp=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                action={name: value for name, value in action.items() if name != "metadata"},
+                observation=told["observation"],
+                reward=told["reward"],
+                done=told["done"],
+                step_count=state.step_count,
+            )
+        )
+        self._sizes.append(size)
+        while len(self._sizes) > MAX_ACTION_LOGS or (
+            len(self._sizes) > 1 and sum(self._sizes) > MAX_LOGGED_CHARACTERS
+        ):
+            self._sizes.popleft()
+            state.action_logs.pop(0)
+
+    async def _read_state(self, session: Session) -> None:
+        reply = await session.handle(GetState(), encode=_plain_state)
+        self._state = reply if isinstance(reply, dict) else {"state": reply}
+        self.episode_state.episode_id = self._state.get("episode_id")
+        await self._send_state_update()
+
+    async def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        if self._manager is not None:
+            await self._manager.close(session.id)
+        else:
+            await session.close()
+
+    # ------------------------------------------------------------------ who listens
+
+    async def _send_state_update(self) -> None:
+        """Have those who listen told; who is slow is told of the last change only."""
+        for changed in self._changed:
+            changed.set()
+
+    async def listen(self, websocket: WebSocket) -> None:
+        """Tell a WebSocket what there is, and each change, until it is gone."""
+        await websocket.accept()
+        changed = asyncio.Event()
+        changed.set()
+        self.connected_clients.append(websocket)
+        self._changed.add(changed)
+        telling = asyncio.ensure_future(self._tell(websocket, changed))
+        try:
+            while True:
+                await websocket.receive_text()
+        except (WebSocketDisconnect, RuntimeError, KeyError):
+            pass
+        finally:
+            self._changed.discard(changed)
+            self.connected_clients.remove(websocket)
+            telling.cancel()
+            with contextlib.suppress(
+                asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError
+            ):
+                await telling
+
+    async def _tell(self, websocket: WebSocket, changed: asyncio.Event) -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            told = {"episode_state": self.episode_state.model_dump(mode="json")}
+            await websocket.send_json({"type": "state_update", **told})
+
+    async def _run_sync_in_thread_pool(
+        self, function: Callable[..., T], *args: Any, **kwargs: Any
+    ) -> T:
+        """Call a function that blocks, away from the event loop."""
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def _plain_state(reply: StateReply) -> Any:
+    return plain(reply.state)

@@ -1,0 +1,76 @@
+"""Fields of a form in the words of the public package, for pages that were built on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter
+
+__all__ = ["extract_action_fields", "is_chat_env"]
+
+LONG_NAMES = ("message", "content", "description", "code", "text", "prompt")
+LONG_TEXT = 100  # characters that may be more than a line
+KINDS = {"boolean": "checkbox", "integer": "number", "number": "number", "string": "text"}
+
+
+def extract_action_fields(action_cls: Any) -> list[dict[str, Any]]:
+    """The fields of an action model, but ``metadata``.
+
+    Returns:
+        Of each ``name``, ``type`` (select, checkbox, number, text, textarea or tensor),
+        ``required``, ``description``, ``default_value``, ``choices``, ``min_value``,
+        ``max_value``, ``min_length``, ``max_length``, ``pattern``, ``placeholder``, ``help_text``.
+    """
+    schema = TypeAdapter(action_cls).json_schema()
+    required = schema.get("required", [])
+    fields = {name: _resolved(info, schema) for name, info in schema.get("properties", {}).items()}
+    return [
+        _field(name, info, is_required=name in required)
+        for name, info in fields.items()
+        if name != "metadata"
+    ]
+
+
+def is_chat_env(action_cls: Any) -> bool:
+    """Whether its actions are tokens."""
+    fields = extract_action_fields(action_cls)
+    return any(one["name"] == "tokens" and one["type"] == "tensor" for one in fields)
+
+
+def _resolved(info: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """A property without its reference, and of a choice with null, the other one."""
+    if "$ref" in info:
+        name = str(info["$ref"]).rpartition("/")[2]
+        return {**schema.get("$defs", {}).get(name, {}), **info}
+    others = [one for one in info.get("anyOf", ()) if one.get("type") != "null"]
+    return {**_resolved(others[0], schema), **info} if len(others) == 1 else info
+
+
+def _field(name: str, info: dict[str, Any], *, is_required: bool) -> dict[str, Any]:
+    description = info.get("description", "")
+    return {
+        "name": name,
+        "type": _kind(name, info),
+        "required": is_required,
+        "description": description,
+        "default_value": info.get("default"),
+        "choices": info.get("enum") or ([info["const"]] if "const" in info else None),
+        "min_value": info.get("minimum", info.get("exclusiveMinimum")),
+        "max_value": info.get("maximum", info.get("exclusiveMaximum")),
+        "min_length": info.get("minLength"),
+        "max_length": info.get("maxLength"),
+        "pattern": info.get("pattern"),
+        "placeholder": f"Enter {name.replace('_', ' ')}",
+        "help_text": description,
+    }
+
+
+def _kind(name: str, info: dict[str, Any]) -> str:
+    if "enum" in info or "const" in info:
+        return "select"
+    kind = info.get("type")
+    if kind == "array" and info.get("items", {}).get("type") in ("integer", "number"):
+        return "tensor"
+    if kind == "string" and (name in LONG_NAMES or info.get("maxLength", 0) > LONG_TEXT):
+        return "textarea"
+    return KINDS.get(str(kind), "textarea" if kind in ("array", "object") else "text")

@@ -1,0 +1,230 @@
+"""`/web/watch`: the sessions of a running server, and what one of them does, as it does it.
+
+    client                                  server
+                                            {type: sessions, data: {server, sessions, ...}}
+    {type: follow, data: {session_id}}      {type: following, data: {session_id}}
+                                            {type: event, data: {...}}  as a recording has it
+                                            {type: missed, data: {events}}
+                                            {type: ended, data: {session_id}}
+    {type: unfollow}
+
+Watching touches nothing: no session is called, none is kept alive, and none waits for a watcher
+who is slow. Such a one misses events, and is told how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from typing import Any
+
+import msgspec
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from openenv.errors import SessionNotFoundError
+from openenv.server.auth import principal_of
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.principal import Role
+from openenv.sessions.recording import Follower
+from openenv.sessions.session import Session, Step
+
+__all__ = ["Board", "watch_route"]
+
+SUBPROTOCOL = "openenv.watch"
+PERIOD_S = 1.0
+MAX_LISTED = 200  # sessions in a frame; of more, those that were busy last
+MAX_UNSENT = 256  # events that wait for a watcher
+MAX_UNSENT_BYTES = 8 * 2**20
+MAX_EVENT_BYTES = 2**20  # a larger one is named, and not sent
+EVENT = b'{"type":"event","data":'
+MAX_FRAME_BYTES = 2**16  # of what a watcher sends
+
+
+class Board:
+    """What all watchers of a server are shown of its sessions, made once a period."""
+
+    def __init__(self, manager: SessionManager) -> None:
+        self._manager = manager
+        self._made_at = 0.0
+        self._frame = b""
+        self._before: tuple[float, int] | None = None
+        self._rate = 0.0
+
+    def frame(self) -> bytes:
+        """It, as a frame; not older than half a period."""
+        now = time.monotonic()
+        if now - self._made_at > PERIOD_S / 2:
+            self._frame, self._made_at = self._made(now), now
+        return self._frame
+
+    def _made(self, now: float) -> bytes:
+        manager, tally = self._manager, self._manager.tally
+        steps = tally.latencies[Step].whole.count
+        if self._before is not None and now > self._before[0]:
+            self._rate = (steps - self._before[1]) / (now - self._before[0])
+        self._before = now, steps
+        sessions = [one for one in manager.sessions() if not one.is_throwaway]
+        latest = sorted(sessions, key=lambda one: one.last_activity, reverse=True)[:MAX_LISTED]
+        told = {
+            "environment": manager.spec.name,
+            "time": time.time(),
+            "active": manager.active_sessions,
+            "max_sessions": manager.max_sessions,
+            "queue": manager.queue_length,
+            "steps": steps,
+            "steps_per_s": self._rate,
+            "trouble": manager.trouble is not None,
+            "total": len(sessions),
+            "sessions": [_told(one, now) for one in latest],
+        }
+        return msgspec.json.encode({"type": "sessions", "data": told})
+
+
+def _told(session: Session, now: float) -> dict[str, Any]:
+    return {
+        "session_id": session.id,
+        "phase": session.phase.name.lower(),
+        "steps": session.step_count,
+        "created_at": session.created_at,
+        "idle_s": 0.0 if session.is_busy else max(0.0, now - session.last_activity),
+        "is_busy": session.is_busy,
+        "is_overdue": session.is_overdue,
+        "attachments": session.attachments,
+    }
+
+
+class Watcher:
+    """One watcher: what is to be sent, bounded, and whom it follows."""
+
+    def __init__(self, manager: SessionManager, board: Board) -> None:
+        self._manager = manager
+        self._board = board
+        self._unsent: deque[bytes] = deque()
+        self._unsent_bytes = self._missed = 0
+        self._wake = asyncio.Event()
+        self._follower: Follower | None = None
+
+    def hear(self, frame: str) -> None:
+        """Do what a watcher asks for."""
+        try:
+            asked = msgspec.json.decode(frame, type=_Asked)
+        except msgspec.MsgspecError as error:
+            self._say("error", {"message": f"this frame cannot be read: {error}"})
+            return
+        self.unfollow()
+        if asked.type == "follow":
+            self._follow(asked.data.get("session_id"))
+
+    def _follow(self, session_id: Any) -> None:
+        try:
+            session = self._manager.get(str(session_id), confirm=False)
+        except SessionNotFoundError as error:
+            self._say("error", {"message": str(error), "session_id": session_id})
+            return
+        self._follower = session.follow(self._event)
+        self._say("following", _told(session, time.monotonic()))
+
+    def unfollow(self) -> None:
+        """Follow nobody; what is not sent yet of the session that was followed is not sent."""
+        self._unsent = deque(one for one in self._unsent if not one.startswith(EVENT))
+        self._unsent_bytes = sum(map(len, self._unsent))
+        self._missed = 0
+        if self._follower is not None:
+            self._follower.stop()
+            self._follower = None
+
+    def _event(self, line: bytes | None) -> None:
+        """Take what a session has done; None where it has ended. Called on the event loop."""
+        if line is None:
+            self._follower = None
+            self._say("ended", {})
+            return
+        is_sent = len(line) <= MAX_EVENT_BYTES
+        size = self._unsent_bytes + (len(line) if is_sent else 0)
+        if len(self._unsent) >= MAX_UNSENT or size > MAX_UNSENT_BYTES:
+            self._missed += 1
+        elif is_sent:
+            self._put(b"%b%b}" % (EVENT, line))
+        else:
+            self._say("omitted", {"bytes": len(line)})
+
+    def _say(self, kind: str, data: dict[str, Any]) -> None:
+        self._put(msgspec.json.encode({"type": kind, "data": data}))
+
+    def _put(self, frame: bytes) -> None:
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        self._wake.set()
+
+    async def send_to(self, websocket: WebSocket) -> None:
+        """Send what there is, and the board once a period, until it cannot be sent."""
+        due = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= due:
+                await websocket.send_text(self._board.frame().decode())
+                due = now + PERIOD_S
+            while self._unsent:
+                frame = self._unsent.popleft()
+                self._unsent_bytes -= len(frame)
+                await websocket.send_text(frame.decode())
+            if self._missed:
+                missed, self._missed = self._missed, 0
+                self._say("missed", {"events": missed})
+                continue
+            self._wake.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, due - time.monotonic()))
+
+
+class _Asked(msgspec.Struct):
+    """What a watcher sends."""
+
+    type: str
+    data: dict[str, Any] = {}
+
+
+def watch_route(manager: SessionManager) -> WebSocketRoute:
+    """Build the route of `/web/watch`. Where the server has keys, it takes an orchestrator's or an
+    observer's.
+    """
+    board = Board(manager)
+
+    async def watch(websocket: WebSocket) -> None:
+        principal = principal_of(websocket.scope)
+        if principal is not None and principal.role is Role.AGENT:
+            await websocket.close(4403)
+            return
+        # A browser that offers subprotocols, its key among them, wants one to be chosen.
+        offered = websocket.scope["subprotocols"]
+        await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        watcher = Watcher(manager, board)
+        tasks = [
+            asyncio.ensure_future(watcher.send_to(websocket)),
+            asyncio.ensure_future(_listen(websocket, watcher)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watcher.unfollow()
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with contextlib.suppress(
+                    asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError
+                ):
+                    await task
+
+    return WebSocketRoute("/web/watch", watch)
+
+
+async def _listen(websocket: WebSocket, watcher: Watcher) -> None:
+    while True:
+        frame = await websocket.receive_text()
+        if len(frame) > MAX_FRAME_BYTES:
+            await websocket.close(1009)
+            return
+        watcher.hear(frame)
