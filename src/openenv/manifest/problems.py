@@ -1,0 +1,118 @@
+"""What is wrong with a manifest, and where it stands: line, column, the line itself and a caret."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from openenv.manifest import MANIFEST
+
+__all__ = ["Problem", "meant", "sentence"]
+
+SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        path: The field, such as ``validation.reward.range``; empty for the whole.
+        message: One sentence, which begins with the field.
+        line: Of the file, from 1.
+        column: Of the line, in characters, from 1.
+        width: Characters of it that are meant.
+        source: The line.
+    """
+
+    path: str
+    message: str
+    line: int
+    column: int
+    width: int = 1
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{MANIFEST}:{self.line}:{self.column}: {self.message}"
+
+    def excerpt(self) -> list[str]:
+        """The line as it stands in the file, and a line of carets under what is meant."""
+        line = "".join(char if char.isprintable() else " " for char in self.source)
+        first = max(0, self.column - 1 - SHOWN // 2) if len(line) > SHOWN else 0
+        shown = line[first : first + SHOWN]
+        start = min(self.column - 1 - first, len(shown))
+        number = f"{self.line} | "
+        carets = "^" * max(1, min(self.width, len(shown) - start))
+        return [number + shown, f"{' ' * (len(number) - 2)}| {' ' * start}{carets}"]
+
+    def as_data(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return asdict(self)
+
+
+def sentence(error: Any, model: type[BaseModel], whole: str = MANIFEST) -> str:
+    """One sentence on an error of pydantic: which field, what came, what was expected.
+
+    Args:
+        error: One of `ValidationError.errors()`.
+        model: What was to be made.
+        whole: What stands for the field where all of it is meant.
+    """
+    path = ".".join(str(part) for part in error["loc"])
+    kind, given = error["type"], error.get("input")
+    if kind == "missing":
+        return f"{path}: is missing"
+    if kind == "extra_forbidden":
+        known = _names_beside(error["loc"], model)
+        return f"{path}: is no field{meant(str(error['loc'][-1]), known) if known else ''}"
+    if kind == "value_error":
+        return f"{path or whole}: {error['ctx']['error']}"
+    if kind == "string_pattern_mismatch" and (wanted := _description(error["loc"], model)):
+        return f"{path}: {given!r:.100} does not fit; expected: {_lowered(wanted)}"
+    return f"{path}: {_lowered(error['msg'])}, not {given!r:.100}"
+
+
+def meant(wrong: str, known: Iterable[str]) -> str:
+    """Ask whether the closest of the known names was meant; where none is close, list them."""
+    known = list(known)
+    close = difflib.get_close_matches(wrong, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _names_beside(path: tuple[Any, ...], model: type[BaseModel]) -> list[str]:
+    """The names of the fields that stand where a path leads."""
+    beside = _model_at(path[:-1], model)
+    return [name for name in beside.model_fields if name not in _OURS] if beside else []
+
+
+def _description(path: tuple[Any, ...], model: type[BaseModel]) -> str | None:
+    """What is said of the field that a path leads to."""
+    beside = _model_at(path[:-1], model)
+    field = beside.model_fields.get(str(path[-1])) if beside else None
+    return None if field is None or field.description is None else field.description.rstrip(".")
+
+
+def _model_at(path: tuple[Any, ...], model: type[BaseModel]) -> type[BaseModel] | None:
+    for part in path:
+        field = model.model_fields.get(str(part))
+        inner = [] if field is None else _models_in(field.annotation)
+        if not inner:
+            return None
+        model = inner[0]
+    return model
+
+
+_OURS = {"signature", "manifest_schema_version"}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    return [one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)]

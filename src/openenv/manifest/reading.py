@@ -1,0 +1,237 @@
+"""Reading a manifest with the place of everything in it; what was made to hurt is refused.
+
+A manifest is foreign text. One that is too large, that aliases blow up, that contains itself or
+that is nested too deeply is refused before anything is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openenv.manifest import MANIFEST, SPEC_VERSION, ManifestError
+from openenv.manifest.problems import Problem
+
+__all__ = ["Document", "read_document", "read_text"]
+
+MAX_BYTES = 128 * 1024
+MAX_VALUES = 20_000
+MAX_DEPTH = 50
+MERGE = "<<"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A manifest: its text, what it says, and where.
+
+    Attributes:
+        text: The file.
+        content: The mapping that it holds.
+        root: The same as nodes of YAML, which know their places.
+    """
+
+    text: str
+    content: dict[str, Any]
+    root: Any
+
+    def problem(self, path: tuple[Any, ...], message: str, *, at_key: bool = False) -> Problem:
+        """A problem of the field that a path leads to; of the last one there is on the way.
+
+        Args:
+            path: Keys and indices.
+            message: What is wrong.
+            at_key: Mark the name of the field, not its value.
+        """
+        key, value, is_there = self._find(path)
+        marked = key if at_key or not is_there or _spans_lines(value) else value
+        return self.problem_at(marked, ".".join(str(part) for part in path), message)
+
+    def problem_at(self, node: Any, path: str, message: str) -> Problem:
+        """A problem of a node; None for the beginning of the file."""
+        if node is None:
+            return _problem(self.text, path, message, 0, 0)
+        start, end = node.start_mark, node.end_mark
+        width = end.column - start.column if end.line == start.line else 0
+        return _problem(self.text, path, message, start.line, start.column, width)
+
+    def _find(self, path: tuple[Any, ...]) -> tuple[Any, Any, bool]:
+        """The node of a field's name, and of its value; whether the path could be followed."""
+        key, value = None, self.root
+        for part in path:
+            inner = _entries(value).get(str(part))
+            if inner is None:
+                return key, value, False
+            key, value = inner
+        return key, value, True
+
+    def scalars(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+        """The single values of the first two levels, by path."""
+        for key, value in self.root.value:
+            if value.id == "scalar":
+                yield (key.value,), value
+            elif value.id == "mapping":
+                for inner, below in value.value:
+                    if below.id == "scalar":
+                        yield (key.value, inner.value), below
+
+    def duplicates(self) -> Iterator[Problem]:
+        """Each name that stands twice in one mapping."""
+        yield from self._duplicates(self.root, ())
+
+    def _duplicates(self, node: Any, path: tuple[str, ...]) -> Iterator[Problem]:
+        lines: dict[str, int] = {}
+        for key, value in _pairs(node):
+            here = (*path, str(key.value))
+            if here[-1] in lines and here[-1] != MERGE:
+                name = ".".join(here)
+                message = f"{name}: stands here and in line {lines[here[-1]]}; keep one of them"
+                yield self.problem_at(key, name, message)
+            lines.setdefault(here[-1], key.start_mark.line + 1)
+            yield from self._duplicates(value, here)
+
+
+def read_document(path: Path) -> Document:
+    """Read a manifest.
+
+    Raises:
+        ManifestError: It cannot be read, is no mapping, or is newer than this package.
+    """
+    text = read_text(path)
+    return parse(text, path)
+
+
+def read_text(path: Path) -> str:
+    """The text of a manifest.
+
+    Raises:
+        ManifestError: It cannot be read, is too large, or is no text.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ManifestError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise _unreadable(path, "", f"it is larger than {MAX_BYTES // 1024} KiB")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8", "replace")
+        why = f"it is no UTF-8: byte {error.start} is {data[error.start]:#04x}"
+        line = before.count("\n")
+        raise _unreadable(path, before, why, line, len(before.rpartition("\n")[2])) from error
+
+
+def parse(text: str, path: Path | str = MANIFEST) -> Document:
+    """Make a document of a manifest's text.
+
+    Args:
+        text: The text.
+        path: What errors call it.
+
+    Raises:
+        ManifestError: It is no YAML, no mapping, made to hurt, or newer than this package.
+    """
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            root = loader.get_single_node()
+            _check_size(root, path, text)
+            content = loader.construct_document(root) if root is not None else None
+        finally:
+            loader.dispose()
+    except ManifestError:
+        raise
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        why = str(error.problem or error.context or error)
+        line, column = (mark.line, mark.column) if mark is not None else (0, 0)
+        raise _unreadable(path, text, why, line, column) from error
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        why = f"the character U+{int(error.character):04X} may not stand in YAML"
+        line, column = before.count("\n"), len(before.rpartition("\n")[2])
+        raise _unreadable(path, text, why, line, column) from error
+    except RecursionError:
+        raise _unreadable(path, text, "it is nested too deeply") from None
+    except (ValueError, yaml.YAMLError) as error:  # a date that is none, a number too long
+        raise _unreadable(path, text, str(error)) from error
+    if not isinstance(content, dict):
+        found = "and is empty" if content is None else f"not {type(content).__name__}"
+        message = f"must hold a mapping, {found}"
+        raise ManifestError(f"{path} {message}", _problem(text, "", f"it {message}", 0, 0))
+    document = Document(text, content, root)
+    _check_version(document, path)
+    return document
+
+
+def _check_version(document: Document, path: Path | str) -> None:
+    found = document.content.get("spec_version")
+    if isinstance(found, int | float) and not isinstance(found, bool) and found > SPEC_VERSION:
+        message = (
+            f"spec_version: {found} is newer than {SPEC_VERSION}, the newest that this version of "
+            "openenv knows: pip install -U openenv"
+        )
+        raise ManifestError(
+            f"{path} cannot be read: {message}", document.problem(("spec_version",), message)
+        )
+
+
+def _check_size(root: Any, path: Path | str, text: str) -> None:
+    """Refuse what would be endless, or enormous, once every alias is followed."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any, above: tuple[int, ...]) -> int:
+        if id(node) in above or len(above) > MAX_DEPTH:
+            why = "it contains itself" if id(node) in above else "it is nested too deeply"
+            raise _unreadable(path, text, why, node.start_mark.line, node.start_mark.column)
+        if id(node) not in sizes:
+            inner = (*above, id(node))
+            sizes[id(node)] = 1 + sum(size(child, inner) for child in _children(node))
+            if sizes[id(node)] > MAX_VALUES:
+                why = f"it holds more than {MAX_VALUES} values, with every alias followed"
+                raise _unreadable(path, text, why, node.start_mark.line, node.start_mark.column)
+        return sizes[id(node)]
+
+    if root is not None:
+        size(root, ())
+
+
+def _children(node: Any) -> Iterator[Any]:
+    if node.id == "sequence":
+        yield from node.value
+    for pair in _pairs(node):
+        yield from pair
+
+
+def _pairs(node: Any) -> list[tuple[Any, Any]]:
+    return node.value if node.id == "mapping" else []
+
+
+def _entries(node: Any) -> dict[str, tuple[Any, Any]]:
+    """What lies in a node, by name or index: the node of the name, and of the value."""
+    if node.id == "sequence":
+        return {str(number): (inner, inner) for number, inner in enumerate(node.value)}
+    return {str(key.value): (key, value) for key, value in _pairs(node)}
+
+
+def _spans_lines(node: Any) -> bool:
+    return bool(node.start_mark.line != node.end_mark.line)
+
+
+def _unreadable(
+    path: Path | str, text: str, why: str, line: int = 0, column: int = 0
+) -> ManifestError:
+    where = f"line {line + 1}, column {column + 1}: " if line or column else ""
+    problem = _problem(text, "", f"it cannot be read: {why}", line, column)
+    return ManifestError(f"{path} cannot be read: {where}{why}", problem)
+
+
+def _problem(text: str, path: str, message: str, line: int, column: int, width: int = 1) -> Problem:
+    lines = text.split("\n")
+    source = lines[line] if line < len(lines) else ""
+    return Problem(path, message, line + 1, column + 1, width or len(source) - column, source)
