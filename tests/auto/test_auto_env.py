@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import json
 import logging
 import os
 import shutil
@@ -17,13 +18,18 @@ from typing import Any
 import pytest
 from fastapi import FastAPI, Response
 from support import packages
+from support.hub_server import HubServer
+from support.hub_server import hub as hub_server
 from support.packages import make_distribution, make_package
 
 from openenv.auto import AutoAction, AutoEnv, _discovery, _hub
-from openenv.auto._discovery import UnknownEnvironmentError, get_discovery, reset_discovery
+from openenv.auto._discovery import UnknownEnvironmentError, get_discovery
+from openenv.auto._sources import Source, source_of
 from openenv.auto.auto_env import ServerUnreachableError
 from openenv.client import GenericAction, GenericEnvClient
 from openenv.errors import ConnectError, ProviderError
+from openenv.hub import NotThereError
+from openenv.hub.names import reference_of
 from openenv.mcp.types import CallToolAction
 from openenv.providers import ContainerProvider, ProcessProvider, RuntimeProvider
 
@@ -31,29 +37,6 @@ pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
 
 SOURCE = Path(_discovery.__file__).parents[2]
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory on `sys.path`; what is imported from it is forgotten afterwards."""
-    directory = tmp_path / "site"
-    directory.mkdir()
-    monkeypatch.syspath_prepend(directory)
-    before = set(sys.modules)
-    reset_discovery()
-    yield directory
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
-    reset_discovery()
-
-
-@pytest.fixture
-def parrot(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed environment that can be served by another process."""
-    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-    make_distribution(site, "openenv-parrot-env", "2.1", "Says what it is told")
-    return make_package(site, "parrot_env", "Parrot")
 
 
 def free_port() -> int:
@@ -233,12 +216,19 @@ def test_nothing_is_written_to_disk(
 @pytest.mark.parametrize(
     ("package", "stem"),
     [
-        ("finrl_env", "FinRL"),
+        # Those of the public environments whose case a name does not tell.
+        ("browsergym_env", "BrowserGym"),
         ("dipg_safety_env", "DIPGSafety"),
         ("dm_control_env", "DMControl"),
-        ("textarena_env", "TextArena"),
-        ("tbench2_env", "Tbench2"),
+        ("finqa_env", "FinQA"),
+        ("finrl_env", "FinRL"),
+        ("openapp_env", "OpenApp"),
+        ("opencode_env", "OpenCode"),
+        ("openspiel_env", "OpenSpiel"),
         ("repl_env", "REPL"),
+        ("sumo_rl_env", "SumoRL"),
+        ("tbench2_env", "Tbench2"),
+        ("textarena_env", "TextArena"),
     ],
 )
 def test_the_case_of_a_class_name_does_not_matter(site: Path, package: str, stem: str) -> None:
@@ -564,11 +554,11 @@ def test_without_installing_the_client_is_generic(
     ],
 )
 def test_every_way_to_write_a_space_is_understood(name: str) -> None:
-    assert _hub.is_hub_name(name)
+    assert source_of(name) is Source.HUB
     assert _hub.repo_id_of(name) == "owner/parrot-env"
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "owner/", "/x", "a b/c", "--x/y", "ftp://a/b"])
+@pytest.mark.parametrize("name", ["owner/", "a b/c", "--x/y", "ftp://a/b"])
 def test_what_names_no_space_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="names no Space"):
         AutoEnv.from_env(name)
@@ -580,31 +570,51 @@ def test_a_space_has_an_address_an_image_and_a_repository() -> None:
     assert _hub.source_url("o/n") == "https://huggingface.co/spaces/o/n"
 
 
+def test_a_space_is_named_with_a_revision_in_every_way() -> None:
+    for name in (
+        "owner/parrot-env@v1/x",
+        "https://huggingface.co/spaces/owner/parrot-env@v1/x",
+        "https://huggingface.co/spaces/owner/parrot-env/tree/v1%2Fx",
+    ):
+        assert reference_of(name) == ("owner/parrot-env", "v1/x")
+    with pytest.raises(ValueError, match="names a revision, and so does"):
+        AutoEnv.from_env("owner/parrot-env@v1", revision="v2")
+    with pytest.raises(ValueError, match="of the Hub"):
+        AutoEnv.from_env("parrot", revision="v2")
+
+
+def test_another_hub_is_that_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9/")
+    assert _hub.source_url("o/n") == "http://127.0.0.1:9/spaces/o/n"
+    assert reference_of("http://127.0.0.1:9/spaces/o/n").repo_id == "o/n"
+
+
 @pytest.fixture
-def hub(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of git repositories in the Hub's place; packages are installed into `site`."""
+def hub(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A Hub with a Space that holds a package; packages are installed into `site`."""
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-    monkeypatch.setattr(_hub, "HUB_URL", f"file://{tmp_path}/hub")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(_hub, "SPACE_URL", f"http://127.0.0.1:{free_port()}/{{subdomain}}")
     installer = _hub._installer
     extra = ["--target", str(site), "--no-deps"]
     monkeypatch.setattr(_hub, "_installer", lambda: [*installer(), *extra])
-    packages.make_repository(
-        tmp_path / "hub" / "spaces" / "owner" / "parrot-env",
-        "openenv-hub-parrot",
-        "hub_parrot_env",
-        "HubParrot",
+    project = packages.make_project(
+        tmp_path / "project", "openenv-hub-parrot", "hub_parrot_env", "HubParrot"
     )
-    return tmp_path / "hub"
+    with hub_server() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        server.make("owner/parrot-env", packages.files_of(project))
+        yield server
 
 
 def test_code_from_the_hub_is_not_installed_unasked(
-    hub: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(_hub.InstallRefusedError, match="trust_remote_code=True") as caught:
         AutoEnv.from_env("owner/parrot-env")
     assert isinstance(caught.value, ValueError)
+    assert hub.asked == []
 
 
 class Terminal(io.StringIO):
@@ -612,24 +622,37 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_person_at_a_terminal_is_asked(
-    hub: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_person_at_a_terminal_is_asked_and_told_which_commit(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed: list[str] = []
-    monkeypatch.setattr(_hub, "_install_from", installed.append)
+    monkeypatch.setattr(_hub, "_install_commit", lambda _, found: installed.append(found.sha))
+    sha = hub.repositories["owner/parrot-env"].sha
     for answer, count in (("n\n", 0), ("\n", 0), ("", 0), ("yes\n", 1), ("Y\n", 2)):
         monkeypatch.setattr(sys, "stdin", Terminal(answer))
         with pytest.raises(ValueError, match="owner/parrot-env"):
             AutoAction.from_env("owner/parrot-env")
         assert len(installed) == count
-    assert "Install it? [y/N]" in capsys.readouterr().err
+    assert set(installed) == {sha}
+    said = capsys.readouterr().err
+    assert "Install it? [y/N]" in said and f"the commit {sha} (main, of 2026-11-25)" in said
+
+
+def test_what_the_hub_does_not_have_is_said(hub: HubServer) -> None:
+    with pytest.raises(NotThereError, match="it is not there"):
+        AutoEnv.from_env("owner/nothing", trust_remote_code=True)
+    with pytest.raises(NotThereError, match="the revision v9 of owner/parrot-env"):
+        AutoEnv.from_env("owner/parrot-env@v9", trust_remote_code=True)
+    hub.make("owner/empty", {"README.md": b""})
+    with pytest.raises(ValueError, match=r"no pyproject\.toml"):
+        AutoEnv.from_env("owner/empty", trust_remote_code=True)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("uv")
 @pytest.mark.parametrize("tool", ["uv", "pip"])
 def test_a_package_of_the_hub_is_installed_once_and_played(
-    hub: Path, tool: str, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if tool == "pip" and importlib.util.find_spec("pip") is None:
         pytest.skip("this Python has no pip")
@@ -641,14 +664,63 @@ def test_a_package_of_the_hub_is_installed_once_and_played(
         assert client.reset().observation.word == "hello"
     info = AutoEnv.get_env_info("hub_parrot")
     assert (info["package"], info["version"]) == ("openenv-hub-parrot", "0.3.0")
+    assert not any("/resolve/" in one and ".git" in one for one in hub.asked)
 
-    monkeypatch.setattr(_hub, "_install_from", lambda url: pytest.fail("installed twice"))
-    action = AutoAction.from_env("https://huggingface.co/spaces/owner/parrot-env")
+    monkeypatch.setattr(_hub, "_install_commit", lambda *_: pytest.fail("installed twice"))
+    action = AutoAction.from_env(f"{hub.url}/spaces/owner/parrot-env")
     assert action.__name__ == "HubParrotAction"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("uv")
+def test_the_commit_is_pinned_and_a_newer_one_is_said(
+    hub: HubServer, site: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENENV_TRUST_REMOTE_CODE", "1")
+    space = hub.repositories["owner/parrot-env"]
+    first = space.sha
+    AutoAction.from_env("owner/parrot-env")
+    (note,) = site.glob("*.dist-info/direct_url.json")
+    origin = json.loads(note.read_text())
+    assert origin["url"] == f"{hub.url}/spaces/owner/parrot-env"
+    assert origin["vcs_info"]["commit_id"] == first
+
+    files = space.history[first]
+    newer = files | {"pyproject.toml": files["pyproject.toml"].replace(b"0.3.0", b"0.4.0")}
+    newer["backend.py"] = files["backend.py"].replace(b"0.3.0", b"0.4.0")
+    second = space.add(newer)
+    caplog.clear()
+    AutoAction.from_env("owner/parrot-env")
+    assert f"is at {second[:12]} now; {first[:12]} is installed" in caplog.text
+    assert AutoEnv.get_env_info("hub_parrot")["version"] == "0.3.0"
+
+    AutoAction.from_env(f"owner/parrot-env@{first}")  # which is there, and is not asked for
+    shutil.rmtree(site / "hub_parrot_env")  # as `pip install --target` replaces nothing
+    shutil.rmtree(note.parent)
+    AutoAction.from_env("owner/parrot-env", revision=second)
+    assert AutoEnv.get_env_info("hub_parrot")["version"] == "0.4.0"
+    hub.fail("GET", 500)
+    caplog.clear()
+    AutoAction.from_env("owner/parrot-env")  # a Hub that fails keeps nobody from what is there
+    assert caplog.text == ""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("uv")
+def test_a_private_space_is_installed_by_who_may_see_it(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = hub.repositories["owner/parrot-env"]
+    hub.make("acme/secret-env", space.history[space.sha], private=True)
+    with pytest.raises(NotThereError, match="may not see it"):
+        AutoEnv.from_env("acme/secret-env", trust_remote_code=True)
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    with AutoEnv.from_env("acme/secret-env", trust_remote_code=True) as client:
+        assert client.reset().observation.word == "hello"
+
+
 def test_a_package_that_cannot_be_installed_says_why(
-    hub: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_hub, "_installer", lambda: [sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(ValueError, match="could not be installed"):
@@ -656,7 +728,7 @@ def test_a_package_that_cannot_be_installed_says_why(
 
 
 def test_a_running_space_is_used_without_its_code(
-    hub: Path, parrot: Path, serve: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, parrot: Path, serve: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = served("parrot_env", serve)
     monkeypatch.setattr(_hub, "SPACE_URL", url)
@@ -675,7 +747,7 @@ def test_a_space_that_answers_at_its_root_only_runs(
 
 
 def test_a_space_that_does_not_run_is_started_from_its_image(
-    hub: Path,
+    hub: HubServer,
     parrot: Path,
     serve: Callable[[Any], str],
     monkeypatch: pytest.MonkeyPatch,

@@ -1,8 +1,7 @@
-"""Environment packages made on the spot: importable, installed, or in a git repository."""
+"""Environment packages made on the spot: importable, installed, or to be built."""
 
 from __future__ import annotations
 
-import subprocess
 import textwrap
 from pathlib import Path
 
@@ -130,14 +129,18 @@ def make_distribution(
     return directory
 
 
-def make_repository(directory: Path, distribution: str, package: str, stem: str) -> None:
-    """Put an environment package into a git repository, as a Space is one."""
+def make_project(directory: Path, distribution: str, package: str, stem: str) -> Path:
+    """Write an environment package with what builds it, from nothing but Python."""
     make_package(directory, package, stem, manifest=f"name: {package}\nversion: 0.3.0\n")
     names = {"distribution": distribution, "version": "0.3.0", "package": package}
     write(
         directory,
         {"backend.py": BACKEND.format(**names), "pyproject.toml": PYPROJECT.format(**names)},
     )
-    identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.invalid"]
-    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "All of it"]):
-        subprocess.run(["git", *command], cwd=directory, check=True, capture_output=True)
+    return directory
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """What is in a directory, by its path there."""
+    found = sorted(one for one in directory.rglob("*") if one.is_file())
+    return {one.relative_to(directory).as_posix(): one.read_bytes() for one in found}

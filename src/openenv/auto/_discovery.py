@@ -1,9 +1,17 @@
 """Finding the environments that are installed, and the classes that they offer.
 
-An environment is an importable package that comes from a distribution named ``openenv-*``, or
-that has an ``openenv.yaml`` in it (which finds checkouts on ``sys.path``, and distributions of
-other names). Nothing is imported to find it; its client module is imported when a class is asked
-for. What was found is kept in memory until a directory on ``sys.path`` changes.
+An environment is what a distribution declares as an entry point of the group
+``openenv.environments``; an importable package that comes from a distribution named ``openenv-*``;
+or one that has an ``openenv.yaml`` in it (which finds checkouts on ``sys.path``, and distributions
+of other names). Nothing is imported to find it; its client module is imported when a class is
+asked for. What was found is kept in memory until a directory on ``sys.path``, or a manifest,
+changes.
+
+An entry point's name is the environment's, its value the package, or the client class:
+
+    [project.entry-points."openenv.environments"]
+    parrot = "my_birds.parrot"
+    heron = "my_birds.herons:HeronClient"
 """
 
 from __future__ import annotations
@@ -18,18 +26,20 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from openenv.errors import OpenEnvError
-from openenv.manifest import MANIFEST, ManifestError, read_manifest
+from openenv.manifest import MANIFEST, ManifestError, package_name, read_manifest
 
 __all__ = [
     "EnvironmentDiscovery",
     "EnvironmentInfo",
+    "NoEnvironmentError",
     "UnknownEnvironmentError",
     "get_discovery",
     "reset_discovery",
@@ -37,6 +47,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+GROUP = "openenv.environments"
 PREFIX = "openenv-"
 NOT_ENVIRONMENTS = frozenset({"openenv-core"})
 MANIFESTS_ON_PATH = (f"*/{MANIFEST}", f"envs/*/{MANIFEST}")
@@ -51,6 +62,8 @@ class UnknownEnvironmentError(OpenEnvError, ValueError):
         super().__init__(f"there is no environment {name!r}. {self._advice()}")
 
     def _advice(self) -> str:
+        if ":" in self.name:
+            return "The address of a server begins with http://, a container image with docker://"
         if not self.known:
             return (
                 "No environment is installed: pip install openenv-NAME-env, or name one on the "
@@ -59,6 +72,19 @@ class UnknownEnvironmentError(OpenEnvError, ValueError):
         close = difflib.get_close_matches(_key(self.name), self.known, n=1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
         return f"{hint}Installed are: {', '.join(self.known)}"
+
+
+class NoEnvironmentError(OpenEnvError, ValueError):
+    """There is no environment in this directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        why = f"has no {MANIFEST}" if directory.is_dir() else "is no directory"
+        beside = directory.parent.glob(f"*/{MANIFEST}") if directory.parent.is_dir() else ()
+        names = [path.parent.name for path in beside]
+        close = difflib.get_close_matches(directory.name, names, n=1)
+        hint = f" Did you mean {directory.with_name(close[0])}?" if close else ""
+        super().__init__(f"{directory} {why}, so there is no environment.{hint}")
 
 
 @dataclass(frozen=True)
@@ -79,6 +105,7 @@ class EnvironmentInfo:
         spec_version: That of the manifest.
         manifest: The manifest itself.
         directory: Where the package is.
+        target: What serves it, as `openenv serve` takes it, where its import name does not.
     """
 
     env_key: str
@@ -94,11 +121,12 @@ class EnvironmentInfo:
     spec_version: int | None = None
     manifest: dict[str, Any] | None = None
     directory: Path | None = None
+    target: str | None = None
 
     @property
     def module(self) -> str:
         """The package's import name."""
-        return self.client_module_path.rpartition(".")[0]
+        return self.client_module_path.rpartition(".")[0] or self.client_module_path
 
     def answers_to(self, name: str) -> bool:
         """This is the environment that somebody called `name` means."""
@@ -147,10 +175,24 @@ def _find_client(info: EnvironmentInfo) -> type[Any]:
 
 
 def _find_model(info: EnvironmentInfo, name: str, role: str) -> type[Any]:
-    found = _named(info, name) or _spoken(info.get_client_class(), role)
+    found = _named(info, name) or _own_model(info, role) or _spoken(info.get_client_class(), role)
     if found is None:
         raise ImportError(_nothing(info, f"{role} class", name))
     return found
+
+
+def _own_model(info: EnvironmentInfo, role: str) -> type[Any] | None:
+    """The only model of this kind that the package has itself, whatever it is called."""
+    from openenv.types import Action, Observation
+
+    base = Action if role == "action" else Observation
+    own = {
+        cls
+        for module in _modules(info)
+        for cls in _classes(module)
+        if issubclass(cls, base) and cls.__module__.startswith(info.module)
+    }
+    return own.pop() if len(own) == 1 else None
 
 
 def _named(info: EnvironmentInfo, name: str) -> type[Any] | None:
@@ -192,13 +234,19 @@ def _letters(name: str) -> str:
 
 
 def _spoken(client_class: type[Any], role: str) -> type[Any] | None:
-    """The model that a client class is typed with: of several actions, the first."""
+    """The model that a client class is typed with: of several actions, the first. A client of
+    tools without a model calls tools.
+    """
     from typing import get_args
 
     from openenv.client import codec
+    from openenv.mcp.client import MCPClientBase
+    from openenv.mcp.types import CallToolAction, CallToolObservation
 
     action, observation, _ = codec.models(client_class)
     chosen = action if role == "action" else observation
+    if chosen is None and issubclass(client_class, MCPClientBase):
+        return CallToolAction if role == "action" else CallToolObservation
     members = get_args(chosen) or (chosen,)
     return members[0] if isinstance(members[0], type) else None
 
@@ -224,10 +272,9 @@ class EnvironmentDiscovery:
 
     def discover(self, use_cache: bool = True) -> dict[str, EnvironmentInfo]:
         """Find every environment, by its key."""
-        there = _fingerprint()
-        if self._found is None or self._found_on != there or not use_cache:
+        if self._found is None or self._found_on != _fingerprint(self._found) or not use_cache:
             self._found = _find_environments()
-            self._found_on = there
+            self._found_on = _fingerprint(self._found)
         return dict(self._found)
 
     def get_environment(self, env_key: str) -> EnvironmentInfo | None:
@@ -291,9 +338,11 @@ def print_table(title: str, rows: Iterable[tuple[str, str, str]], what: str) -> 
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _fingerprint() -> object:
-    """What changes when something is installed, upgraded or removed."""
-    return sys.prefix, tuple((entry, _modified(entry)) for entry in sys.path)
+def _fingerprint(found: Mapping[str, EnvironmentInfo]) -> object:
+    """What changes when something is installed, upgraded, removed, or describes itself anew."""
+    manifests = [str(info.directory / MANIFEST) for info in found.values() if info.directory]
+    folders = [os.path.join(entry, "envs") for entry in sys.path]
+    return sys.prefix, tuple((path, _modified(path)) for path in (*sys.path, *folders, *manifests))
 
 
 def _modified(entry: str) -> int:
@@ -304,12 +353,37 @@ def _modified(entry: str) -> int:
 
 
 def _find_environments() -> dict[str, EnvironmentInfo]:
-    found: dict[str, EnvironmentInfo] = {}
+    found = {info.env_key: info for info in _from_entry_points()}
     for info in (*_from_distributions(), *_from_manifests()):
         known_directories = {known.directory for known in found.values()}
         if info.directory is None or info.directory not in known_directories:
             found.setdefault(info.env_key, info)
     return dict(sorted(found.items()))
+
+
+def _from_entry_points() -> Iterator[EnvironmentInfo]:
+    for point in importlib.metadata.entry_points(group=GROUP):
+        module, client = point.module, point.attr
+        package = module
+        if client:  # a module beside others; its package is where models and server are
+            package = module.rpartition(".")[0] or module
+        info = _info(package, _directory(package), **_about(point.dist))
+        key = _key(point.name)
+        info = replace(info, env_key=key, name=f"{key}_env")
+        if client:
+            info = replace(info, client_module_path=module, client_class_name=client)
+        yield info
+
+
+def _about(distribution: Distribution | None) -> dict[str, str]:
+    """What a distribution says of itself."""
+    if distribution is None:
+        return {}
+    return {
+        "package_name": _stated(distribution, "Name"),
+        "version": distribution.version,
+        "description": _stated(distribution, "Summary"),
+    }
 
 
 def _from_distributions() -> Iterator[EnvironmentInfo]:
@@ -327,13 +401,7 @@ def info_of_distribution(distribution: Distribution) -> EnvironmentInfo | None:
     directory = _directory(module)
     if directory is not None and not _looks_like_an_environment(directory):
         return None
-    return _info(
-        module,
-        directory,
-        package_name=_stated(distribution, "Name"),
-        version=distribution.version,
-        description=_stated(distribution, "Summary"),
-    )
+    return _info(module, directory, **_about(distribution))
 
 
 def _stated(distribution: Distribution, field: str) -> str:
@@ -368,6 +436,53 @@ def _from_module(module: str) -> EnvironmentInfo | None:
     directory = _directory(module)
     found = directory is not None and _looks_like_an_environment(directory)
     return _info(module, directory) if found else None
+
+
+def info_of_directory(directory: Path, *, imports: bool = True) -> EnvironmentInfo:
+    """Describe the environment in a directory.
+
+    Args:
+        directory: With an ``openenv.yaml``.
+        imports: Import it from there, by the name that its manifest gives it, so that its classes
+            can be found.
+
+    Raises:
+        NoEnvironmentError: There is none.
+        ImportError: Something else has been imported by that name.
+    """
+    if not (directory / MANIFEST).is_file():
+        raise NoEnvironmentError(directory)
+    manifest = read_manifest(directory) or {}
+    module = package_name(manifest) or directory.name.replace("-", "_")
+    if imports:
+        _import_from(directory, module)
+    return replace(_info(module, directory), target=str(directory))
+
+
+def _import_from(directory: Path, module: str) -> None:
+    """Import the package that a directory is."""
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        places = [Path(place).resolve() for place in getattr(loaded, "__path__", [])]
+        if directory not in places:
+            where = getattr(loaded, "__file__", None) or ", ".join(map(str, places)) or "elsewhere"
+            raise ImportError(
+                f"{directory} is the package {module}, which is imported from {where}"
+            )
+        return
+    init = directory / "__init__.py"
+    spec = importlib.util.spec_from_file_location(
+        module, init if init.is_file() else None, submodule_search_locations=[str(directory)]
+    ) or ModuleSpec(module, None, is_package=True)
+    spec.submodule_search_locations = [str(directory)]
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[module] = package
+    try:
+        if spec.loader is not None:
+            spec.loader.exec_module(package)
+    except BaseException:
+        del sys.modules[module]
+        raise
 
 
 def _looks_like_an_environment(directory: Path) -> bool:

@@ -6,14 +6,18 @@ import contextlib
 import importlib
 import importlib.metadata
 import json
+import logging
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from importlib.metadata import Distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from openenv._peers import is_loopback as is_loopback_host
@@ -21,26 +25,30 @@ from openenv._tls import client_context
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
 from openenv.errors import OpenEnvError
-from openenv.settings import trusts_remote_code
+from openenv.hub.names import reference_of
+from openenv.settings import hub_endpoint, trusts_remote_code
+
+if TYPE_CHECKING:
+    from openenv.hub import Revision
 
 __all__ = [
     "InstallRefusedError",
     "answers",
     "install",
-    "is_hub_name",
     "is_loopback",
     "repo_id_of",
     "space_image",
     "space_url",
 ]
 
-HUB_URL = "https://huggingface.co"
+logger = logging.getLogger(__name__)
+
 SPACE_URL = "https://{subdomain}.hf.space"
 PROBE_TIMEOUT_S = 5.0
 INSTALL_TIMEOUT_S = 600.0
+LOOK_TIMEOUT_S = 3.0
 
-_HUB_HOSTS = ("huggingface.co/", "www.huggingface.co/", "hf.co/")
-_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class InstallRefusedError(OpenEnvError, ValueError):
@@ -50,24 +58,13 @@ class InstallRefusedError(OpenEnvError, ValueError):
 # ------------------------------------------------------------------ names
 
 
-def is_hub_name(name: str) -> bool:
-    """`name` means a repository on the Hub, not an installed package."""
-    return "/" in name
-
-
 def repo_id_of(name: str) -> str:
     """Read ``owner/name`` off a repository's name or address.
 
     Raises:
         ValueError: It is neither.
     """
-    rest = re.sub(r"^https?://", "", name.strip())
-    for host in _HUB_HOSTS:
-        rest = rest.removeprefix(host)
-    repo_id = "/".join(rest.removeprefix("spaces/").split("/")[:2]).removesuffix(".git")
-    if "://" in rest or not _REPO_ID.fullmatch(repo_id):
-        raise ValueError(f"{name!r} names no Space; expected owner/name or {HUB_URL}/owner/name")
-    return repo_id
+    return reference_of(name).repo_id
 
 
 def space_url(repo_id: str) -> str:
@@ -82,7 +79,7 @@ def space_image(repo_id: str) -> str:
 
 def source_url(repo_id: str) -> str:
     """The git repository of a Space."""
-    return f"{HUB_URL}/spaces/{repo_id}"
+    return f"{hub_endpoint()}/spaces/{repo_id}"
 
 
 # ------------------------------------------------------------------ servers
@@ -124,34 +121,108 @@ def _get(url: str, headers: Mapping[str, str], ca_file: str | None) -> bool:
 # ------------------------------------------------------------------ packages
 
 
-def install(repo_id: str, *, trust_remote_code: bool = False) -> EnvironmentInfo:
+def install(
+    repo_id: str, revision: str | None = None, *, trust_remote_code: bool = False
+) -> EnvironmentInfo:
     """Find the package of a Space among those installed; install it first if it is not there.
+
+    What is installed is one commit, which is shown to whoever is asked and is remembered; without a
+    `revision`, one that is installed is used, and that there is a newer one is said.
+
+    Args:
+        repo_id: The Space.
+        revision: A branch, a tag or a commit; None is what is installed, or else ``main``.
+        trust_remote_code: Ask nobody.
 
     Raises:
         InstallRefusedError: Nobody agreed to have code from the Hub installed.
+        HubError: The Hub has no such Space or revision, or cannot be asked.
         ValueError: It could not be installed, or holds no environment.
+        MissingPackage: huggingface_hub is not installed.
     """
     url = source_url(repo_id)
-    distribution = _installed_from(url)
-    if distribution is None:
-        if not (trust_remote_code or trusts_remote_code() or _confirmed(url)):
-            raise InstallRefusedError(
-                f"{url} was not installed: its code would run on this machine. If you trust it, "
-                "pass trust_remote_code=True or set OPENENV_TRUST_REMOTE_CODE=1; to use its "
-                "server without its code, pass skip_install=True"
-            )
-        _install_from(url)
+    before = distribution = _installed_from(url)
+    if distribution is None or not _is_wanted(distribution, repo_id, revision):
+        _install(repo_id, revision, trust_remote_code)
         distribution = _installed_from(url)
     info = None if distribution is None else info_of_distribution(distribution)
     if info is None:
         raise ValueError(f"the package that {url} installs is no environment")
+    if before is not None and distribution is not before and info.module in sys.modules:
+        logger.warning("%s was imported before: start Python anew to have what is new", info.module)
     return info
 
 
-def _confirmed(url: str) -> bool:
-    if sys.stdin is None or not sys.stdin.isatty():
-        return False
-    sys.stderr.write(f"Installing {url} will run its code on this machine.\nInstall it? [y/N] ")
+def _is_wanted(distribution: Distribution, repo_id: str, revision: str | None) -> bool:
+    """Whether what is installed is the revision that is wanted."""
+    sha = commit_of(distribution)
+    if revision is None:
+        _tell_of_newer(repo_id, sha)
+        return True
+    if _COMMIT.fullmatch(revision):
+        return sha == revision
+    return sha is not None and sha == _resolved(repo_id, revision).sha
+
+
+def _tell_of_newer(repo_id: str, sha: str | None) -> None:
+    """Say that the Hub has a newer commit than the one that is installed, if it can be asked."""
+    from openenv.hub import Hub
+
+    if sha is None:
+        return
+    try:
+        newest = Hub(tries=1).revision(repo_id, timeout_s=LOOK_TIMEOUT_S)
+    except OpenEnvError:
+        return
+    if newest.sha != sha:
+        logger.warning(
+            "%s is at %s now; %s is installed. To have the newer one: revision=%r",
+            repo_id,
+            newest.sha[:12],
+            sha[:12],
+            newest.sha,
+        )
+
+
+def _resolved(repo_id: str, revision: str | None) -> Revision:
+    from openenv.hub import Hub
+
+    return Hub().revision(repo_id, revision)
+
+
+def _install(repo_id: str, revision: str | None, trust_remote_code: bool) -> None:
+    """Install one commit, if somebody agrees to that."""
+    url = source_url(repo_id)
+    is_trusted = trust_remote_code or trusts_remote_code()
+    if not (is_trusted or _is_at_terminal()):
+        raise InstallRefusedError(_refusal(url, None))
+    found = _resolved(repo_id, revision)
+    if not (is_trusted or _confirmed(url, found)):
+        raise InstallRefusedError(_refusal(url, found.sha))
+    logger.info("installing %s at %s", url, found.sha)
+    _install_commit(repo_id, found)
+
+
+def _refusal(url: str, sha: str | None) -> str:
+    pin = "" if sha is None else f", and revision={sha!r} to have no other"
+    return (
+        f"{url} was not installed: its code would run on this machine. If you trust it, "
+        f"pass trust_remote_code=True{pin}, or set OPENENV_TRUST_REMOTE_CODE=1; to use its "
+        "server without its code, pass skip_install=True"
+    )
+
+
+def _is_at_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _confirmed(url: str, found: Revision) -> bool:
+    when = f", of {found.date}" if found.date else ""
+    sys.stderr.write(
+        f"Installing {url} will run its code on this machine.\n"
+        f"It is the commit {found.sha} ({found.name}{when}): {url}/tree/{found.sha}\n"
+        "Install it? [y/N] "
+    )
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -163,8 +234,31 @@ def _installer() -> list[str]:
     return [sys.executable, "-m", "pip", "install"]
 
 
-def _install_from(url: str) -> None:
-    command = [*_installer(), f"git+{url}"]
+def _install_commit(repo_id: str, found: Revision) -> None:
+    """Download a commit and install it, and note beside the package which one it is.
+
+    No git is needed, and a private Space is read with the user's token.
+    """
+    from openenv.hub import Hub
+
+    url = source_url(repo_id)
+    with tempfile.TemporaryDirectory(prefix="openenv-hub-") as folder:
+        source = Path(folder).resolve() / repo_id.partition("/")[2]
+        source.mkdir()
+        Hub().download(repo_id, found.sha, source)
+        shutil.rmtree(source / ".cache", ignore_errors=True)  # huggingface_hub's own notes
+        if not (source / "pyproject.toml").is_file():
+            raise ValueError(f"{url} has no pyproject.toml, so it holds no package to install")
+        _run_installer(url, source)
+        importlib.invalidate_caches()
+        distribution = _installed_from(source.as_uri())
+        if distribution is not None:
+            _note_origin(distribution, url, found)
+    get_discovery().clear_cache()
+
+
+def _run_installer(url: str, source: Path) -> None:
+    command = [*_installer(), str(source)]
     try:
         subprocess.run(  # nosec B603  # no shell, and asked for first
             command, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
@@ -172,8 +266,38 @@ def _install_from(url: str) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         words = getattr(error, "stderr", None) or error
         raise ValueError(f"{url} could not be installed ({' '.join(command)}): {words}") from error
-    importlib.invalidate_caches()
-    get_discovery().clear_cache()
+
+
+def _note_origin(distribution: Distribution, url: str, found: Revision) -> None:
+    """Say of an installed package where it is from, as an installer from git would: PEP 610.
+
+    So `pip freeze` names the commit, and a later process finds it.
+    """
+    version = {"vcs": "git", "requested_revision": found.name, "commit_id": found.sha}
+    origin = {"url": url, "vcs_info": version}
+    for file in distribution.files or ():
+        if file.name == "direct_url.json":
+            note = Path(str(distribution.locate_file(file)))
+            _replace(note, json.dumps(origin))
+            record = note.with_name("RECORD")
+            lines = record.read_text(encoding="utf-8").splitlines()
+            kept = [f"{file},," if line.startswith(f"{file},") else line for line in lines]
+            _replace(record, "\n".join(kept) + "\n")  # a digest of it would be wrong now
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file anew: the one that is there may be a link to an installer's cache."""
+    fresh = path.with_name(f".{path.name}.fresh")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
+
+
+def commit_of(distribution: Distribution) -> str | None:
+    """The commit that a package was installed from; None where nothing says it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        return origin.get("vcs_info", {}).get("commit_id")  # type: ignore[no-any-return]
+    return None
 
 
 def _installed_from(url: str) -> Distribution | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from openenv.auto._discovery import get_discovery, print_table
@@ -20,29 +21,38 @@ class AutoAction:
         raise TypeError("AutoAction is not instantiated; call AutoAction.from_env(name)")
 
     @classmethod
-    def from_env(cls, name: str, skip_install: bool = False) -> type[Any]:
+    def from_env(
+        cls,
+        name: str | os.PathLike[str],
+        skip_install: bool = False,
+        *,
+        revision: str | None = None,
+    ) -> type[Any]:
         """Find the action model of an environment.
 
         Args:
-            name: An installed environment (``echo``, ``echo-env``, ``echo_env``), or one on the
-                Hub: ``owner/name``, or its address.
+            name: An installed environment (``echo``, ``echo-env``, ``echo_env``), a directory
+                (``./my_env``), or one on the Hub: ``owner/name``, ``owner/name@revision``, or its
+                address.
             skip_install: Install nothing, look nothing up, and return `GenericAction`.
+            revision: The branch, tag or commit of a package from the Hub.
 
         Raises:
             UnknownEnvironmentError: (ValueError) No environment of this name is installed.
             InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
+            HubError: The Hub has no such Space or revision, or cannot be asked.
             ImportError: Its package cannot be imported, or has no action model.
         """
         if skip_install:
             from openenv.client.generic import GenericAction
 
             return GenericAction
-        return installed(name).get_action_class()
+        return installed(name, revision=revision).get_action_class()
 
     @classmethod
-    def from_hub(cls, env_name: str, skip_install: bool = False) -> type[Any]:
+    def from_hub(cls, env_name: str, skip_install: bool = False, **kwargs: Any) -> type[Any]:
         """The same as `from_env`."""
-        return cls.from_env(env_name, skip_install)
+        return cls.from_env(env_name, skip_install, **kwargs)
 
     @classmethod
     def get_action_info(cls, name: str) -> dict[str, Any]:

@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from openenv.auto import _hub
-from openenv.auto._discovery import EnvironmentInfo, get_discovery
+from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_directory
+from openenv.auto._sources import (
+    IMAGE_PREFIX,
+    Source,
+    directory_of,
+    image_stem,
+    is_server_of,
+    served_name,
+    source_of,
+)
 from openenv.errors import ConnectError
+from openenv.hub.names import Reference, reference_of
 
 if TYPE_CHECKING:
     from openenv.client.client import EnvClient
@@ -61,8 +71,16 @@ class _Plan:
 class AutoEnv:
     """Makes clients by the name of their environment.
 
-    with AutoEnv.from_env("echo") as env: ...
-    client = AutoEnv.from_env("openenv/echo-env", skip_install=True)
+    with AutoEnv.from_env("echo") as env: ...                       # an installed environment
+    with AutoEnv.from_env("./my_env") as env: ...                   # a directory
+    client = AutoEnv.from_env("http://localhost:8000")              # a server
+    client = AutoEnv.from_env("docker://my-env:latest")             # a container image
+    client = AutoEnv.from_env("openenv/echo-env", skip_install=True)  # a Space of the Hub
+
+    What comes is a client that has started nothing yet, and its class as well:
+
+    EchoEnv = AutoEnv.from_env("echo")
+    async with EchoEnv(base_url="http://localhost:8000") as env: ...
     """
 
     def __init__(self) -> None:
@@ -71,7 +89,7 @@ class AutoEnv:
     @classmethod
     def from_env(
         cls,
-        name: str,
+        name: str | os.PathLike[str],
         base_url: str | None = None,
         docker_image: str | None = None,
         container_provider: Provider | None = None,
@@ -79,6 +97,8 @@ class AutoEnv:
         env_vars: dict[str, str] | None = None,
         trust_remote_code: bool = False,
         skip_install: bool = False,
+        *,
+        revision: str | None = None,
         **kwargs: Any,
     ) -> Client:
         """Make a client of an environment. It connects when it is first used.
@@ -88,8 +108,11 @@ class AutoEnv:
         is served from a process of its own. What the client starts, it stops when it is closed.
 
         Args:
-            name: An installed environment (``echo``, ``echo-env``, ``echo_env``), or one on the
-                Hub: ``owner/name``, or its address.
+            name: An installed environment (``echo``, ``echo-env``, ``echo_env``); a directory
+                (``./my_env``); a server (``http://...``, ``ws://...``) or an image
+                (``docker://image:tag``), of which the client is that of the installed environment
+                of the same name, or else a `GenericEnvClient`; or a repository on the Hub:
+                ``owner/name``, ``owner/name@revision``, or its address.
             base_url: Where a server is. If none answers at an address of this machine, the
                 installed package is served there.
             docker_image: The container image to run.
@@ -98,19 +121,33 @@ class AutoEnv:
             env_vars: Environment variables of a started server.
             trust_remote_code: Install a package from the Hub without asking.
             skip_install: Install nothing, and make a `GenericEnvClient`.
+            revision: The branch, tag or commit of a package from the Hub. Without one, what is
+                installed is used, or else the newest commit is installed.
             **kwargs: Options of the client (`message_timeout_s`, `headers`, ...), and of what
                 starts the server (`port`, `limits`, ...).
 
         Raises:
             UnknownEnvironmentError: (ValueError) No environment of this name is installed.
+            NoEnvironmentError: (ValueError) There is none in this directory.
             InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
+            HubError: The Hub has no such Space or revision, or cannot be asked.
             ServerUnreachableError: (ValueError, ConnectionError) No server answers there.
             ImportError: The environment's package cannot be imported.
             ProviderError: Nothing here can run the image.
         """
         plan = _Plan(base_url, docker_image, container_provider, wait_timeout, env_vars, kwargs)
-        if _hub.is_hub_name(name):
-            return _from_hub(_hub.repo_id_of(name), plan, trust_remote_code, skip_install)
+        source = source_of(name)
+        if source is Source.HUB:
+            reference = _reference(os.fspath(name), revision)
+            return _from_hub(reference, plan, trust_remote_code, skip_install)
+        _refuse_revision(name, revision)
+        if source is Source.PATH:
+            return _from_directory(directory_of(name), plan, skip_install)
+        name = os.fspath(name)
+        if source is Source.SERVER:
+            return _from_server(name, plan, skip_install)
+        if source is Source.IMAGE:
+            return _from_image(name.removeprefix(IMAGE_PREFIX), plan, skip_install)
         if skip_install:
             return _untyped(name, plan)
         info = get_discovery().require(name)
@@ -159,16 +196,41 @@ class AutoEnv:
         get_discovery().list_environments()
 
 
-def installed(name: str, *, trust_remote_code: bool = False) -> EnvironmentInfo:
+def installed(
+    name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False
+) -> EnvironmentInfo:
     """Find an environment's package; install that of one on the Hub, where it is not there yet.
 
     Raises:
         UnknownEnvironmentError: (ValueError) No environment of this name is installed.
+        NoEnvironmentError: (ValueError) There is none in this directory.
         InstallRefusedError: (ValueError) Nobody agreed to install code from the Hub.
     """
-    if _hub.is_hub_name(name):
-        return _hub.install(_hub.repo_id_of(name), trust_remote_code=trust_remote_code)
+    source = source_of(name)
+    if source is Source.HUB:
+        reference = _reference(os.fspath(name), revision)
+        return _hub.install(*reference, trust_remote_code=trust_remote_code)
+    _refuse_revision(name, revision)
+    if source is Source.PATH:
+        return info_of_directory(directory_of(name))
+    name = os.fspath(name)
     return get_discovery().require(name)
+
+
+def _reference(name: str, revision: str | None) -> Reference:
+    found = reference_of(name)
+    if revision is None:
+        return found
+    if found.revision not in (None, revision):
+        raise ValueError(f"{name!r} names a revision, and so does revision={revision!r}")
+    return found._replace(revision=revision)
+
+
+def _refuse_revision(name: str | os.PathLike[str], revision: str | None) -> None:
+    if revision is not None:
+        raise ValueError(
+            f"revision={revision!r} is of the Hub, and {os.fspath(name)!r} is not there"
+        )
 
 
 def seen_name(find: Any, expected: str) -> str:
@@ -179,15 +241,68 @@ def seen_name(find: Any, expected: str) -> str:
         return expected
 
 
+# ------------------------------------------------------------------ servers, images, directories
+
+
+def _from_server(url: str, plan: _Plan, skip_install: bool) -> Client:
+    from openenv.client.generic import GenericEnvClient
+
+    _refuse_other(url, plan)
+    plan.base_url = url
+    headers, key, ca_file = _headers(plan), plan.options.get("api_key"), plan.options.get("ca_file")
+    served = None
+    if not skip_install and _hub.answers(url, headers, ca_file):
+        served = served_name(url, headers, key, ca_file)
+    info = None if served is None else _known_as(served)
+    return _client(GenericEnvClient if info is None else info.get_client_class(), plan, None)
+
+
+def _from_image(image: str, plan: _Plan, skip_install: bool) -> Client:
+    from openenv.client.generic import GenericEnvClient
+
+    if plan.base_url is not None or plan.image not in (None, image):
+        _refuse_other(f"{IMAGE_PREFIX}{image}", plan)
+    plan.image = image
+    info = None if skip_install else _known_as(image_stem(image))
+    return _client(GenericEnvClient if info is None else info.get_client_class(), plan, info)
+
+
+def _from_directory(directory: Path, plan: _Plan, skip_install: bool) -> Client:
+    from openenv.client.generic import GenericEnvClient
+
+    info = info_of_directory(directory, imports=not skip_install)
+    return _client(GenericEnvClient if skip_install else info.get_client_class(), plan, info)
+
+
+def _refuse_other(name: str, plan: _Plan) -> None:
+    if plan.says_where:
+        raise ValueError(
+            f"{name} says where the environment is already; drop base_url, docker_image and "
+            "container_provider, or name the environment instead"
+        )
+
+
+def _known_as(name: str) -> EnvironmentInfo | None:
+    """The installed environment that a server, or an image, calls by `name`."""
+    known = get_discovery().discover().values()
+    return next(
+        (info for info in known if info.answers_to(name) or is_server_of(name, info.env_key)),
+        None,
+    )
+
+
 # ------------------------------------------------------------------ which client, which server
 
 
-def _from_hub(repo_id: str, plan: _Plan, trust_remote_code: bool, skip_install: bool) -> Client:
+def _from_hub(
+    reference: Reference, plan: _Plan, trust_remote_code: bool, skip_install: bool
+) -> Client:
     from openenv.client.generic import GenericEnvClient
 
+    repo_id = reference.repo_id
     info = None
     if not skip_install:
-        info = _hub.install(repo_id, trust_remote_code=trust_remote_code)
+        info = _hub.install(*reference, trust_remote_code=trust_remote_code)
     if not plan.says_where:
         space = _hub.space_url(repo_id)
         if _hub.answers(space, _headers(plan), plan.options.get("ca_file")):
@@ -274,8 +389,9 @@ def _process_launch(info: EnvironmentInfo, options: dict[str, Any]) -> Launch:
     from openenv.providers.process import ProcessProvider
 
     port = options.pop("port", None)
-    env_vars = {**_search_path(info), **options.pop("env_vars", {})}
-    provider = ProcessProvider(info.module, env_vars=env_vars, **options)
+    found = {} if info.target else _search_path(info)
+    env_vars = {**found, **options.pop("env_vars", {})}
+    provider = ProcessProvider(info.target or info.module, env_vars=env_vars, **options)
     return Launch(provider, start=lambda: provider.start(port=port))
 
 

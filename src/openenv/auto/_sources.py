@@ -1,0 +1,117 @@
+"""What the name of an environment may be: an installed one, a Hub's, a server, an image, a path.
+
+The form alone decides, never what there happens to be:
+
+* ``./my_env``, ``../my_env``, ``/srv/my_env``, ``~/my_env``, a `Path`: a directory with an
+  ``openenv.yaml``. ``a/b`` is no path but a repository of the Hub.
+* ``docker://image:tag``: a container image.
+* ``http``, ``https``, ``ws`` and ``wss`` addresses: a server; those of the Hub: a repository of it.
+* Anything else with a ``/`` in it: a repository of the Hub.
+* What is left: an installed environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from openenv._keys import key_for, key_headers
+from openenv._tls import client_context
+from openenv.auto._hub import PROBE_TIMEOUT_S, is_loopback
+from openenv.hub.names import is_hub_address
+
+__all__ = [
+    "IMAGE_PREFIX",
+    "Source",
+    "directory_of",
+    "image_stem",
+    "is_server_of",
+    "served_name",
+    "source_of",
+]
+
+IMAGE_PREFIX = "docker://"
+MOST_BYTES = 1 << 20
+
+_URL = re.compile(r"(https?|wss?)://", re.IGNORECASE)
+_PATH = re.compile(r"\.{1,2}([/\\]|$)|[/\\~]|[A-Za-z]:[/\\]")
+
+
+class Source(Enum):
+    """What a name means."""
+
+    INSTALLED = "installed"
+    HUB = "hub"
+    SERVER = "server"
+    IMAGE = "image"
+    PATH = "path"
+
+
+def source_of(name: str | os.PathLike[str]) -> Source:
+    """What the name of an environment means, by its form."""
+    if isinstance(name, os.PathLike) or _PATH.match(name):
+        return Source.PATH
+    if name.startswith(IMAGE_PREFIX):
+        return Source.IMAGE
+    if _URL.match(name):
+        return Source.HUB if is_hub_address(name) else Source.SERVER
+    return Source.HUB if "/" in name else Source.INSTALLED
+
+
+def image_stem(image: str) -> str:
+    """The name that an image has in its registry: ``echo-env`` of ``ghcr.io/me/echo-env:1``."""
+    return image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[0]
+
+
+def served_name(
+    base_url: str, headers: Mapping[str, str], api_key: str | None, ca_file: str | None
+) -> str | None:
+    """What a server calls its environment, by its ``/metadata``; None where it does not tell."""
+    url = re.sub(r"^ws", "http", base_url.strip().rstrip("/"), flags=re.IGNORECASE)
+    handlers: list[urllib.request.BaseHandler] = [_Stays()]
+    if is_loopback(url):
+        handlers.append(urllib.request.ProxyHandler({}))
+    if url.lower().startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=client_context(ca_file)))
+    sent = {**headers, **key_headers(api_key or key_for(url), headers)}
+    request = urllib.request.Request(f"{url}/metadata", headers=sent)
+    try:
+        opener = urllib.request.build_opener(*handlers)
+        with opener.open(request, timeout=PROBE_TIMEOUT_S) as response:
+            told = json.loads(response.read(MOST_BYTES))
+    except (OSError, urllib.error.URLError, ValueError, RecursionError):
+        return None
+    name = told.get("name") if isinstance(told, dict) else None
+    return name if isinstance(name, str) else None
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """Follows nowhere: what is sent is for the host that was named."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def is_server_of(served: str, known: str) -> bool:
+    """Whether what a server calls its environment, often its class, means the one that is known.
+
+    ``FinRLEnvironment``, ``finrl-env`` and ``finrl_env`` are ``finrl``.
+    """
+    return _stem(served) == _stem(known)
+
+
+def _stem(name: str) -> str:
+    letters = re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"(?<=.)(environment|env)$", "", letters)
+
+
+def directory_of(name: str | os.PathLike[str]) -> Path:
+    """The directory that a path means."""
+    return Path(name).expanduser().resolve()

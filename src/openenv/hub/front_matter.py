@@ -1,0 +1,160 @@
+"""The front matter of a README, by which the Hub knows what a Space is.
+
+What is changed is changed in its place; comments, order and quotes of the rest stay as they are.
+Source: https://huggingface.co/docs/hub/spaces-config-reference
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from openenv.hub.errors import StructureError
+
+__all__ = ["FrontMatter", "for_space"]
+
+# It begins with the first line, and ends with the next line of three dashes: no later one counts.
+_BLOCK = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
+TAG = "openenv"
+WEB = "/web"
+
+
+class FrontMatter:
+    """The text of a README, with its front matter.
+
+    Raises:
+        StructureError: The front matter is no mapping of YAML.
+    """
+
+    def __init__(self, text: str) -> None:
+        found = _BLOCK.match(text)
+        self._newline = "\r\n" if "\r\n" in text.partition("\n")[0] + "\n" else "\n"
+        self._before = text[: found.start("yaml")] if found else f"---{self._newline}"
+        self._after = text[found.end("yaml") :] if found else f"---{self._newline}{text}"
+        self._yaml = found["yaml"] if found else ""
+        self.values: dict[str, Any] = {}
+        self._nodes: dict[str, tuple[Any, Any]] = {}
+        self._read()
+
+    @property
+    def text(self) -> str:
+        """The README as it is now."""
+        return f"{self._before}{self._yaml}{self._after}"
+
+    def set(self, key: str, value: str | int) -> None:
+        """Give a key a value, where it stands; else as the last one."""
+        written = f"{key}: {_scalar(value)}"
+        if key not in self._nodes:
+            self._append(written)
+        else:
+            name, node = self._nodes[key]
+            self._replace(name.start_mark.index, node.end_mark.index, written)
+
+    def remove(self, key: str) -> None:
+        """Take a key with a value on one line out."""
+        name, node = self._nodes[key]
+        end = self._yaml.find("\n", node.end_mark.index)
+        self._replace(name.start_mark.index, end + 1 if end >= 0 else len(self._yaml), "")
+
+    def add(self, key: str, item: str) -> None:
+        """Add an item to a list, which is made if it is not there."""
+        if not isinstance(self.values.get(key), list):
+            if key in self._nodes:
+                self.remove(key)
+            self._append(f"{key}:{self._newline}  - {item}")
+            return
+        _, node = self._nodes[key]
+        if node.flow_style:
+            joined = ", ".join(_scalar(one) for one in [*self.values[key], item])
+            self._replace(node.start_mark.index, node.end_mark.index, f"[{joined}]")
+            return
+        last = node.value[-1].end_mark.index
+        end = self._yaml.find("\n", last)
+        end = len(self._yaml) if end < 0 else end + 1
+        self._replace(end, end, f"{' ' * node.start_mark.column}- {item}{self._newline}")
+
+    def _append(self, line: str) -> None:
+        end = len(self._yaml)
+        gap = "" if not self._yaml or self._yaml.endswith("\n") else self._newline
+        self._replace(end, end, f"{gap}{line}{self._newline}")
+
+    def _replace(self, start: int, end: int, text: str) -> None:
+        self._yaml = f"{self._yaml[:start]}{text}{self._yaml[end:]}"
+        self._read()
+
+    def _read(self) -> None:
+        import yaml
+
+        try:
+            self.values = yaml.safe_load(self._yaml) or {}
+            root: Any = yaml.compose(self._yaml, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 2}"
+            raise StructureError(
+                f"README.md{line}: the front matter is no YAML: {error.problem}",
+                hint="it stands between the first two lines of `---`",
+            ) from error
+        if not isinstance(self.values, dict):
+            raise StructureError(
+                f"README.md: the front matter is a {type(self.values).__name__}, not a mapping",
+                hint="write lines such as `title: My environment`",
+            )
+        pairs = [] if root is None else root.value
+        self._nodes = {name.value: (name, node) for name, node in pairs}
+
+
+def for_space(
+    readme: str, manifest: Mapping[str, Any], *, interface: bool
+) -> tuple[str, list[str]]:
+    """Have a README say what the Hub must know of a Space that serves an environment.
+
+    Args:
+        readme: The text.
+        manifest: The environment's ``openenv.yaml``.
+        interface: Whether the Space shows the web page.
+
+    Returns:
+        The text, and what was changed.
+
+    Raises:
+        StructureError: Its front matter cannot be read.
+    """
+    front = FrontMatter(readme)
+    before = dict(front.values)
+    if not front.values.get("title"):
+        front.set("title", _title(str(manifest.get("name") or "environment")))
+    if front.values.get("sdk") != "docker":
+        front.set("sdk", "docker")
+    if "app_port" not in front.values:
+        front.set("app_port", int(manifest.get("port") or 8000))
+    if interface and "base_path" not in front.values:
+        front.set("base_path", WEB)
+    if not interface and front.values.get("base_path") == WEB:
+        front.remove("base_path")
+    if TAG not in (front.values.get("tags") or []):
+        front.add("tags", TAG)
+    return front.text, [f"README.md: {one}" for one in _changes(before, front.values)]
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    said = []
+    for key in [*before, *(key for key in after if key not in before)]:
+        if key not in after:
+            said.append(f"{key} removed")
+        elif before.get(key) != after[key]:
+            said.append(f"{key}: {json.dumps(after[key], ensure_ascii=False)}")
+    return said
+
+
+def _title(name: str) -> str:
+    words = re.sub(r"[_-]env$", "", name.lower()).replace("_", " ").replace("-", " ").split()
+    return " ".join(word.capitalize() for word in words)
+
+
+def _scalar(value: Any) -> str:
+    """A value as YAML writes it on one line."""
+    import yaml
+
+    return yaml.safe_dump(value, allow_unicode=True, width=10**6).partition("\n")[0]

@@ -1,0 +1,161 @@
+"""Secrets are found where they are, and hardly anywhere else.
+
+The secrets here are made up, and are put together when a test runs: this file holds none.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from openenv.hub import Finding, scan
+from openenv.hub.secrets import ALLOWED, allowed, entropy, scan_text
+
+ROOT = Path(__file__).parents[2]
+RANDOM = "q7Zk2mXv9Rb4Lt8Wc3Ny6Hd1Jf5Gs0Pa" + "uEoI7QxB"
+HEX = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
+
+FORMS = {
+    "a token of Hugging Face": "hf_" + RANDOM[:34],
+    "a key of Anthropic": "sk-" + "ant-api03-" + RANDOM,
+    "a key of OpenAI": "sk-" + "proj-" + RANDOM,
+    "a token of GitHub": "gh" + "p_" + RANDOM[:36],
+    "a token of GitLab": "glpat" + "-" + RANDOM[:20],
+    "a key of AWS": "AKIA" + "Q7ZK2MXV9RB4LT8W",
+    "a key of Google": "AIza" + RANDOM[:35],
+    "a token of Slack": "xoxb" + "-2210535565-" + RANDOM[:24],
+    "a key of Stripe": "sk_" + "live_" + RANDOM[:24],
+    "a JSON Web Token": "eyJ" + "hbGciOiJIUzI1NiJ9.eyJ" + "zdWIiOiJtZSJ9." + RANDOM,
+    "a key of Groq": "gsk" + "_" + RANDOM + "bTkW93yQzu4",
+    "a token of PyPI": "pypi-" + "AgEIcHlwaS5vcmc" + RANDOM + RANDOM,
+}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("client.py", 'call("{}")'),
+        ("README.md", "run it with `--token {}`"),
+        ("Dockerfile", "ENV SOMETHING={}"),
+        ("openenv.yaml", "  SOMETHING: {}"),
+        ("play.ipynb", '  "x = \\"{}\\"\\n",'),
+    ],
+)
+def test_what_has_the_form_of_a_secret_is_found_in_every_file(
+    kind: str, path: str, line: str
+) -> None:
+    text = f"first\n{line.format(FORMS[kind])}\nlast\n"
+    assert scan_text(text, path) == [Finding(path, 2, kind)]
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("client.py", f'API_KEY = "{RANDOM}"'),
+        ("client.py", f"api_key: str = '{RANDOM}'"),
+        ("client.py", f'headers = {{"x-api-key": "{RANDOM}"}}'),
+        ("client.py", f'os.environ.setdefault("MY_TOKEN", "{HEX}")'),
+        ("client.py", 'password="tr0ub4dor&3x"'),
+        (".dockerignore", f"AUTH_SECRET={RANDOM}"),
+        ("Dockerfile", f"ENV WANDB_API_KEY={HEX}"),
+        ("Dockerfile", f"ENV WANDB_API_KEY {HEX}"),
+        ("Dockerfile", "ARG DB_PASSWORD=k7#mQ2xx9"),
+        ("openenv.yaml", f"  SERVICE_TOKEN: {RANDOM}"),
+        ("pyproject.toml", f'token = "{RANDOM}"'),
+        ("a.json", f'{{"client_secret": "{RANDOM}"}}'),
+        ("README.md", "postgres://me:k7mQ2xv9@db.acme.org/games"),
+        ("play.ipynb", json.dumps({"source": [f'API_KEY = "{RANDOM}"\n']})),
+    ],
+)
+def test_a_random_value_of_a_secrets_name_is_found(path: str, line: str) -> None:
+    (found,) = scan_text(line, path)
+    assert found.line == 1
+    assert RANDOM not in str(found) and HEX not in str(found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'API_KEY = "your-api-key-here-1234567890"',
+        'token = os.environ["HF_TOKEN"]',
+        "ENV OPENAI_API_KEY=$OPENAI_API_KEY",
+        "OPENAI_API_KEY: ${{ secrets.OPENAI_API_KEY }}",
+        'pad_token = "<|endoftext|>"',
+        "max_tokens: 4096",
+        "key: value-of-some-longer-name",
+        'export HF_TOKEN="hf_' + "x" * 34 + '"',
+        "token: /run/secrets/token-1a2b3c4d5e6f7a8b9c",
+        "--hash=sha256:" + HEX * 2,
+        'commit = "' + HEX + '"',
+        'password = "correct-horse-battery-staple"',
+        'key="Qwen/Qwen2.5-0.5B-Instruct"',
+        "postgres://user:password@localhost/db",
+        "tokenizer = AutoTokenizer.from_pretrained(name)",
+        'sort(key=lambda one: one["a1b2c3d4e5f6a7b8"])',
+        ".sk-folding-cube-element-inside-wrapper { color: red }",
+        'AKIA = "AKIA" + "EXAMPLE"; x = "AKIAIOSFODNN7EXAMPLE"',
+    ],
+)
+@pytest.mark.parametrize("path", ["a.py", "a.md"])
+def test_what_only_looks_a_little_like_a_secret_is_none(line: str, path: str) -> None:
+    assert scan_text(line, path) == []
+
+
+def test_a_private_key_is_found_and_its_name_is_not() -> None:
+    begin, end = ("-----" + f"{word} RSA PRIVATE" + " KEY-----" for word in ("BEGIN", "END"))
+    key = f"{begin}\n{RANDOM}\n{RANDOM}\n{end}\n"
+    assert scan_text(f"# x\n{key}", "deploy.pem") == [Finding("deploy.pem", 2, "a private key")]
+    escaped = json.dumps({"private_key": key})
+    assert scan_text(escaped, "a.json") == [Finding("a.json", 1, "a private key")]
+    assert scan_text(f'if text.startswith("{begin}"):\n    pass\n', "a.py") == []
+
+
+def test_files_for_secrets_are_found_by_their_names(tmp_path: Path) -> None:
+    for name in ("prod.env", ".env", ".env.example", "keys/id_ed25519", ".ssh/config", "a.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("A=1\n")
+    names = ("prod.env", ".env", ".env.example", "keys/id_ed25519", ".ssh/config", "a.py")
+    assert [one.path for one in scan(tmp_path, names)] == list(names[:2] + names[3:5])
+
+
+def test_what_is_no_text_is_passed_over(tmp_path: Path) -> None:
+    secret = FORMS["a token of Hugging Face"].encode()
+    (tmp_path / "weights.bin").write_bytes(b"\0\1\2" + secret)
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 " + secret)
+    assert [one.path for one in scan(tmp_path, ["weights.bin", "latin.txt"])] == ["latin.txt"]
+
+
+def test_the_value_of_a_secret_of_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "plain words")
+    (found,) = scan_text("\nit is plain words", "README.md")
+    assert found == Finding("README.md", 2, "the value of a secret of this machine")
+
+
+def test_somebody_who_has_looked_lets_a_place_pass() -> None:
+    line = f'API_KEY = "{RANDOM}"'
+    assert scan_text(f"{line}  # {ALLOWED}", "a.py") == []
+    found = [Finding("a.py", 3, "x"), Finding("b/c.py", 9, "x")]
+    assert allowed(found, ["a.py:3"]) == ([found[1]], [])
+    assert allowed(found, ["a.py", "b/*"]) == ([], [])
+    assert allowed(found, ["a.py:4", "d.py"]) == (found, ["a.py:4", "d.py"])
+
+
+def test_entropy_is_that_of_shannon() -> None:
+    assert entropy("aaaa") == 0 and entropy("abcd") == 2
+
+
+@pytest.mark.slow
+def test_nothing_is_found_in_our_own_environments_examples_and_pages() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "envs", "examples", "tutorial", "docs", "src"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert len(listed) > 500
+    assert scan(ROOT, listed) == []
