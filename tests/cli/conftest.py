@@ -12,6 +12,6 @@ from support.commands import run_openenv
 def my_game_env(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree that `openenv init my_game_env` writes; not to be changed."""
     directory = tmp_path_factory.mktemp("written")
-    done = run_openenv("init", "my_game_env", cwd=directory)
+    done = run_openenv("init", "my_game_env", "--no-lock", cwd=directory)
     assert done.returncode == 0, done.stderr
     return directory / "my_game_env"

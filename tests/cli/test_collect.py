@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support.commands import COMMAND, ENVIRONMENTS, SOURCES, environ
-from support.hub_uploads import hub
+from support.hub_server import hub
 from support.llm_server import Reply, llm_server
 from support.processes import wait_until
 from support.venvs import python_of

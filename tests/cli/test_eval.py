@@ -154,7 +154,7 @@ def test_a_policy_that_fails_is_an_error_with_its_cause(folder: Path) -> None:
 
 def refused(*arguments: str) -> CommandError:
     """What the command says, in this process, of what it cannot do."""
-    done = CliRunner().invoke(app, ["eval", *arguments])
+    done = CliRunner().invoke(app, ["eval", *arguments], standalone_mode=False)
     assert done.output == "" and isinstance(done.exception, CommandError), done.exception
     return done.exception
 
@@ -215,7 +215,7 @@ def test_a_result_that_was_evaluated_otherwise_is_refused(tmp_path: Path) -> Non
         "threshold": 1.0,
         "unscored": "skip",
     }
-    assert CliRunner().invoke(app, ["eval", "--from", str(result)]).exception is None
+    assert CliRunner().invoke(app, ["eval", "--from", str(result)]).exit_code == 0
     error = refused("--from", str(result), "--threshold", "0.5")
     assert "was evaluated with threshold=1.0, and 0.5 is asked for" in str(error)
 

@@ -172,10 +172,13 @@ def test_a_misspelt_target_is_answered_with_what_is_there(my_game_env: Path) -> 
     assert "hint: did you mean my_game_env?" in done.stderr
 
 
-def test_a_misspelt_package_is_answered_with_what_is_installed(tmp_path: Path) -> None:
-    done = run_openenv("serve", "ecko_env", cwd=tmp_path)
+@pytest.mark.parametrize(("typed", "meant"), [("ecko_env", "echo_env"), ("ecko", "echo")])
+def test_a_misspelt_package_is_answered_with_what_is_installed(
+    typed: str, meant: str, tmp_path: Path
+) -> None:
+    done = run_openenv("serve", typed, cwd=tmp_path)
     assert done.returncode == 1
-    assert "hint: did you mean echo_env?" in done.stderr
+    assert f"hint: did you mean {meant}?" in done.stderr
 
 
 @pytest.mark.parametrize("target", [".", "no.such.package", "missing.py", "greeter.py:Gretter"])
@@ -204,9 +207,8 @@ def test_an_environment_that_fails_to_import_shows_where_and_what_to_install(
     (tmp_path / "needy.py").write_text("\nimport surely_not_installed\n")
     done = run_openenv("serve", "needy.py", cwd=tmp_path)
     assert done.returncode == 1
-    assert 'needy.py", line 2' in done.stderr
-    assert "site-packages" not in done.stderr
-    assert "_load" not in done.stderr
+    assert "(needy.py, line 2)\n" in done.stderr
+    assert "Traceback" not in done.stderr
     assert "pip install surely_not_installed" in done.stderr
 
 

@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from typing import Annotated
 
 import typer
 
 import openenv
-from openenv.cli._console import INTERRUPTED, MISUSED, CommandError, report
-from openenv.cli.commands.build import build
-from openenv.cli.commands.capture import capture
-from openenv.cli.commands.collect import collect
-from openenv.cli.commands.containers import prune, ps
-from openenv.cli.commands.demo import demo
-from openenv.cli.commands.deploy import deploy
-from openenv.cli.commands.eval import evaluate_command
-from openenv.cli.commands.gateway import gateway
-from openenv.cli.commands.init import init
-from openenv.cli.commands.leaderboard import leaderboard
-from openenv.cli.commands.mcp import mcp
-from openenv.cli.commands.replay import replay
-from openenv.cli.commands.rollout import rollout
-from openenv.cli.commands.score import score
-from openenv.cli.commands.serve import serve
-from openenv.cli.commands.sft import sft
-from openenv.cli.commands.top import top
-from openenv.cli.commands.validate import validate
+from openenv.cli._console import be_quiet, set_color, show_tracebacks
+from openenv.cli._groups import GLOBAL_PANEL, LazyGroup, Listed
 
 __all__ = ["app", "main"]
 
+
+# The commands, in the order of `openenv --help`, and where each is.
+COMMANDS = {
+    "init": Listed("Make", "init:init"),
+    "import": Listed("Make", "importing:import_environment"),
+    "build": Listed("Make", "build:build"),
+    "validate": Listed("Make", "validate:validate"),
+    "manifest": Listed("Make", "manifest:app"),
+    "leaderboard": Listed("Make", "leaderboard:leaderboard"),
+    "skills": Listed("Make", "skills:skills"),
+    "discover": Listed("Find", "catalog:discover"),
+    "info": Listed("Find", "info:info"),
+    "serve": Listed("Run", "serve:serve"),
+    "mcp": Listed("Run", "mcp:mcp"),
+    "replay": Listed("Run", "replay:replay"),
+    "demo": Listed("Run", "demo:demo"),
+    "rollout": Listed("Train and evaluate", "rollout:rollout"),
+    "eval": Listed("Train and evaluate", "eval:evaluate_command"),
+    "score": Listed("Train and evaluate", "score:score"),
+    "collect": Listed("Train and evaluate", "collect:collect"),
+    "capture": Listed("Train and evaluate", "capture:capture"),
+    "sft": Listed("Train and evaluate", "sft:sft"),
+    "catalog": Listed("Publish", "catalog:app"),
+    "push": Listed("Publish", "push:push"),
+    "fork": Listed("Publish", "fork:fork"),
+    "deploy": Listed("Publish", "deploy:deploy"),
+    "gateway": Listed("Operate", "gateway:gateway"),
+    "top": Listed("Operate", "top:top"),
+    "ps": Listed("Operate", "containers:ps"),
+    "prune": Listed("Operate", "containers:prune"),
+    "doctor": Listed("Operate", "doctor:doctor"),
+}
+
+
+class OpenEnv(LazyGroup):
+    """The group of all commands."""
+
+    table = COMMANDS
+
+
 app = typer.Typer(
     name="openenv",
+    cls=OpenEnv,
     help="Make, serve and try environments that AI agents learn in.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -45,52 +67,72 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback(invoke_without_command=True)
+def _debug(wanted: bool) -> None:
+    if wanted:
+        show_tracebacks()
+
+
+def _quiet(wanted: bool) -> None:
+    if wanted:
+        be_quiet()
+
+
+def _color(wanted: bool | None) -> None:
+    if wanted is not None:
+        set_color(wanted)
+
+
+@app.callback()
 def _root(
-    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            callback=_quiet,
+            is_eager=True,
+            expose_value=False,
+            rich_help_panel=GLOBAL_PANEL,
+            help="Print data and errors only, no words.",
+        ),
+    ] = False,
+    color: Annotated[
+        bool | None,
+        typer.Option(
+            "--color/--no-color",
+            callback=_color,
+            is_eager=True,
+            expose_value=False,
+            rich_help_panel=GLOBAL_PANEL,
+            help="Colour what is printed, or do not. By default on a terminal, and as FORCE_COLOR "
+            "and NO_COLOR say.",
+            show_default=False,
+        ),
+    ] = None,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug",
+            callback=_debug,
+            is_eager=True,
+            expose_value=False,
+            rich_help_panel=GLOBAL_PANEL,
+            help="Show the traceback of an error; so does OPENENV_DEBUG=1.",
+        ),
+    ] = False,
 ) -> None:
-    if context.invoked_subcommand is None:
-        with contextlib.redirect_stdout(sys.stderr):  # typer prints the help while it makes it
-            typer.echo(context.get_help())
-        raise typer.Exit(MISUSED)
-
-
-app.command()(init)
-app.command()(build)
-app.command()(validate)
-app.command()(leaderboard)
-app.command()(deploy)
-app.command()(serve)
-app.command()(mcp)
-app.command()(rollout)
-app.command()(capture)
-app.command()(replay)
-app.command("eval")(evaluate_command)
-app.command()(score)
-app.command()(collect)
-app.command()(sft)
-app.command()(demo)
-app.command()(top)
-app.command()(ps)
-app.command()(prune)
-app.command()(gateway)
+    pass
 
 
 def main() -> None:
     """Run the command line. It exits 0; 1 if a command failed; 2 if it was misused; or 130."""
-    try:
-        app(prog_name="openenv")
-    except CommandError as error:
-        report(error)
-        raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+    app(prog_name="openenv")
 
 
 if __name__ == "__main__":

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
 
-__all__ = ["CommandError", "did_you_mean", "emit", "report", "say", "stderr"]
+__all__ = [
+    "DEBUG_HINT",
+    "CommandError",
+    "be_quiet",
+    "did_you_mean",
+    "emit",
+    "is_debugging",
+    "plain",
+    "report",
+    "say",
+    "set_color",
+    "show_tracebacks",
+    "stderr",
+    "stdout",
+]
 
 # The exit codes; the shell's own 130 stands for Ctrl-C.
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
+
+DEBUG_HINT = "`openenv --debug COMMAND ...` shows where it comes from"
 
 
 class CommandError(Exception):
@@ -29,14 +47,65 @@ class CommandError(Exception):
         super().__init__(message)
 
 
+# ------------------------------------------------------------------ what the options ask for
+
+
+class _Manner:
+    """What --debug and --quiet have asked for."""
+
+    debug = False
+    quiet = False
+
+
+def show_tracebacks() -> None:
+    """Have errors show where they come from."""
+    _Manner.debug = True
+
+
+def is_debugging() -> bool:
+    """Whether errors are to show where they come from: by --debug, or by OPENENV_DEBUG."""
+    from openenv import settings
+
+    return _Manner.debug or settings.debug()
+
+
+def be_quiet() -> None:
+    """Print no words from now on, but for errors."""
+    _Manner.quiet = True
+    if stderr.cache_info().currsize:
+        stderr().quiet = True
+
+
+def set_color(wanted: bool) -> None:
+    """Colour what is printed, here and by programs that are started, or do not."""
+    here, gone = ("FORCE_COLOR", "NO_COLOR") if wanted else ("NO_COLOR", "FORCE_COLOR")
+    os.environ[here] = "1"
+    os.environ.pop(gone, None)
+
+
+# ------------------------------------------------------------------ speaking
+
+
 @cache
 def stderr() -> Console:
     """The console that words go to."""
-    return Console(stderr=True, highlight=False)
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, quiet=_Manner.quiet)
+
+
+@cache
+def stdout() -> Console:
+    """The console for data that people read, such as a table."""
+    from rich.console import Console
+
+    return Console(highlight=False)
 
 
 def say(text: str, style: str = "") -> None:
     """Print words, as they are: no markup is read, no line is broken."""
+    from rich.text import Text
+
     stderr().print(Text(text, style=style), soft_wrap=True)
 
 
@@ -47,10 +116,23 @@ def emit(data: Mapping[str, Any]) -> None:
 
 
 def report(error: CommandError) -> None:
-    """Print an error, and what to do about it."""
-    stderr().print(Text.assemble(("Error: ", "bold red"), str(error)), soft_wrap=True)
-    if error.hint is not None:
-        stderr().print(Text.assemble(("hint: ", "bold cyan"), error.hint), soft_wrap=True)
+    """Print an error, and what to do about it; the traceback before it, if that is asked for."""
+    from rich.console import Console
+    from rich.text import Text
+
+    if is_debugging():
+        traceback.print_exception(error.__cause__ or error)
+    console = Console(stderr=True, highlight=False)
+    console.print(Text.assemble(("Error: ", "bold red"), str(error)), soft_wrap=True)
+    if error.hint is not None and not (is_debugging() and error.hint == DEBUG_HINT):
+        console.print(Text.assemble(("hint: ", "bold cyan"), error.hint), soft_wrap=True)
+
+
+def plain(error: Exception) -> str:
+    """What an error says; of one of the operating system, of which file and why."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str | None:

@@ -6,8 +6,6 @@ import time
 from types import TracebackType
 from typing import Protocol
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Column
 from typing_extensions import Self
 
 from openenv.cli._console import say, stderr
@@ -48,6 +46,16 @@ class _Bars:
     """Bars that move; needs a terminal."""
 
     def __init__(self) -> None:
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            SpinnerColumn,
+            TaskID,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+        from rich.table import Column
+
         self._progress = Progress(
             SpinnerColumn(finished_text="[green]✓"),
             TextColumn("{task.description:<12}"),

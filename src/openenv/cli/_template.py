@@ -1,4 +1,8 @@
-"""The tree that `openenv init` writes: files of `template/`, with placeholders filled in.
+"""The trees that `openenv init` and `openenv import` write: files of `template/`, filled in.
+
+A tree is made of layers, directories of `template/`: `common`, which all have, and what is special
+to one template. A file of a later layer stands in the place of one of an earlier layer, or in it:
+where that one has a line ``__OWN__``, or ``# __OWN__``.
 
 Each file there ends in ``.tmpl``, so that no tool takes it for code. Placeholders stand in the
 text and in the names:
@@ -7,6 +11,8 @@ text and in the names:
     __ENV_CLASS_NAME__   MyGame           prefix of the classes
     __ENV_TITLE_NAME__   My Game          for people
     __ENV_IMAGE_NAME__   my-game-env      the image, and the distribution after ``openenv-``
+
+Further ones are `DEFAULTS`; a layer says its own in ``template.yaml``.
 """
 
 from __future__ import annotations
@@ -15,14 +21,64 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-__all__ = ["EnvironmentNames", "render", "write_tree"]
+from openenv._version import version
+
+__all__ = [
+    "OPENENV",
+    "TEMPLATES",
+    "EnvironmentNames",
+    "about",
+    "raw",
+    "render",
+    "since",
+    "write_tree",
+]
+
+
+def since(version: str) -> str:
+    """What an environment asks of OpenEnv's version: no older than the one that writes it.
+
+    One in development is on no index, so that nothing could be asked for it.
+    """
+    return "" if ".dev" in version or version == "0.0.0" else f">={version}"
+
+
+SINCE = since(version())
+OPENENV = f"openenv{SINCE}"
 
 TEMPLATE = Path(__file__).with_name("template")
+FACTS = "template.yaml"
 SUFFIX = ".tmpl"
+OWN = re.compile("^(# )?__OWN__\n", re.MULTILINE)
+
+TEMPLATES: Mapping[str, Sequence[str]] = {
+    "gym": ("common", "gym"),
+    "mcp": ("common", "tools", "mcp"),
+    "text-game": ("common", "text-game"),
+    "coding": ("common", "coding"),
+    "package": ("common", "tools", "package"),
+}
+"""The layers of each template of `openenv init`, by its name."""
+
+DEFAULTS = {
+    "SUMMARY": "",  # what it is, in a few words
+    "STEP": "result = env.step(__ENV_CLASS_NAME__Action(__EXAMPLE__))",
+    "EXAMPLE": "",  # the arguments of an action
+    "DEPENDENCIES": f'"{OPENENV}"',
+    "OPENENV": OPENENV,
+    "SINCE": SINCE,
+    "REWARD": "{range: [0.0, 1.0], oracle_tolerance: 0.0, floor_margin: 0.5}",
+    "TAGS": "example",
+    "ALSO_IN_THE_WHEEL": "",
+    "ALSO_OF_RUFF": "",
+    "ALSO_OF_MYPY": "",
+}
+"""The placeholders that are no names, each as ``__SUMMARY__``, and what stands there otherwise."""
 
 # Directories that runs write to. The template cannot hold them: Git ignores every outputs/ here.
 EMPTY_DIRECTORIES = ("outputs/logs", "outputs/evals")
@@ -49,9 +105,10 @@ class EnvironmentNames:
             image="-".join(re.findall("[a-z0-9]+", package.lower())),
         )
 
-    def fill(self, text: str) -> str:
-        """Put the names where the placeholders stand."""
+    def fill(self, text: str, more: Mapping[str, str] = {}) -> str:  # read only
+        """Put the names, and what `more` says, where the placeholders stand."""
         for placeholder, value in (
+            *((f"__{name}__", value) for name, value in more.items()),
             ("__ENV_NAME__", self.package),
             ("__ENV_CLASS_NAME__", self.class_prefix),
             ("__ENV_TITLE_NAME__", self.title),
@@ -61,16 +118,66 @@ class EnvironmentNames:
         return text
 
 
-def render(names: EnvironmentNames) -> dict[str, str]:
-    """Render the tree: for each path, relative and with slashes, the text of the file."""
-    rendered = {f"{directory}/.gitkeep": "" for directory in EMPTY_DIRECTORIES}
-    for file in TEMPLATE.rglob(f"*{SUFFIX}"):
-        path = names.fill(file.relative_to(TEMPLATE).as_posix()).removesuffix(SUFFIX)
-        rendered[path] = names.fill(file.read_text(encoding="utf-8"))
-    return dict(sorted(rendered.items()))
+def raw(layer: str, path: str) -> str:
+    """The text of a file of a layer, with the placeholders that are names."""
+    return OWN.sub("", (TEMPLATE / layer / f"{path}{SUFFIX}").read_text(encoding="utf-8"))
 
 
-def write_tree(tree: Mapping[str, str], target: Path) -> None:
+def about(template: str) -> str:
+    """What a template is for, in a sentence."""
+    return _facts(TEMPLATES[template][-1])["about"]
+
+
+def render(
+    names: EnvironmentNames,
+    layers: Sequence[str] = TEMPLATES["gym"],
+    fills: Mapping[str, str] = {},  # read only
+    written: Mapping[str, str] = {},  # read only
+) -> dict[str, str]:
+    """Render a tree: for each path, relative and with slashes, the text of the file.
+
+    Args:
+        names: The environment's.
+        layers: Directories of `template/`; a later one goes before an earlier one.
+        fills: What stands for the placeholders that are no names, before `DEFAULTS` and what the
+            layers say.
+        written: Further files, which are no template; they are put in like a last layer.
+    """
+    known = dict(DEFAULTS)
+    texts = {f"{directory}/.gitkeep": "" for directory in EMPTY_DIRECTORIES}
+    for layer in layers:
+        known |= {name.upper(): value for name, value in _facts(layer).items()}
+        for path, text in _files_of(layer):
+            _put(texts, path, text)
+    known |= fills
+    filled = {names.fill(path): names.fill(text, known) for path, text in texts.items()}
+    for path, text in written.items():
+        _put(filled, path, text)
+    return {path: OWN.sub("", text) for path, text in sorted(filled.items())}
+
+
+@cache
+def _facts(layer: str) -> dict[str, str]:
+    import yaml
+
+    file = TEMPLATE / layer / FACTS
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _files_of(layer: str) -> list[tuple[str, str]]:
+    folder = TEMPLATE / layer
+    return [
+        (file.relative_to(folder).as_posix().removesuffix(SUFFIX), file.read_text(encoding="utf-8"))
+        for file in sorted(folder.rglob(f"*{SUFFIX}"))
+    ]
+
+
+def _put(texts: dict[str, str], path: str, text: str) -> None:
+    before = texts.get(path, "")
+    texts[path] = OWN.sub(lambda _: text, before) if OWN.search(before) else text
+
+
+def write_tree(tree: Mapping[str, str | bytes], target: Path) -> None:
     """Write a tree to `target`, which is not there or is an empty directory: all of it or nothing.
 
     Raises:
@@ -81,10 +188,10 @@ def write_tree(tree: Mapping[str, str], target: Path) -> None:
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".openenv-init-"))
     try:
         unfinished = scratch / target.name
-        for path, text in tree.items():
+        for path, content in tree.items():
             file = unfinished / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8", newline="\n")
+            file.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(unfinished, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -19,7 +19,7 @@ from openenv.cli._progress import display
 if TYPE_CHECKING:
     from openenv.images import Built, Engine, Locking, Options, Plan
 
-__all__ = ["build"]
+__all__ = ["EngineName", "build", "build_shown", "tell"]
 
 TAG = re.compile(
     r"(?=.{1,255}$)([\w.-]+(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
@@ -194,7 +194,13 @@ def build(
     as_json: AsJson = False,
     only_print: Print = False,
 ) -> None:
-    """Build the image of an environment."""
+    """Build the image of an environment.
+
+    Examples:
+        openenv build          # of the environment in this directory
+        openenv build envs/echo_env --tag echo-env:1 --push ghcr.io/somebody
+        openenv build --print  # what would be built, and of what
+    """
     from openenv.images import BuildError, Locking, Options, default_tags, find_builder, read_plan
 
     arguments = _pairs("--build-arg", build_arg)
@@ -212,7 +218,7 @@ def build(
             labels=_pairs("--label", label),
         )
         tags = tuple(tag or default_tags(plan))
-        _tell(plan)
+        tell(plan)
         if only_print:
             _print(plan, tags, as_json)
             return
@@ -229,7 +235,7 @@ def build(
             offline=offline,
         )
         began = time.monotonic()
-        built = _build(plan, builder, tags, options, locking, sbom)
+        built = build_shown(plan, builder, tags, options, locking, sbom)
         pushed = _push(built, builder, push, tls=not push_without_tls)
     except BuildError as error:
         raise CommandError(str(error), hint=error.hint) from error
@@ -240,7 +246,7 @@ def build(
         typer.echo(pushed or built.tags[0])
 
 
-def _build(
+def build_shown(
     plan: Plan,
     builder: Engine,
     tags: Sequence[str],
@@ -248,6 +254,7 @@ def _build(
     locking: Locking,
     sbom: Path | None,
 ) -> Built:
+    """Build an image, and show how far it has come."""
     from openenv import images
 
     say(f"building {', '.join(tags)} by {builder.program}, from {', '.join(plan.bases)}")
@@ -282,9 +289,9 @@ def _push(built: Built, builder: Engine, registry: str | None, *, tls: bool) -> 
 
 def _own_dockerfile() -> str:
     """The Dockerfile that `openenv init` writes, for a package that is not named yet."""
-    from openenv.cli._template import TEMPLATE
+    from openenv.cli._template import raw
 
-    return (TEMPLATE / "server" / "Dockerfile.tmpl").read_text(encoding="utf-8")
+    return raw("common", "server/Dockerfile")
 
 
 # ------------------------------------------------------------------ what is refused
@@ -344,7 +351,8 @@ def _check_unlocked(locking: Locking) -> None:
 # ------------------------------------------------------------------ what is said
 
 
-def _tell(plan: Plan) -> None:
+def tell(plan: Plan) -> None:
+    """Say what of a plan may surprise: files that are left out, and what is not locked."""
     from openenv.images.context import listing
 
     dockerfile = plan.dockerfile

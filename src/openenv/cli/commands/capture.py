@@ -23,7 +23,9 @@ def capture(
         typer.Option(help="What the upstream calls the model; else as agents call it."),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 chooses a free one.")] = 8100,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")
+    ] = 8100,
     provider: Annotated[
         str, typer.Option(help="The upstream's API: openai (its form), or anthropic.")
     ] = "openai",
@@ -62,7 +64,9 @@ def capture(
 
     The upstream's own key is that of OPENENV_LLM_API_KEY.
 
-    Example: openenv capture --upstream http://localhost:8000/v1 --model Qwen/Qwen3-8B --out calls
+    Examples:
+        openenv capture --upstream http://localhost:8000/v1 --out calls
+        openenv capture --upstream http://localhost:8000/v1 --model Qwen/Qwen3-8B --out calls --json
     """
     from openenv.harness.capture.export import export_session, summarise
     from openenv.harness.capture.files import Recorder

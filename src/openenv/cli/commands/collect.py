@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli import _completion
+from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, plain, say
 from openenv.cli._progress import display
-from openenv.cli.commands.rollout import in_words, tasks_of, told
+from openenv.cli.commands.rollout import TARGETS_HINT, in_words, tasks_of, told
 
 if TYPE_CHECKING:
     from openenv.harness.collect import Collected
@@ -31,6 +32,7 @@ def collect(
         str,
         typer.Argument(
             metavar="ENV",
+            autocompletion=_completion.environments,
             help="What to play: openspiel:GAME or reasoning_gym:DATASET, or whatever `openenv "
             "rollout` takes.",
         ),
@@ -178,6 +180,10 @@ def collect(
     """Collect episodes of a teacher as a dataset, and go on with one that was begun.
 
     It exits 0; 1 if more episodes failed than may, or the hub refuses; 2 if it was misused.
+
+    Examples:
+        openenv collect echo -o episodes  # a script plays, in this process
+        openenv collect reasoning_gym:gcd -o gcd --provider openai --model gpt-5-mini -n 100
     """
     from openenv.harness import collect as made
     from openenv.harness.collect.environments import look
@@ -317,7 +323,7 @@ class Teacher:
 
     def noted(self, system_prompt: str | None) -> dict[str, Any]:
         """What is noted of it in the dataset."""
-        from openenv.harness.collect.card import version
+        from openenv._version import version
 
         found: dict[str, Any] = {"provider": self.provider, "openenv": version()}
         if self.is_model:
@@ -380,10 +386,12 @@ def _said(output_dir: Path) -> Iterator[None]:
     except RolloutFileError as error:
         hint = "--no-resume sets what is there aside, and begins anew"
         raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
-    except (FamilyError, PolicyError, TargetError, TasksetError) as error:
+    except TargetError as error:
+        raise CommandError(str(error), hint=TARGETS_HINT, exit_code=MISUSED) from error
+    except (FamilyError, PolicyError, TasksetError) as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
     except OSError as error:
-        raise CommandError(str(error), hint=again, exit_code=FAILED) from error
+        raise CommandError(plain(error), hint=again, exit_code=FAILED) from error
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=FAILED) from error
     except ModuleNotFoundError as error:  # of the environment's own code

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from openenv.cli._console import CommandError, emit, say, stderr
+from openenv.cli._console import CommandError, emit, say, stdout
 from openenv.errors import OpenEnvError
 
 __all__ = ["prune", "ps"]
@@ -23,7 +23,12 @@ def ps(
         bool, typer.Option("--json", help="Print JSON, a line for each container.")
     ] = False,
 ) -> None:
-    """List the containers of environments on this machine, and whether somebody holds them."""
+    """List the containers of environments on this machine, and whether somebody holds them.
+
+    Examples:
+        openenv ps
+        openenv ps --json
+    """
     from openenv.providers.docker import listed
 
     rows = [vars(one) for one in listed(_client(engine))]
@@ -40,17 +45,29 @@ def ps(
     for row in rows:
         holder = f"process {row['pid']}" if row["is_held"] else "[red]nobody[/]"
         table.add_row(row["id"][:12], row["image"], row["status"], holder)
-    stderr().print(table)
+    stdout().print(table)
 
 
-def prune(engine: Engine = None) -> None:
-    """Remove the containers, and services of a swarm, whose holder has ended."""
+def prune(
+    engine: Engine = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was removed as JSON.")
+    ] = False,
+) -> None:
+    """Remove the containers, and services of a swarm, whose holder has ended.
+
+    Examples:
+        openenv prune
+    """
     from openenv.providers import docker, swarm
 
     client = _client(engine)
     removed = [*docker.prune(client), *swarm.prune(client)]
-    for container in removed:
-        typer.echo(container)
+    if as_json:
+        emit({"removed": removed})
+    else:
+        for container in removed:
+            typer.echo(container)
     say(f"{len(removed)} removed")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from openenv.cli._console import CommandError, emit
+from openenv.cli._console import CommandError, emit, plain
 
 __all__ = ["demo"]
 
@@ -28,7 +28,12 @@ def demo(
     ] = Path("outputs/demo"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Learn blackjack, live, against OpenSpiel in a process of its own."""
+    """Learn blackjack, live, against OpenSpiel in a process of its own.
+
+    Examples:
+        openenv demo
+        openenv demo --hands 5000 --sessions 16 --output-dir outputs/short
+    """
     _check_needed()
     from openenv.cli import _demo
     from openenv.errors import OpenEnvError
@@ -37,7 +42,7 @@ def demo(
     try:
         outcome = _demo.run(plan)
     except (OpenEnvError, OSError) as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(plain(error)) from error
     _demo.show(plan, outcome)
     if as_json:
         emit(_demo.as_data(plan, outcome))

@@ -1,18 +1,19 @@
-"""`openenv deploy`: an environment as a Deployment of a cluster."""
+"""`openenv deploy`: an environment as a Deployment of a cluster, or as a running Space."""
 
 from __future__ import annotations
 
 import base64
-import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
+from openenv.cli._spaces import Upload, pairs, push_spaces, secrets_of_options
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:
@@ -27,17 +28,95 @@ LOOK_EVERY_S = 0.5
 PLACEHOLDER = "put a key of your own here"
 
 
+# Whose an option is: the panel of the help that it stands in.
+SPACE = "Of --space"
+KUBERNETES = "Of --kubernetes"
+
+KUBERNETES_TIMEOUT_S = 300.0
+SPACE_TIMEOUT_S = 1800.0
+
+
 def deploy(
-    image: Annotated[str, typer.Option(help="The image, as the cluster's nodes fetch it.")],
+    cli: typer.Context,
+    environment: Annotated[
+        Path | None,
+        typer.Argument(
+            rich_help_panel=SPACE,
+            help="A directory with an openenv.yaml, by default this one.",
+            metavar="ENV_DIR",
+            show_default=False,
+        ),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            help="To a Space of the Hugging Face Hub.", metavar="OWNER/NAME", show_default=False
+        ),
+    ] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            "--hardware",
+            "-H",
+            help="What the Space runs on, such as cpu-basic.",
+            metavar="NAME",
+            show_default=False,
+            rich_help_panel=SPACE,
+        ),
+    ] = None,
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private", help="Make a Space that others don't see.", rich_help_panel=SPACE
+        ),
+    ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait/--no-wait", help="End when the Space runs, or at once.", rich_help_panel=SPACE
+        ),
+    ] = True,
+    allow_secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=SPACE,
+            metavar="PATH[:LINE]",
+            help="Where something looks like a secret, and is none.",
+            show_default=False,
+        ),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=KUBERNETES, help="The image, as the cluster's nodes fetch it."
+        ),
+    ] = None,
     kubernetes: Annotated[bool, typer.Option("--kubernetes", help="To Kubernetes.")] = False,
     name: Annotated[
-        str | None, typer.Option(help="Of the Deployment; by default the image's.")
+        str | None,
+        typer.Option(rich_help_panel=KUBERNETES, help="Of the Deployment; by default the image's."),
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Where; it must exist.")] = "default",
-    replicas: Annotated[int, typer.Option(min=1, help="Pods behind the Service.")] = 1,
-    cpu: Annotated[str, typer.Option(help="Processors that a pod may take.")] = "2",
-    memory: Annotated[str, typer.Option(help="Memory that a pod may take.")] = "4Gi",
-    port: Annotated[int, typer.Option(help="The port that the server listens on.")] = 8000,
+    namespace: Annotated[
+        str, typer.Option(rich_help_panel=KUBERNETES, help="Where; it must exist.")
+    ] = "default",
+    replicas: Annotated[
+        int, typer.Option(rich_help_panel=KUBERNETES, min=1, help="Pods behind the Service.")
+    ] = 1,
+    cpu: Annotated[
+        str, typer.Option(rich_help_panel=KUBERNETES, help="Processors that a pod may take.")
+    ] = "2",
+    memory: Annotated[
+        str, typer.Option(rich_help_panel=KUBERNETES, help="Memory that a pod may take.")
+    ] = "4Gi",
+    port: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel=KUBERNETES,
+            min=1,
+            max=65535,
+            help="The port that the server listens on.",
+        ),
+    ] = 8000,
     env: Annotated[
         list[str] | None,
         typer.Option(help="A variable of the server: NAME=VALUE.", metavar="NAME=VALUE"),
@@ -45,42 +124,109 @@ def deploy(
     secret: Annotated[
         list[str] | None,
         typer.Option(
-            help="A variable of this shell whose value the server finds in the file NAME_FILE.",
-            metavar="NAME",
+            help="A variable that only the server gets; without a value, that of this shell's. A "
+            "secret of the Space, or in a cluster in the file NAME_FILE.",
+            metavar="NAME[=VALUE]",
         ),
     ] = None,
     egress: Annotated[
         list[str] | None,
-        typer.Option(help="A network that pods may reach, such as 10.2.0.0/16.", metavar="CIDR"),
+        typer.Option(
+            rich_help_panel=KUBERNETES,
+            help="A network that pods may reach, such as 10.2.0.0/16.",
+            metavar="CIDR",
+        ),
     ] = None,
-    dns: Annotated[bool, typer.Option("--dns", help="Pods may ask the cluster's DNS.")] = False,
-    open_network: Annotated[
-        bool, typer.Option("--open-network", help="Pods may reach whatever the cluster does.")
+    dns: Annotated[
+        bool,
+        typer.Option("--dns", help="Pods may ask the cluster's DNS.", rich_help_panel=KUBERNETES),
     ] = False,
-    user: Annotated[str, typer.Option(help="Whom the server runs as: uid:gid.")] = "65532:65532",
-    service_account: Annotated[str | None, typer.Option(help="Of the pods.")] = None,
+    open_network: Annotated[
+        bool,
+        typer.Option(
+            "--open-network",
+            help="Pods may reach whatever the cluster does.",
+            rich_help_panel=KUBERNETES,
+        ),
+    ] = False,
+    user: Annotated[
+        str, typer.Option(rich_help_panel=KUBERNETES, help="Whom the server runs as: uid:gid.")
+    ] = "65532:65532",
+    service_account: Annotated[
+        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Of the pods.")
+    ] = None,
     image_pull_secret: Annotated[
         list[str] | None,
-        typer.Option(help="A Secret that says who may fetch the image.", metavar="NAME"),
+        typer.Option(
+            rich_help_panel=KUBERNETES,
+            help="A Secret that says who may fetch the image.",
+            metavar="NAME",
+        ),
     ] = None,
-    runtime_class: Annotated[str | None, typer.Option(help="Such as gvisor.")] = None,
-    pull: Annotated[str, typer.Option(help="missing, always, or never.")] = "missing",
-    kubeconfig: Annotated[str | None, typer.Option(help="Where the cluster is.")] = None,
-    context: Annotated[str | None, typer.Option(help="Of the kubeconfig.")] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds that it may take.")] = 300.0,
+    runtime_class: Annotated[
+        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Such as gvisor.")
+    ] = None,
+    pull: Annotated[
+        str, typer.Option(rich_help_panel=KUBERNETES, help="missing, always, or never.")
+    ] = "missing",
+    kubeconfig: Annotated[
+        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Where the cluster is.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(rich_help_panel=KUBERNETES, help="Of the kubeconfig.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="Seconds that it may take: by default 300, and 1800 for a Space, which is built.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be made, as YAML, and end.")
+        bool, typer.Option("--dry-run", help="Print what would be made, and end.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, a line for each object.")
     ] = False,
 ) -> None:
-    """Serve an image from a cluster: a Deployment, its Service, what it may reach, and a key."""
+    """Serve an environment from the Hub, as a Space, or an image of one from a cluster.
+
+    In a cluster: a Deployment, its Service, what it may reach, and a key.
+
+    Examples:
+        openenv deploy my_env --space acme/my_env --hardware cpu-basic
+        openenv deploy --kubernetes --image ghcr.io/somebody/echo-env:1 --replicas 3
+        openenv deploy --kubernetes --image echo-env:1 --dry-run  # the objects, as YAML
+    """
+    if space is not None and kubernetes:
+        raise CommandError("--space and --kubernetes exclude each other", exit_code=MISUSED)
+    if space is not None:
+        _refuse_those_of(KUBERNETES, "--space", cli)
+        asked = Upload(
+            environment or Path(),
+            space,
+            private=private,
+            hardware=hardware,
+            variables=pairs("--env", env),
+            secrets=secrets_of_options("--secret", secret),
+            let_pass=tuple(allow_secret or ()),
+        )
+        wait_s = (timeout or SPACE_TIMEOUT_S) if wait else None
+        push_spaces(asked, dry_run=dry_run, as_json=as_json, wait_s=wait_s)
+        return
     from openenv.providers._asked import slug
     from openenv.providers.kubernetes import KubernetesOptions
 
     if not kubernetes:
-        raise CommandError("it is not said where to", hint="--kubernetes", exit_code=MISUSED)
+        raise CommandError(
+            "it is not said where to",
+            hint="--space OWNER/NAME, or --kubernetes --image IMAGE",
+            exit_code=MISUSED,
+        )
+    if image is None:
+        raise CommandError("--kubernetes wants --image", exit_code=MISUSED)
+    _refuse_those_of(SPACE, "--kubernetes", cli)
     try:
         options = KubernetesOptions(
             kind="deployment",
@@ -88,7 +234,7 @@ def deploy(
             replicas=replicas,
             resource_limits={"cpu": cpu, "memory": memory},
             container_port=port,
-            secrets=_from_shell(secret or ()),
+            secrets=secrets_of_options("--secret", secret),
             egress=tuple(egress or ()),
             dns=dns,
             network="open" if open_network else "internal",
@@ -101,12 +247,13 @@ def deploy(
     except ValueError as error:
         raise CommandError(str(error), exit_code=MISUSED) from None
     name = name or slug(image)
-    variables = _variables(env or ())
+    variables = pairs("--env", env)
     if dry_run:
         _show(name, image, options, variables, as_json)
         return
     try:
-        _apply(name, image, options, variables, (kubeconfig, context), timeout)
+        timeout_s = timeout or KUBERNETES_TIMEOUT_S
+        _apply(name, image, options, variables, (kubeconfig, context), timeout_s)
     except OpenEnvError as error:
         raise CommandError(str(error)) from None
     url = f"http://{name}.{namespace}.svc:{port}"
@@ -121,19 +268,16 @@ def deploy(
     )
 
 
-def _from_shell(names: Sequence[str]) -> dict[str, str]:
-    missing = [name for name in names if name not in os.environ]
-    if missing:
-        raise CommandError(f"there is no variable {missing[0]} to take a secret from")
-    return {name: os.environ[name] for name in names}
-
-
-def _variables(told: Sequence[str]) -> dict[str, str]:
-    pairs = [one.partition("=") for one in told]
-    for (name, equals, _), one in zip(pairs, told, strict=True):
-        if not (name and equals):
-            raise CommandError(f"{one!r} is no NAME=VALUE", exit_code=MISUSED)
-    return {name: value for name, _, value in pairs}
+def _refuse_those_of(panel: str, chosen: str, cli: typer.Context) -> None:
+    """Have what is given of the other destination be an error: it would be ignored."""
+    for param in cli.command.params:
+        source = cli.get_parameter_source(str(param.name))
+        is_given = source is not None and source.name == "COMMANDLINE"
+        if is_given and getattr(param, "rich_help_panel", None) == panel:
+            is_off = cli.params[str(param.name)] is False and param.secondary_opts
+            names = param.secondary_opts if is_off else param.opts
+            told = names[0] if names[0].startswith("-") else getattr(param, "metavar", names[0])
+            raise CommandError(f"{chosen} excludes {told}", exit_code=MISUSED)
 
 
 def _show(

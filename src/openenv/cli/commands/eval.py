@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openenv.cli import _completion
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say
 from openenv.cli._progress import display
 from openenv.cli.commands import rollout as playing
@@ -29,6 +30,7 @@ Env = Annotated[
         help="What to play, as for `openenv rollout`; or the folder or file of a run, which is "
         "evaluated as it is.",
         metavar="ENV",
+        autocompletion=_completion.environments,
         show_default=False,
     ),
 ]
@@ -133,6 +135,11 @@ def evaluate_command(
     """Have a policy play an environment's tasks, and say how well it did and how sure that is.
 
     It exits 0; 1 if nothing could be played or evaluated; 2 if it was misused.
+
+    Examples:
+        openenv eval wordle --policy openai:gpt-5-mini --num-tasks 100 -o before
+        openenv eval http://localhost:8000 --tasks own --split test -n 4 -o after
+        openenv eval --from after --compare before  # two runs that are stored
     """
     options = dict(locals())
     from openenv.evals.results import load_evaluation, result_of, save

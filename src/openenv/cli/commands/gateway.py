@@ -34,7 +34,9 @@ Where = Annotated[
 def gateway(
     servers: Where,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 chooses a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")
+    ] = 8000,
     api_key_file: Annotated[
         Path | None,
         typer.Option(
@@ -70,7 +72,9 @@ def gateway(
 ) -> None:
     """Stand in front of many servers: new sessions go to the one with the least to do.
 
-    Example: openenv gateway echo=http://10.0.0.1:8000 echo=http://10.0.0.2:8000
+    Examples:
+        openenv gateway http://10.0.0.1:8000 http://10.0.0.2:8000
+        openenv gateway echo=http://10.0.0.1:8000 chess=dns://chess.internal:8000 --port 9000
     """
     from openenv.gateway.gateway import Gateway
     from openenv.gateway.run import run
@@ -105,7 +109,8 @@ def gateway(
         url = f"{scheme}://{host}:{port}"
         if as_json:
             emit({"url": url, "environments": behind.environments, "servers": len(behind)})
-        say(f"gateway at {url}, in front of {len(behind)} servers")
+        count = f"{len(behind)} server{'s' if len(behind) > 1 else ''}"
+        say(f"gateway at {url}, in front of {count}")
         for name in behind.environments:
             if len(behind.environments) > 1 or name != DEFAULT:
                 say(f"  {name}: {url}/envs/{name}")

@@ -6,57 +6,211 @@ import importlib.util
 import keyword
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openenv.cli._console import MISUSED, CommandError, emit, say
-from openenv.cli._template import EnvironmentNames, render, write_tree
+from openenv.cli._completion import templates
+from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli._template import TEMPLATES, EnvironmentNames, about, render, write_tree
 
-__all__ = ["init"]
+if TYPE_CHECKING:
+    from openenv.cli._gymnasium import Looked
+
+__all__ = ["check_name", "check_target", "init", "written"]
+
+DEFAULT = "gym"
+LOCK_TIMEOUT_S = 300.0
 
 
 def init(
     name: Annotated[
-        str, typer.Argument(help="Name of the Python package, for example my_env.", metavar="NAME")
-    ],
+        str | None,
+        typer.Argument(
+            help="Name of the Python package, for example my_env.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
     output_dir: Annotated[
         Path, typer.Option("--output-dir", "-o", help="Directory to create it in.")
     ] = Path(),
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            "-t",
+            metavar="|".join(TEMPLATES),
+            help=f"What to begin with; by default {DEFAULT}.",
+            autocompletion=templates,
+            show_default=False,
+        ),
+    ] = None,
+    wraps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:CLASS",
+            help="Of the template package: the class whose methods become tools, or a subclass of "
+            "gymnasium.Env. It is imported.",
+            show_default=False,
+        ),
+    ] = None,
+    from_gymnasium: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Serve an environment of Gymnasium, with models of its spaces.",
+            show_default=False,
+        ),
+    ] = None,
+    list_templates: Annotated[
+        bool, typer.Option("--list-templates", help="Say which templates there are, and exit.")
+    ] = False,
+    lock: Annotated[
+        bool, typer.Option(help="Write a uv.lock, which fixes what is installed; needs an index.")
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was written as JSON.")
     ] = False,
 ) -> None:
-    """Create a new environment, ready to run."""
-    _check_name(name)
+    """Create a new environment, ready to run.
+
+    Examples:
+        openenv init my_env
+        openenv init my_env --template mcp --output-dir envs
+        openenv init cart_env --from-gymnasium CartPole-v1
+    """
+    if list_templates:
+        _list_templates(as_json)
+        return
+    if name is None:
+        raise CommandError(
+            "Missing argument 'NAME'",
+            hint="such as: openenv init my_env; `openenv init --help` says more",
+            exit_code=MISUSED,
+        )
+    check_name(name, "init")
+    chosen = _chosen(template, wraps, from_gymnasium)
     target = output_dir / name
-    _check_target(target)
+    check_target(target)
     names = EnvironmentNames.of(name)
-    tree = render(names)
+    tree = _rendered(names, chosen, wraps, from_gymnasium)
+    written(tree, target, lock=lock, as_json=as_json)
+
+
+def written(tree: Mapping[str, str | bytes], target: Path, *, lock: bool, as_json: bool) -> None:
+    """Write a tree, lock what it depends on, and say what comes next.
+
+    Raises:
+        CommandError: It could not be written.
+    """
     try:
         write_tree(tree, target)
     except OSError as error:
         raise CommandError(f"{target} could not be written: {error}") from error
-    _say_what_next(target, tree)
+    files = [*tree, "uv.lock"] if lock and _locked(target) else list(tree)
+    _say_what_next(target, len(files), has_oracle="validation/oracle.py" in tree)
     if as_json:
-        emit({"name": name, "path": str(target.resolve()), "files": list(tree)})
+        emit({"name": target.name, "path": str(target.resolve()), "files": sorted(files)})
 
 
-def _check_name(name: str) -> None:
+# ------------------------------------------------------------------ what is asked for
+
+
+def _list_templates(as_json: bool) -> None:
+    if as_json:
+        emit({"templates": {name: about(name) for name in TEMPLATES}})
+        return
+    width = max(map(len, TEMPLATES))
+    for name in TEMPLATES:
+        sys.stdout.write(f"{name:<{width}}  {about(name)}\n")
+
+
+def _chosen(template: str | None, wraps: str | None, from_gymnasium: str | None) -> str:
+    """The template that is meant.
+
+    Raises:
+        CommandError: There is none of that name, or the options contradict each other.
+    """
+    if template is not None and template not in TEMPLATES:
+        raise CommandError(
+            f"there is no template {template!r}",
+            hint=did_you_mean(template, TEMPLATES) or f"there are {', '.join(TEMPLATES)}",
+            exit_code=MISUSED,
+        )
+    given = {"--template": template, "--wraps": wraps, "--from-gymnasium": from_gymnasium}
+    if from_gymnasium is not None and (template or wraps):
+        other = next(name for name, value in given.items() if value)
+        raise CommandError(f"{other} and --from-gymnasium exclude each other", exit_code=MISUSED)
+    if wraps is not None and template not in (None, "package"):
+        raise CommandError(
+            f"--wraps means nothing to the template {template}",
+            hint="leave --template out, or say --template package",
+            exit_code=MISUSED,
+        )
+    if template == "package" and wraps is None:
+        raise CommandError(
+            "the template package wraps a class, and none was named",
+            hint="add --wraps MODULE:CLASS, for example --wraps collections:Counter",
+            exit_code=MISUSED,
+        )
+    return "package" if wraps is not None else template or DEFAULT
+
+
+def _rendered(
+    names: EnvironmentNames, template: str, wraps: str | None, from_gymnasium: str | None
+) -> dict[str, str]:
+    if wraps is not None:
+        from openenv.cli._wraps import wrapped
+
+        layers, fills, files = wrapped(wraps, names)
+        return render(names, layers, fills, files)
+    if from_gymnasium is not None:
+        looked = _look_at(from_gymnasium, names)
+        return render(names, ("common", "gymnasium"), looked.fills, looked.written)
+    return render(names, TEMPLATES[template])
+
+
+def _look_at(env_id: str, names: EnvironmentNames) -> Looked:
+    try:
+        from openenv.cli._gymnasium import look_at
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("gymnasium", "numpy"):
+            raise
+        raise CommandError(
+            f"--from-gymnasium needs {package}, which is not installed",
+            hint="pip install gymnasium",
+        ) from error
+    return look_at(env_id, names)
+
+
+# ------------------------------------------------------------------ names and places
+
+
+def check_name(name: str, command: str) -> None:
+    """Refuse what can be no package's name, or hides a package.
+
+    Raises:
+        CommandError: The hint says a better one.
+    """
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or not re.search("[A-Za-z]", name):
         raise CommandError(
             f"{name!r} cannot be the name of a Python package: letters, digits and underscores, "
             "and no digit first",
-            hint=_proposal(name),
+            hint=_proposal(name, command),
             exit_code=MISUSED,
         )
     if keyword.iskeyword(name) or name in sys.stdlib_module_names or _is_installed(name):
         raise CommandError(
             f"{name!r} is taken: Python, or a package that is installed, has a meaning for it",
-            hint=_proposal(f"{name}_env"),
+            hint=_proposal(f"{name}_env", command),
             exit_code=MISUSED,
         )
 
@@ -70,16 +224,21 @@ def _is_installed(name: str) -> bool:
     )
 
 
-def _proposal(name: str) -> str:
+def _proposal(name: str, command: str) -> str:
     words = "_".join(re.findall("[A-Za-z0-9]+", name)).lower()
     if not re.search("[a-z]", words):
         words = "my_env"
     elif words[0].isdigit():
         words = f"env_{words}"
-    return f"use {words}: openenv init {words}"
+    return f"use {words}: openenv {command} {'SOURCE -n ' if command == 'import' else ''}{words}"
 
 
-def _check_target(target: Path) -> None:
+def check_target(target: Path) -> None:
+    """Refuse a place that something is in.
+
+    Raises:
+        CommandError: There is.
+    """
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.exists() or target.is_symlink():
@@ -91,12 +250,53 @@ def _check_target(target: Path) -> None:
         )
 
 
-def _say_what_next(target: Path, tree: dict[str, str]) -> None:
+# ------------------------------------------------------------------ after it is written
+
+
+def _locked(target: Path) -> bool:
+    """Fix what is installed, by uv; whether that could be done."""
+    from openenv.cli._progress import display
+
+    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if uv is None:
+        _say_not_locked("uv is not installed", "pip install uv, then run `uv lock` in it")
+        return False
+    with display() as shown:
+        shown.begin("locking what it depends on, by uv", 1)
+        try:
+            done = subprocess.run(  # nosec B603  # no shell; uv
+                [uv, "lock", "--quiet"],
+                cwd=target,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=LOCK_TIMEOUT_S,
+            )
+            why = done.stderr.strip() if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            why = f"uv took longer than {LOCK_TIMEOUT_S:g} s"
+        shown.finish("failed" if why else "uv.lock")
+    if why:
+        _say_not_locked(
+            " ".join(why.split()).removeprefix("error: "),
+            "run `uv lock` in it where uv has an index",
+        )
+    return not why
+
+
+def _say_not_locked(why: str, hint: str) -> None:
+    say(f"warning: no uv.lock was written: {why}", style="yellow")
+    say(f"hint: {hint}; until then `openenv validate` finds that nothing is fixed")
+
+
+def _say_what_next(target: Path, count: int, *, has_oracle: bool) -> None:
+    level = "" if has_oracle else " --level runtime"  # beyond it an oracle is asked
     steps = {
         f"cd {shlex.quote(str(target))} && pip install -e . && pytest": "install and test it",
         "openenv serve": "serve it",
+        f"openenv validate --skip-build{level}": "say whether it is fit to be learned in",
     }
     width = max(map(len, steps))
-    say(f"Environment initialized: {target} ({len(tree)} files)", style="green")
+    say(f"Environment initialized: {target} ({count} files)", style="green")
     say("\nNext:\n" + "\n".join(f"  {step:<{width}}  # {why}" for step, why in steps.items()))
     say(f"\nMake it yours in models.py and server/{target.name}_environment.py.")

@@ -83,6 +83,10 @@ def leaderboard(
 
     One that fails, crashes or hangs stops no other. It exits 0 where each could be validated,
     whatever came of it, and 1 where one could not.
+
+    Examples:
+        openenv leaderboard envs --output board
+        openenv leaderboard envs --output board --level static --resume
     """
     from openenv.errors import OpenEnvError
     from openenv.validation.leaderboard import Settings, targets_of

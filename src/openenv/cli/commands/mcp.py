@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openenv._children import absolute_target
 from openenv._logs import set_up_logs
 from openenv.cli._console import CommandError, emit
 from openenv.cli.commands.serve import Debug, Record, Target, load_application, recording_of
@@ -38,8 +37,11 @@ def mcp(
 ) -> None:
     """Be an MCP server for one agent, over standard input and output.
 
-    Its tools are the environment's. It is started by whoever runs the agent:
+    Its tools are the environment's. It is started by whoever runs the agent.
 
+    Examples:
+        openenv mcp my_env
+        openenv mcp my_env --config  # what Claude Code, Cursor and the like want in mcp.json
         claude mcp add my_env -- openenv mcp my_env
     """
     if config:
@@ -120,5 +122,7 @@ def _name(target: str) -> str:
 
 
 def _entry(target: str) -> dict[str, object]:
+    from openenv._children import absolute_target
+
     command = shutil.which("openenv") or os.path.join(os.path.dirname(sys.executable), "openenv")
     return {"command": command, "args": ["mcp", absolute_target(target)]}

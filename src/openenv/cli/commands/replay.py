@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv.cli._console import FAILED, MISUSED, CommandError, emit, say
+from openenv.cli import _completion
+from openenv.cli._console import DEBUG_HINT, FAILED, MISUSED, CommandError, emit, plain, say
+from openenv.cli._failures import in_words
 
 if TYPE_CHECKING:
     from openenv.recording import ReplayReport
@@ -27,6 +28,7 @@ def replay(
         str | None,
         typer.Option(
             metavar="TARGET",
+            autocompletion=_completion.environments,
             help="What to play it against, in this process, as for `openenv serve`. By default "
             "what it was recorded with.",
             show_default=False,
@@ -45,6 +47,10 @@ def replay(
     """Play a recording again and report the first difference.
 
     It exits 0 if there is none, 1 if there is one, 2 if it could not be played.
+
+    Examples:
+        openenv replay records/session.jsonl
+        openenv replay records/session.jsonl --target my_env --episode 3
     """
     if target is not None and url is not None:
         raise CommandError("--target and --url exclude each other", exit_code=MISUSED)
@@ -95,11 +101,10 @@ def _misuse() -> Iterator[None]:
         hint = "is it running? start it: openenv serve"
         raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
     except (OpenEnvError, ManifestError, OSError) as error:
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise CommandError(plain(error), exit_code=MISUSED) from error
     except Exception as error:  # whatever the environment's own code raises when it is imported
-        say(traceback.format_exc())
-        why = f"it could not be played: {type(error).__name__}: {error}"
-        raise CommandError(why, exit_code=MISUSED) from error
+        why = f"it could not be played: {in_words(error)}"
+        raise CommandError(why, hint=DEBUG_HINT, exit_code=MISUSED) from error
 
 
 def _counted(report: ReplayReport) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv.cli._console import FAILED, MISUSED, CommandError, emit, say
+from openenv.cli import _completion
+from openenv.cli._console import FAILED, MISUSED, CommandError, emit, plain, say
 from openenv.cli._progress import display
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from openenv.tasks import Taskset
 
 __all__ = ["rollout"]
+
+TARGETS_HINT = "`openenv info` lists the environments that are installed"
 
 
 # ------------------------------------------------------------------ its options
@@ -28,6 +31,7 @@ Env = Annotated[
         help="What to play: the address of a server; or, in this process, the name of an "
         "installed environment, or whatever `openenv serve` takes.",
         metavar="ENV",
+        autocompletion=_completion.environments,
     ),
 ]
 PolicyName = Annotated[
@@ -203,6 +207,10 @@ def rollout(
     """Play episodes of an environment, many at once, and keep a record of each.
 
     It exits 0; 1 if more rollouts failed than may, or nothing could be played; 2 if it was misused.
+
+    Examples:
+        openenv rollout echo -n 8  # at random, in this process
+        openenv rollout http://localhost:8000 --policy openai:gpt-5-mini -n 64 -o episodes.jsonl
     """
     from openenv import rollouts
     from openenv.rollouts.runs import Options
@@ -318,10 +326,12 @@ def _said(output: Path | None) -> Iterator[None]:
     except RolloutsFailed as error:
         again = None if output is None else f"once that is mended: --output {output} --resume"
         raise CommandError(str(error), hint=again, exit_code=FAILED) from error
-    except (PolicyError, RolloutFileError, ScorerNameError, TargetError, TasksetError) as error:
+    except TargetError as error:
+        raise CommandError(str(error), hint=TARGETS_HINT, exit_code=MISUSED) from error
+    except (PolicyError, RolloutFileError, ScorerNameError, TasksetError) as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
     except (OpenEnvError, OSError) as error:
-        raise CommandError(str(error), exit_code=FAILED) from error
+        raise CommandError(plain(error), exit_code=FAILED) from error
     except ValueError as error:  # of an option that means nothing
         raise CommandError(str(error), exit_code=MISUSED) from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv.cli._console import FAILED, MISUSED, CommandError, emit, say
+from openenv.cli._console import DEBUG_HINT, FAILED, MISUSED, CommandError, emit, plain, say
+from openenv.cli._failures import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,11 @@ With = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="What to write; by default FILE.scored.jsonl.", show_default=False
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="What to write; by default FILE.scored.jsonl.",
+        show_default=False,
     ),
 ]
 CreditOption = Annotated[
@@ -122,6 +126,9 @@ def score(
 
     It exits 0; 1 if some could not be scored, which then have no reward and say why; 2 if nothing
     could be done.
+
+    Examples:
+        openenv score episodes.jsonl --with rewards.py:correct -o scored.jsonl
     """
     sys.path.insert(0, str(Path.cwd()))
     output = output or file.with_name(f"{file.stem}.scored.jsonl")
@@ -298,11 +305,10 @@ def _misuse(output: Path) -> Iterator[None]:
         why = f"{output} is there already"
         raise CommandError(why, hint=hint, exit_code=MISUSED) from error
     except (OpenEnvError, OSError, ValueError) as error:
-        raise CommandError(str(error), exit_code=MISUSED) from error
+        raise CommandError(plain(error), exit_code=MISUSED) from error
     except KeyboardInterrupt:
         say(f"what was scored is in {output}; --resume goes on with it")
         raise
     except Exception as error:  # whatever the scorer's own code raises when it is imported
-        say(traceback.format_exc())
-        why = f"nothing could be scored: {type(error).__name__}: {error}"
-        raise CommandError(why, exit_code=MISUSED) from error
+        why = f"nothing could be scored: {in_words(error)}"
+        raise CommandError(why, hint=DEBUG_HINT, exit_code=MISUSED) from error

@@ -5,15 +5,12 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import pkgutil
 import socket
 import sys
 import tempfile
-import traceback
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +18,18 @@ import typer
 from openenv import settings
 from openenv._logs import set_up_logs
 from openenv._peers import is_loopback
-from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say, stderr
+from openenv.cli import _completion
+from openenv.cli._console import (
+    DEBUG_HINT,
+    MISUSED,
+    CommandError,
+    did_you_mean,
+    emit,
+    say,
+    show_tracebacks,
+    stderr,
+)
+from openenv.cli._failures import in_words
 from openenv.cli._wrapped import Wrapping
 from openenv.settings import use_api_key_file
 
@@ -52,6 +60,7 @@ Target = Annotated[
         help="A directory with an openenv.yaml, the name of an installed environment "
         "package, a Python file, or module:attribute.",
         metavar="TARGET",
+        autocompletion=_completion.environments,
     ),
 ]
 MCP = Annotated[
@@ -108,7 +117,9 @@ Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[
     int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0 takes a free one.")
 ]
-Reload = Annotated[bool, typer.Option("--reload", help="Restart when files change.")]
+Reload = Annotated[
+    bool, typer.Option("--reload", help="Restart when files change; implies --debug.")
+]
 WorkerCount = Annotated[
     int | None,
     typer.Option(
@@ -141,12 +152,19 @@ Tasks = Annotated[
         show_default=False,
     ),
 ]
+Web = Annotated[
+    bool,
+    typer.Option(
+        "--web",
+        help="Serve a web page too, at /web/: play the environment, and watch its sessions. By "
+        "default where ENABLE_WEB_INTERFACE is set.",
+    ),
+]
 Debug = Annotated[
     bool,
     typer.Option(
         "--debug",
-        help="Send clients the text of every exception, not only its class and an incident "
-        "id. --reload implies it.",
+        help="Send clients the text of every exception, not only its class and an incident id.",
     ),
 ]
 LogFormatOption = Annotated[
@@ -199,6 +217,7 @@ def serve(
     record: Record = None,
     record_on_request: RecordOnRequest = False,
     tasks: Tasks = None,
+    web: Web = False,
     debug: Debug = False,
     log_format: LogFormatOption = None,
     api_key_file: KeyFile = None,
@@ -207,7 +226,13 @@ def serve(
     ssl_keyfile_password_file: PasswordFile = None,
     as_json: AsJSON = False,
 ) -> None:
-    """Serve an environment over WebSocket and HTTP."""
+    """Serve an environment over WebSocket and HTTP.
+
+    Examples:
+        openenv serve                              # the environment in this directory
+        openenv serve echo --port 9000 --web
+        openenv serve --mcp 'uvx mcp-server-time'  # an MCP server as an environment
+    """
     wrapping = Wrapping(mcp or (), reward, done, rubric, reset_tool, max_steps)
     source = context.get_parameter_source("target")
     is_given = source is not None and source.name == "COMMANDLINE"
@@ -224,6 +249,8 @@ def serve(
             hint="give them in the program: create_app(..., tasks=SOURCE)",
             exit_code=MISUSED,
         )
+    if web:  # where the application is made, which may be in another process, it is read
+        settings.enable_web_interface()
     if api_key_file is not None:
         use_api_key_file(str(api_key_file))
     sys.path.insert(0, str(Path.cwd()))
@@ -372,6 +399,8 @@ def load_application(
     from openenv.server.tasks import give_tasks
     from openenv.server.workers import serve_from_workers
 
+    if debug:
+        show_tracebacks()
     try:
         application = load_target(target)
         if tasks is not None:
@@ -389,10 +418,9 @@ def load_application(
     except TargetError as error:
         raise CommandError(str(error), hint=_other_targets(target)) from error
     except Exception as error:  # whatever the environment's own code raises
-        say("".join(_own_traceback(error)))
         raise CommandError(
-            f"{target} could not be loaded: {type(error).__name__}: {error}",
-            hint=_missing_module(error),
+            f"{target} could not be loaded: {in_words(error)}",
+            hint=_missing_module(error) or DEBUG_HINT,
         ) from error
 
 
@@ -406,18 +434,6 @@ def _tls_options(*files: str | None) -> dict[str, Any]:
         raise CommandError(str(error), exit_code=MISUSED) from error
 
 
-def _own_traceback(error: Exception) -> list[str]:
-    """The traceback from where it leaves this package and Python's import machinery."""
-    ours = str(Path(__file__).parents[2])
-    here: TracebackType | None = error.__traceback__
-    while here is not None:
-        file = here.tb_frame.f_code.co_filename
-        if not file.startswith((ours, "<frozen ", str(Path(os.__file__).parent / "importlib"))):
-            break
-        here = here.tb_next
-    return traceback.format_exception(type(error), error, here)
-
-
 def _missing_module(error: Exception) -> str | None:
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
@@ -425,10 +441,13 @@ def _missing_module(error: Exception) -> str | None:
 
 
 def _other_targets(target: str) -> str:
-    known = sorted({*_environments_nearby(target), *_installed_environments()})
+    from openenv.auto._discovery import get_discovery
+
+    installed = get_discovery().discover()
+    known = sorted({*_environments_nearby(target), *(info.module for info in installed.values())})
     wrong = target.partition(":")[0].rstrip("/")
     listed = ", ".join(known[:8])
-    return did_you_mean(wrong, known) or (
+    return did_you_mean(wrong, [*known, *installed]) or (
         f"environments found here: {listed}" if known else "make one: openenv init my_env"
     )
 
@@ -438,10 +457,6 @@ def _environments_nearby(target: str) -> Iterator[str]:
     for directory in (here, here / "envs", Path(target).parent):
         for manifest in directory.glob("*/openenv.yaml"):
             yield os.path.relpath(manifest.parent, here)
-
-
-def _installed_environments() -> Iterator[str]:
-    return (m.name for m in pkgutil.iter_modules() if m.ispkg and m.name.endswith("_env"))
 
 
 # ------------------------------------------------------------------ where it is served
@@ -506,6 +521,8 @@ def _announce(
         ("session", f"ws{url.removeprefix('http')}/ws"),
         ("mcp", f"{url}/mcp"),
     ]
+    if settings.web_interface_enabled():
+        rows.insert(2, ("page", f"{url}/web/"))
     if workers is not None:
         rows.insert(1, ("workers", f"{workers} process{'es' if workers > 1 else ''}"))
     if recording is not None:

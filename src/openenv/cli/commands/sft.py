@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, plain, say
 
 __all__ = ["sft"]
 
@@ -63,6 +63,10 @@ def sft(
     """Make training data of episodes, as TRL's SFTTrainer takes it.
 
     It exits 0; 1 if a source cannot be read, or no row came of the episodes; 2 if it was misused.
+
+    Examples:
+        openenv sft episodes -o train.parquet
+        openenv sft episodes -o train.jsonl --form prompt-completion --min-reward 1
     """
     from openenv.errors import OpenEnvError
     from openenv.harness.collect.sft import FORMS, SFTFilters, write_sft
@@ -81,7 +85,7 @@ def sft(
             f"{output} is there already", hint="--force replaces it", exit_code=MISUSED
         ) from error
     except (OpenEnvError, OSError) as error:
-        raise CommandError(str(error), exit_code=FAILED) from error
+        raise CommandError(plain(error), exit_code=FAILED) from error
     except ValueError as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
     if as_json:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openenv._keys import checked_key
-from openenv.cli._console import CommandError, emit, stderr
+from openenv.cli._console import CommandError, emit, stderr, stdout
 from openenv.cli._readings import Change, Reading, Unreadable, changed, read
 from openenv.settings import api_key
 
@@ -40,14 +40,19 @@ def top(
         ),
     ] = None,
 ) -> None:
-    """Watch servers: sessions, steps a second, latency, errors, traffic."""
+    """Watch servers: sessions, steps a second, latency, errors, traffic.
+
+    Examples:
+        openenv top http://localhost:8000
+        openenv top http://10.0.0.1:8000 http://10.0.0.2:8000 --once --json
+    """
     key = _key(api_key_file)
     views = _views([_with_scheme(url) for url in urls], key, interval)
     if as_json:
         for view in _some(views, once):
             emit({url: _as_data(row) for url, row in view.items()})
     elif once:
-        stderr().print(_shown(next(views)))
+        stdout().print(_shown(next(views)))
     else:
         _watch(views)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from openenv.cli._progress import Display
+    from openenv.manifest import Problem
     from openenv.validation.pages import Page
     from openenv.validation.policy import SeverityPolicy
     from openenv.validation.report import CheckResult
@@ -54,6 +59,7 @@ Target = Annotated[
     str | None,
     typer.Argument(
         metavar="[TARGET]",
+        autocompletion=_completion.environments,
         help="A directory with an openenv.yaml, the name of an installed environment, or the "
         "address of a server. By default the current directory.",
         show_default=False,
@@ -161,6 +167,11 @@ def validate(
 
     It exits 0 where the verdict is pass or warn, 1 where it is fail, 2 where TARGET is no package
     that can be validated, 3 where something else went wrong.
+
+    Examples:
+        openenv validate  # the environment in this directory
+        openenv validate echo --level static --json
+        openenv validate --url http://localhost:8000
     """
     address = _address(target, url, local)
     if address is not None:
@@ -367,7 +378,9 @@ def _write(
 
 
 def _show(page: Page) -> None:
-    """Print the report for people: what ended well in a line each, and the rest in full."""
+    """Print the report for people: what ended well in a line each, and the rest in full, but those
+    that ended alike for the same reason at once.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -379,8 +392,8 @@ def _show(page: Page) -> None:
     console.print(
         Text(f"  policy {page.report.policy_version}, levels: {', '.join(page.levels)}{run_by}")
     )
-    for result in page.report.results:
-        _show_result(console, result)
+    for alike in _alike(page.report.results):
+        _show_results(console, alike)
     shown = [
         f"{one.property.value} {points(one.value)}"
         for one in page.scores.properties
@@ -391,26 +404,50 @@ def _show(page: Page) -> None:
     console.print(Text.assemble("Verdict: ", (verdict.upper(), STYLES[verdict])))
 
 
-def _show_result(console: object, result: CheckResult) -> None:
-    from rich.console import Console
+def _alike(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
+    """Results in their order; those that give the same reason together, where the first is."""
+    groups: dict[object, list[CheckResult]] = {}
+    for result in results:
+        has_reason = result.status.value != "pass" and result.evidence
+        reason = (result.status, *result.evidence, result.remediation)
+        groups.setdefault(reason if has_reason else result.check_id, []).append(result)
+    return list(groups.values())
+
+
+def _show_results(console: Console, alike: Sequence[CheckResult]) -> None:
     from rich.text import Text
 
-    assert isinstance(console, Console)
+    result = alike[0]
     status = result.status.value
-    line = Text.assemble(
-        "  ", (f"{status.upper():<5}", STYLES[status]), f" {result.check_id}", style=""
-    )
-    line.append(f"  {result.duration_s:.2f} s", style="dim")
+    ids = textwrap.fill(", ".join(one.check_id for one in alike), 88, subsequent_indent=" " * 8)
+    line = Text.assemble("  ", (f"{status.upper():<5}", STYLES[status]), f" {ids}", style="")
+    line.append(f"  {sum(one.duration_s for one in alike):.2f} s", style="dim")
     console.print(line)
+    for place in _places(result, "warnings"):
+        console.print(Text.assemble("        ", ("warning: ", "bold yellow"), str(place)))
     if status == "pass":
         return
-    for words in result.evidence[:EVIDENCE]:
-        console.print(Text(f"        {words}"))
-    if len(result.evidence) > EVIDENCE:
+    places = _places(result, "problems")
+    for place in places:
+        console.print(Text(f"        {place}"))
+        for words in place.excerpt():
+            console.print(Text(f"          {words}", style="dim"))
+    for words in () if places else result.evidence[:EVIDENCE]:
+        console.print(Text(textwrap.indent(words, " " * 8)))
+    if not places and len(result.evidence) > EVIDENCE:
         console.print(Text(f"        and {len(result.evidence) - EVIDENCE} more, see --json"))
     for number, words in enumerate((result.remediation or "").splitlines()):
         mark = "hint: " if number == 0 else "      "
         console.print(Text.assemble("        ", (mark, "bold cyan"), words))
+
+
+def _places(result: CheckResult, key: str) -> list[Problem]:
+    """What the check of the manifest has found, with where it stands."""
+    from openenv.manifest import Problem
+
+    if result.check_id != "static.manifest":
+        return []
+    return [Problem(**place) for place in result.measured.get(key, ())]
 
 
 # ------------------------------------------------------------------ a server

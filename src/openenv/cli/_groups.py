@@ -1,0 +1,210 @@
+"""Commands with examples, and groups of commands whose modules are imported when they are called.
+
+A command's docstring is its help. Its last section gives examples, a line each; a comment after
+two spaces says what for:
+
+    Examples:
+        openenv serve                    # what is in this directory
+        openenv serve echo --port 9000
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from openenv.cli import _failures
+from openenv.cli._console import MISUSED, CommandError, did_you_mean
+
+__all__ = [
+    "GLOBAL_PANEL",
+    "Command",
+    "CommandGroup",
+    "Example",
+    "LazyGroup",
+    "Listed",
+    "example_lines",
+]
+
+# The panel of the options that every command has.
+GLOBAL_PANEL = "Global options"
+COMMANDS = "openenv.cli.commands"
+
+
+class Example(NamedTuple):
+    """A line that a shell understands, and what it is good for; that may be empty."""
+
+    line: str
+    why: str
+
+
+class Listed(NamedTuple):
+    """A command in the table of a LazyGroup."""
+
+    panel: str
+    target: str
+    """MODULE:NAME below `openenv.cli.commands`: a function, or a typer.Typer with commands."""
+
+
+def _parted(doc: str | None) -> tuple[str, list[Example]]:
+    """The help in a docstring, and its examples."""
+    text, _, section = (doc or "").partition("\nExamples:\n")
+    parted = (re.split(r"\s{2,}# ", line.strip(), maxsplit=1) for line in section.splitlines())
+    return text.rstrip(), [Example(one[0], "".join(one[1:])) for one in parted if one[0]]
+
+
+class Command(TyperCommand):
+    """A command that shows the examples of its docstring at the end of its help."""
+
+    def __init__(self, *args: Any, help: str | None = None, **rest: Any) -> None:
+        text, self.examples = _parted(help)
+        super().__init__(*args, help=text, **rest)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        _show_examples(self.examples, formatter)
+
+
+def example_lines(examples: Sequence[Example]) -> list[str]:
+    """Lay examples out, their comments below each other."""
+    width = max((len(line) for line, why in examples if why), default=0)
+    return [f"{line:<{width}}  # {why}" if why else line for line, why in examples]
+
+
+def _show_examples(examples: Sequence[Example], formatter: Any) -> None:
+    if not examples:
+        return
+    lines = example_lines(examples)
+    if formatter.getvalue():  # else typer has printed the help already, by rich
+        formatter.write("\nExamples:\n" + "".join(f"  {line}\n" for line in lines))
+        return
+    from rich.text import Text
+
+    from openenv.cli._console import stdout
+
+    parts = ((line, shown[len(line) :]) for (line, _), shown in zip(examples, lines, strict=True))
+    shown = [Text.assemble("   ", (line, "bold"), (why, "dim")) for line, why in parts]
+    stdout().print(Text(" Examples:"), *shown, "", sep="\n", soft_wrap=True)
+
+
+class CommandGroup(TyperGroup):
+    """A group that prints its help if no command is named, and knows what was meant.
+
+    It ends a program in one way, see `openenv.cli._failures`.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            with contextlib.redirect_stdout(sys.stderr):  # typer prints the help while it makes it
+                typer.echo(ctx.get_help())
+            raise typer.Exit(MISUSED)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and name[:1] != "-" and not ctx.resilient_parsing:
+            raise CommandError(
+                f"there is no command {name!r} of {ctx.command_path}",
+                hint=did_you_mean(name, known) or f"there are {', '.join(known)}",
+                exit_code=MISUSED,
+            )
+        return super().resolve_command(ctx, args)
+
+    def main(self, args: Any = None, *, standalone_mode: bool = True, **rest: Any) -> Any:  # type: ignore[override]
+        def run() -> Any:
+            return super(CommandGroup, self).main(args, standalone_mode=False, **rest)
+
+        return sys.exit(_failures.exit_code_of(run)) if standalone_mode else run()
+
+
+class LazyGroup(CommandGroup):
+    """A group of the commands in a table; each is imported when it is asked for.
+
+    Every command gets the group's own options of the panel `GLOBAL_PANEL`, so that they may stand
+    before it or after it.
+    """
+
+    table: ClassVar[Mapping[str, Listed]] = {}
+
+    _is_listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list({**self.table, **self.commands})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if self._is_listing and cmd_name in self.table:
+            return _line_of(cmd_name, self.table[cmd_name])
+        if cmd_name not in self.commands and cmd_name in self.table:
+            command = _made(cmd_name, self.table[cmd_name])
+            for one in _with_those_below(command):
+                one.params.extend(self._global_options(one))
+            self.commands[cmd_name] = command
+        return self.commands.get(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with self._listing():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextlib.contextmanager
+    def _listing(self) -> Iterator[None]:
+        """Have commands be without their options, where only their first lines are shown."""
+        self._is_listing = True
+        try:
+            yield
+        finally:
+            self._is_listing = False
+
+    def _global_options(self, command: Any) -> Iterator[Any]:
+        own = {name for param in command.params for name in param.opts}
+        for param in self.params:
+            if getattr(param, "rich_help_panel", None) == GLOBAL_PANEL and own.isdisjoint(
+                param.opts
+            ):
+                yield param
+
+
+def _imported(listed: Listed) -> Any:
+    module, _, attribute = listed.target.partition(":")
+    return getattr(importlib.import_module(f"{COMMANDS}.{module}"), attribute)
+
+
+def _line_of(name: str, listed: Listed) -> Command:
+    found = _imported(listed)
+    doc = found.info.help if isinstance(found, typer.Typer) else found.__doc__
+    return Command(name, help=doc, rich_help_panel=listed.panel)
+
+
+def _made(name: str, listed: Listed) -> Any:
+    found = _imported(listed)
+    if isinstance(found, typer.Typer):
+        for info in found.registered_commands:
+            info.cls = Command if info.cls is TyperCommand else info.cls
+        made = typer.Typer(add_completion=False)
+        made.add_typer(found, name=name, cls=CommandGroup, rich_help_panel=listed.panel)
+        group: Any = typer.main.get_command(made)
+        return group.commands[name]
+    made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    made.command(
+        name,
+        cls=Command,
+        rich_help_panel=listed.panel,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )(found)
+    return typer.main.get_command(made)
+
+
+def _with_those_below(command: Any) -> Iterator[Any]:
+    yield command
+    for one in getattr(command, "commands", {}).values():
+        yield from _with_those_below(one)

@@ -1,0 +1,536 @@
+"""An environment of Gymnasium, looked at: its spaces as the source of model, and the rest of a
+package that serves it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import error as errors
+from gymnasium import spaces
+
+from openenv.cli._console import MISUSED, CommandError
+from openenv.cli._sources import (
+    Bracketed,
+    Code,
+    SourceField,
+    code_of,
+    laid_out,
+    one_line,
+    step_of,
+    text,
+)
+from openenv.cli._template import OPENENV, EnvironmentNames
+from openenv.spaces import to_plain
+from openenv.types import Action, Observation
+
+__all__ = ["Looked", "look_at", "look_at_class"]
+
+RANDOM_EPISODES = 10
+LONGEST_EPISODE = 2000
+PROBED = 8  # actions of the episode that `openenv validate` plays
+MOST_BOUNDS = 64  # numbers, of an array whose places have bounds of their own
+RENDERED = ("ansi", "rgb_array")
+EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "toy_text": "toy-text", "classic_control": ""}
+NUMBERED = re.compile(r"^\s*(?:[-*]|\|)\s*`?(\d+)`?\s*(?::|\|)\s*([^|\n]*?)\s*(?:\|.*)?$", re.M)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What is to be written of an environment: placeholders of the layer ``gymnasium``, and files.
+
+    Attributes:
+        fills: The placeholders.
+        written: Further files, by their paths.
+    """
+
+    fills: Mapping[str, str]
+    written: Mapping[str, str]
+
+
+@dataclass
+class _Model:
+    """An action or an observation, as it comes to be written.
+
+    Attributes:
+        name: ``action`` or ``observation``.
+        prefix: What the names of classes begin with.
+        fields: Its fields: the keys of a `Dict` where `is_spread`, else one, called `name`.
+        is_spread: See `fields`.
+        classes: The source of each class that the fields need.
+        has_arrays: A field holds an array.
+        has_annotated: A type is annotated.
+    """
+
+    name: str
+    prefix: str
+    fields: list[SourceField] = field(default_factory=list)
+    is_spread: bool = False
+    classes: list[str] = field(default_factory=list)
+    has_arrays: bool = False
+    has_annotated: bool = False
+
+
+# ------------------------------------------------------------------ finding it
+
+
+def look_at(env_id: str, names: EnvironmentNames) -> Looked:
+    """Make an environment of an id, and look at it.
+
+    Raises:
+        CommandError: There is none, it cannot be made, or a space has no form in a model.
+    """
+    with _made(env_id, lambda: gymnasium.make(env_id)) as env:
+        mode = _render_mode(env)
+        made = f"gymnasium.make({text(env_id)}, render_mode=RENDER_MODE)"
+        return _looked(env, env_id.rpartition(":")[2], made, mode, _dependencies(env), names)
+
+
+def look_at_class(cls: Any, module: str, requires: str, names: EnvironmentNames) -> Looked:
+    """Look at a subclass of `gymnasium.Env`, whose constructor needs no argument."""
+    with _made(cls.__name__, cls) as env:
+        made = f"importlib.import_module({text(module)}).{cls.__qualname__}()"
+        dependencies = [*_dependencies(env), requires] if requires else _dependencies(env)
+        return _looked(env, cls.__name__, made, None, dependencies, names)
+
+
+@contextlib.contextmanager
+def _made(name: str, make: Callable[[], Any]) -> Iterator[Any]:
+    try:
+        env = make()
+    except errors.DependencyNotInstalled as error:
+        raise CommandError(
+            f"{name} needs something that is not installed: {error}", hint=_install_hint(error)
+        ) from error
+    except errors.UnregisteredEnv as error:
+        raise CommandError(
+            f"Gymnasium has no {name}: {error}", hint=_closest(name), exit_code=MISUSED
+        ) from error
+    except ImportError as error:
+        raise CommandError(f"{name} cannot be made: {error}") from error
+    except (errors.Error, TypeError, ValueError) as error:
+        raise CommandError(f"{name} cannot be made: {error}") from error
+    try:
+        yield env
+    finally:
+        env.close()
+
+
+def _closest(env_id: str) -> str:
+    known = sorted(gymnasium.registry)
+    close = difflib.get_close_matches(env_id.rpartition(":")[2], known, n=3)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return (
+        "name the module that registers it as well: --from-gymnasium MODULE:ID; "
+        f"here there are {', '.join(known[:5])} and {len(known) - 5} more"
+    )
+
+
+def _install_hint(error: Exception) -> str:
+    found = re.search(r"pip install [^`']*(?:'[^']*'|\"[^\"]*\"|[\w\[\]-]+)", str(error))
+    return found[0] if found else "install it, and try again"
+
+
+# ------------------------------------------------------------------ looking at it
+
+
+def _looked(
+    env: Any,
+    title: str,
+    made: str,
+    mode: str | None,
+    dependencies: list[str],
+    names: EnvironmentNames,
+) -> Looked:
+    doc = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
+    does = _Model("action", names.class_prefix)
+    sees = _Model("observation", names.class_prefix)
+    _fill(does, env.action_space, doc, Action)
+    _fill(sees, env.observation_space, doc, Observation)
+    played, low, high = _played(env, does, env.action_space)
+    fills = {
+        "SUMMARY": f"{_plain(title)} of Gymnasium",
+        "GYM_TITLE": _plain(title),
+        "STEP": _step(env.action_space, does),
+        "DEPENDENCIES": ", ".join(json.dumps(one) for one in dependencies),
+        "REWARD": _reward(low, high),
+        "MADE": made,
+        "IMPORTS": "import importlib\nimport uuid" if "importlib." in made else "import uuid",
+        "RENDER_MODE": repr(mode) if mode is None else text(mode),
+        "ACTION_VALUE": _value(env.action_space, does),
+        "OBSERVATION_ARGUMENTS": "**plain" if sees.is_spread else "observation=plain",
+        "TABLE": _table(does) + "\n" + _table(sees),
+        "ABOUT": _about(doc),
+        "LIMITS": _limits(env),
+    }
+    models = _models_source(names, does, sees)
+    plan = {
+        "plan_schema_version": "1",
+        "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
+        "actions": played,
+    }
+    return Looked(
+        fills,
+        {"models.py": models, "validation/runtime.json": json.dumps(plan, indent=2) + "\n"},
+    )
+
+
+def _render_mode(env: Any) -> str | None:
+    offered = env.metadata.get("render_modes") or ()
+    return next((mode for mode in RENDERED if mode in offered), None)
+
+
+def _dependencies(env: Any) -> list[str]:
+    module = type(env.unwrapped).__module__
+    gym = f"gymnasium>={metadata.version('gymnasium')}"
+    if module.startswith("gymnasium.envs."):
+        extra = EXTRAS.get(module.split(".")[2], "")
+        return [OPENENV, gym.replace(">=", f"[{extra}]>=") if extra else gym, "numpy>=1.26"]
+    found = metadata.packages_distributions().get(module.partition(".")[0], ())
+    others = [f"{name}>={metadata.version(name)}" for name in found if name != "gymnasium"]
+    return [OPENENV, gym, *dict.fromkeys(others), "numpy>=1.26"]
+
+
+def _played(env: Any, does: _Model, space: Any) -> tuple[list[Any], float, float]:
+    """Some actions as JSON has them, and the least and the most that steps and episodes of a random
+    policy were worth; up to the threshold at which Gymnasium calls it solved.
+    """
+    actions: list[Any] = []
+    worths: list[float] = []
+    space.seed(42)
+    for episode in range(RANDOM_EPISODES):
+        env.reset(seed=42 + episode)
+        worth = 0.0
+        for _ in range(LONGEST_EPISODE):
+            action = space.sample()
+            if episode == 0 and len(actions) < PROBED:
+                actions.append(_as_json(space, action, does))
+            _, reward, terminated, truncated, _ = env.step(action)
+            worth += float(reward)
+            worths.append(float(reward))
+            if terminated or truncated:
+                break
+        worths.append(worth)
+    if env.spec and env.spec.reward_threshold is not None:
+        worths.append(float(env.spec.reward_threshold))
+    return actions, min(worths), max(worths)
+
+
+def _as_json(space: Any, action: Any, does: _Model) -> Any:
+    plain = _listed(to_plain(space, action))
+    return plain if does.is_spread else {"action": plain}
+
+
+def _listed(plain: Any) -> Any:
+    if isinstance(plain, np.ndarray):
+        return plain.tolist()
+    if isinstance(plain, dict):
+        return {name: _listed(one) for name, one in plain.items()}
+    return [_listed(one) for one in plain] if isinstance(plain, list | tuple) else plain
+
+
+def _reward(low: float, high: float) -> str:
+    first, last = math.floor(low), math.ceil(high)
+    if first == last:
+        last += 1
+    margin = round((last - first) / 2, 6)
+    return (
+        f"{{range: [{float(first)}, {float(last)}], oracle_tolerance: 0.0, floor_margin: {margin}}}"
+    )
+
+
+def _limits(env: Any) -> str:
+    steps = env.spec.max_episode_steps if env.spec else None
+    return f"truncated after {steps} steps" if steps else "as the environment says"
+
+
+def _about(doc: str) -> str:
+    paragraphs = (one.strip() for one in doc.split("\n\n"))
+    found = next((one for one in paragraphs if one and not one.startswith("#")), "")
+    return " ".join(found.split()) or "An environment of Gymnasium."
+
+
+def _plain(words: str) -> str:
+    return re.sub(r"[^\w ./()+-]", " ", words).strip()
+
+
+# ------------------------------------------------------------------ spaces as fields
+
+
+def _fill(model: _Model, space: Any, doc: str, base: Any) -> None:
+    """Write the fields of an action or an observation, a subclass of `base`."""
+    model.is_spread = isinstance(space, spaces.Dict) and _can_be_fields(space, base)
+    if model.is_spread:
+        for key, inner in space.spaces.items():
+            model.fields.append(_field(key, inner, f"{model.name}.{key}", [], model))
+    else:
+        told = _names_in(doc, model.name)
+        model.fields.append(_field(model.name, space, model.name, told, model))
+
+
+def _can_be_fields(space: spaces.Dict, base: Any) -> bool:
+    taken = {*dir(base), *base.model_fields}
+    return all(
+        isinstance(key, str) and key.isidentifier() and key not in taken and key[0] != "_"
+        for key in space.spaces
+    )
+
+
+def _field(name: str, space: Any, path: str, told: list[str], model: _Model) -> SourceField:
+    annotation, arguments = _typed(space, path, model)
+    is_counted = len(told) > 1 and told and len(told) == _count(space)
+    if is_counted and isinstance(space, spaces.Discrete):
+        arguments = {**arguments, "json_schema_extra": {"names": told}}
+    described = _description(space, told if is_counted else [])
+    source = {key: code_of(value) for key, value in arguments.items()}
+    return SourceField(name, annotation, source, _space_words(space), described)
+
+
+def _count(space: Any) -> int:
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    shape: tuple[int, ...] = space.shape or ()
+    return int(shape[0]) if len(shape) == 1 else 0
+
+
+def _description(space: Any, told: list[str]) -> str:
+    if not told:
+        return f"An element of {_space_words(space)}."
+    start = int(space.start) if isinstance(space, spaces.Discrete) else 0
+    return "; ".join(f"{number} {words}" for number, words in enumerate(told, start)) + "."
+
+
+def _space_words(space: Any) -> str:
+    if isinstance(space, spaces.Box):
+        return f"Box of shape {space.shape}, {space.dtype}"
+    words = re.sub(r"\s+", " ", str(space))
+    return (
+        words
+        if len(words) <= 60
+        else f"{type(space).__name__}({words[len(type(space).__name__) + 1 : 50]}...)"
+    )
+
+
+def _typed(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    """The annotation of a field that holds an element, and arguments of `Field`.
+
+    Raises:
+        CommandError: It has no form in a model; the text names the path.
+    """
+    for kind, typed in KINDS.items():
+        if isinstance(space, kind):
+            return typed(space, path, model)
+    known = ", ".join(kind.__name__ for kind in KINDS)
+    raise CommandError(
+        f"{path} is a {type(space).__name__}, which init writes no model of; it does of {known}",
+        hint="`openenv serve gymnasium:ID` serves every space of Gymnasium, without a package",
+    )
+
+
+def _discrete(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    first = int(space.start)
+    told: dict[str, Any] = {"ge": first, "le": first + int(space.n) - 1}
+    if space.dtype != np.int64:
+        told["json_schema_extra"] = {"dtype": space.dtype.name}
+    return "int", told
+
+
+def _box(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    low = _bounds(space.low, space.bounded_below, min)
+    high = _bounds(space.high, space.bounded_above, max)
+    bounds = {"low": low, "high": high}
+    return _array(space, model), {"json_schema_extra": bounds}
+
+
+def _bounds(limits: Any, is_bounded: Any, widest: Callable[[Any], Any]) -> Any:
+    listed = limits.astype(object)
+    listed[~np.asarray(is_bounded)] = None
+    every = {*listed.flat}
+    if len(every) == 1:
+        return every.pop()
+    if listed.size <= MOST_BOUNDS:
+        return listed.tolist()
+    return None if None in every else widest(every)
+
+
+def _multi_discrete(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    start = space.start.astype(object)
+    high = (start + space.nvec.astype(object) - 1).tolist()
+    told = {"low": start.tolist(), "high": high, "space": "MultiDiscrete"}
+    return _array(space, model), {"json_schema_extra": told}
+
+
+def _multi_binary(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    n = list(space.n) if isinstance(space.n, tuple | list) else int(space.n)
+    told = {"low": 0, "high": 1, "space": "MultiBinary", "n": n}
+    return _array(space, model), {"json_schema_extra": told}
+
+
+def _array(space: Any, model: _Model) -> Code:
+    model.has_arrays = model.has_annotated = True
+    scalar = {"bool": "bool_"}.get(space.dtype.name, space.dtype.name)
+    shape = one_line(code_of(tuple(int(one) for one in space.shape)))
+    array = f"Array({text(space.dtype.name)}, {shape})"
+    return _subscript("Annotated", f"NDArray[np.{scalar}]", array)
+
+
+def _text(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    charset = "".join(sorted(space.character_list))
+    told = {"min_length": int(space.min_length), "max_length": int(space.max_length)}
+    return "str", {**told, "json_schema_extra": {"charset": charset}}
+
+
+def _dict(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    fields = []
+    for key, inner in space.spaces.items():
+        if not (isinstance(key, str) and key.isidentifier()):
+            raise CommandError(
+                f"{path} has the key {key!r}, which is no name of a field",
+                hint="`openenv serve gymnasium:ID` serves it, without a package",
+            )
+        annotation = _inner(inner, f"{path}.{key}", model)
+        fields.append(f"    {key}: {laid_out(annotation, '    ', len(key) + 2)}\n")
+    stem = "".join(word.title() for word in re.findall("[A-Za-z0-9]+", path))
+    name = f"{model.prefix}{stem}Dict"
+    model.classes.append(
+        f'class {name}(TypedDict):\n    """{path} of the environment."""\n\n{"".join(fields)}'
+    )
+    return name, {}
+
+
+def _tuple(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    inner = [_inner(one, f"{path}[{i}]", model) for i, one in enumerate(space.spaces)]
+    return _subscript("tuple", *inner), {}
+
+
+def _sequence(space: Any, path: str, model: _Model) -> tuple[Code, dict[str, Any]]:
+    if space.stack:
+        raise CommandError(
+            f"{path} is a Sequence that is stacked, which init writes no model of",
+            hint="`openenv serve gymnasium:ID` serves it, without a package",
+        )
+    return _subscript("list", _inner(space.feature_space, f"{path}[]", model)), {}
+
+
+def _inner(space: Any, path: str, model: _Model) -> Code:
+    """The annotation of what is no field by itself."""
+    annotation, arguments = _typed(space, path, model)
+    if not arguments:
+        return annotation
+    model.has_annotated = True
+    told = [(f"{name}=", code_of(one)) for name, one in arguments.items()]
+    parts = [annotation]
+    if isinstance(annotation, Bracketed) and annotation.opening == "Annotated[":
+        parts = [one for _, one in annotation.items]
+    return _subscript("Annotated", *parts, Bracketed("Field(", told, ")"))
+
+
+def _subscript(name: str, *parts: Code) -> Bracketed:
+    return Bracketed(f"{name}[", [("", part) for part in parts], "]")
+
+
+KINDS: Mapping[Any, Callable[[Any, str, _Model], tuple[Code, dict[str, Any]]]] = {
+    spaces.Discrete: _discrete,
+    spaces.Box: _box,
+    spaces.MultiDiscrete: _multi_discrete,
+    spaces.MultiBinary: _multi_binary,
+    spaces.Text: _text,
+    spaces.Dict: _dict,
+    spaces.Tuple: _tuple,
+    spaces.Sequence: _sequence,
+}
+
+
+def _names_in(doc: str, side: str) -> list[str]:
+    """What the elements are called, where the section of the docstring lists them by number."""
+    section = re.search(rf"#+ {side} Space\n(.*?)(?:\n#|\Z)", doc, re.S | re.I)
+    found = NUMBERED.findall(section[1]) if section else []
+    numbers = [int(number) for number, _ in found]
+    words = [" ".join(re.sub(r"[`*$\\]", "", one).split()) for _, one in found]
+    is_listed = numbers == list(range(len(numbers))) and all(words)
+    return words if is_listed and sum(map(len, words)) < 400 else []
+
+
+# ------------------------------------------------------------------ the source
+
+
+def _models_source(
+    names: EnvironmentNames,
+    does: _Model,
+    sees: _Model,
+) -> str:
+    prefix = names.class_prefix
+    has_arrays = does.has_arrays or sees.has_arrays
+    has_annotated = does.has_annotated or sees.has_annotated
+    classes = [*does.classes, *sees.classes]
+    imports = [
+        "from typing import Annotated\n" if has_annotated else "",
+        "\n" if has_annotated else "",
+        "import numpy as np\nfrom numpy.typing import NDArray\n" if has_arrays else "",
+        "from openenv.arrays import Array\n" if has_arrays else "",
+        "from openenv.types import Action, Observation\nfrom pydantic import Field\n",
+        "from typing_extensions import TypedDict\n" if classes else "",
+    ]
+    bodies = [
+        *classes,
+        f'class {prefix}Action(Action):\n    """What is done in a step."""\n\n'
+        + "".join(one.source() for one in does.fields),
+        f"class {prefix}Observation(Observation):\n"
+        '    """What is seen; `done`, `reward` and `truncated` are there already."""\n\n'
+        + "".join(one.source() for one in sees.fields),
+    ]
+    return (
+        f'"""What goes into {names.package} and what comes out: the spaces of Gymnasium, as types.'
+        '"""\n\nfrom __future__ import annotations\n\n'
+        + "".join(imports)
+        + f'\n__all__ = ["{prefix}Action", "{prefix}Observation"]\n\n\n'
+        + "\n\n".join(bodies)
+    )
+
+
+def _value(space: Any, does: _Model) -> str:
+    if not does.is_spread:
+        return "action.action"
+    return "{name: getattr(action, name) for name in self._env.action_space.spaces}"
+
+
+def _step(space: Any, does: _Model) -> str:
+    space.seed(0)
+    plain = _listed(to_plain(space, space.sample()))
+    return step_of(f"{does.prefix}Action", plain if does.is_spread else {"action": plain})
+
+
+def _table(model: _Model) -> str:
+    rows = (
+        f"| {model.name} | `{one.name}` | {_cell(one.describes)} | {_cell(_bounds_words(one))} "
+        f"| {_cell(one.description)} |\n"
+        for one in model.fields
+    )
+    return "".join(rows).rstrip("\n")
+
+
+def _bounds_words(one: SourceField) -> str:
+    if {"ge", "le"} <= set(one.arguments):
+        return f"{one.arguments['ge']} to {one.arguments['le']}"
+    extra = one.arguments.get("json_schema_extra", "")
+    known = dict(extra.items) if isinstance(extra, Bracketed) else {}
+    if '"low": ' not in known:
+        return ""
+    low, high = one_line(known['"low": ']), one_line(known['"high": '])
+    return f"{low} to {high}".replace("None", "∞")
+
+
+def _cell(words: str) -> str:
+    return words.replace("|", "\\|")

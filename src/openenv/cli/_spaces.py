@@ -1,0 +1,340 @@
+"""What the commands about Spaces have in common: options, a push with its words, and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openenv._redaction import redact, register_secret
+from openenv.cli._console import MISUSED, CommandError, emit, say
+from openenv.cli._progress import display
+from openenv.errors import OpenEnvError
+
+if TYPE_CHECKING:
+    from openenv.hub import Commit, Hub, Settings, Stage, Staged
+
+__all__ = [
+    "Upload",
+    "failing",
+    "pairs",
+    "push_spaces",
+    "secrets_of_options",
+    "tell_not_scanned",
+    "wait_for",
+]
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What is to be pushed, and how.
+
+    Attributes:
+        environment: The environment's directory.
+        space: ``owner/name``, or a name of one's own; None is the environment's.
+        count: How many Spaces of it: ``-1``, ``-2`` and so on after the name, if there are several.
+        exclude: A file that names what is left out.
+        base_image: What the Dockerfile's final stage starts from.
+        interface: Whether the Spaces show the web page.
+        private: They are private.
+        hardware: What they run on.
+        variables: Their public variables, beside those of the manifest.
+        secrets: Their secrets.
+        create_pr: It is proposed.
+        delete: Patterns of files that they shall no longer have.
+        let_pass: Places where a secret seems to be, and is none.
+        message: Of the commit.
+    """
+
+    environment: Path
+    space: str | None = None
+    count: int = 1
+    exclude: Path | None = None
+    base_image: str | None = None
+    interface: bool = True
+    private: bool = False
+    hardware: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    create_pr: bool = False
+    delete: Sequence[str] = ()
+    let_pass: Sequence[str] = ()
+    message: str | None = None
+
+
+# ------------------------------------------------------------------ options and errors
+
+
+def pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """Read what was given as NAME=VALUE."""
+    found = {}
+    for one in given or ():
+        name, sign, value = one.partition("=")
+        if not (name and sign):
+            raise CommandError(
+                f"{option} {redact(one)} is no NAME=VALUE",
+                hint=f"write {option} {name or 'NAME'}=VALUE",
+                exit_code=MISUSED,
+            )
+        found[name] = value
+    return found
+
+
+def secrets_of_options(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """Read secrets given as NAME=VALUE, or as NAME of a variable of this shell.
+
+    They are kept out of all that is printed from now on.
+    """
+    found = {}
+    for one in given or ():
+        name, sign, value = one.partition("=")
+        if not name:
+            raise CommandError(
+                f"{option} has no name before its =",
+                hint=f"write {option} NAME=VALUE",
+                exit_code=MISUSED,
+            )
+        if not sign and name not in os.environ:
+            raise CommandError(
+                f"there is no variable {name} to take a secret from",
+                hint=f"export {name}=..., or write {option} {name}=VALUE",
+                exit_code=MISUSED,
+            )
+        found[name] = value if sign else os.environ[name]
+        register_secret(found[name])
+    return found
+
+
+@contextlib.contextmanager
+def failing() -> Iterator[None]:
+    """Have what goes wrong with an environment's directory, or the Hub, end the command."""
+    from openenv.hub.errors import SecretsFoundError, StructureError
+    from openenv.hub.secrets import ALLOWED
+
+    try:
+        yield
+    except StructureError as error:
+        raise CommandError(
+            str(error), hint=error.hint, exit_code=MISUSED if error.missing else 1
+        ) from error
+    except SecretsFoundError as error:
+        place = error.findings[0]
+        raise CommandError(
+            f"{error}\nnothing was uploaded",
+            hint="take it out, and give it to the server by --secret NAME; if it is none, write "
+            f"`{ALLOWED}` on its line, or pass --allow-secret {place.path}"
+            + (f":{place.line}" if place.line else ""),
+        ) from error
+    except OpenEnvError as error:
+        raise CommandError(str(error), hint=getattr(error, "hint", None)) from error
+
+
+# ------------------------------------------------------------------ pushing
+
+
+def push_spaces(asked: Upload, *, dry_run: bool, as_json: bool, wait_s: float | None) -> None:
+    """Push an environment to the Hub, and print where it is.
+
+    Args:
+        asked: What, and how.
+        dry_run: Show what would be done, and do nothing.
+        as_json: Print JSON, a line for each Space.
+        wait_s: Seconds to wait until each Space runs; None is not to wait.
+    """
+    from openenv.hub import Hub, Settings, check_secrets, staged, variables_of
+
+    with (
+        failing(),
+        staged(
+            asked.environment,
+            exclude=asked.exclude,
+            base_image=asked.base_image,
+            interface=asked.interface,
+        ) as copy,
+    ):
+        for place in check_secrets(copy, asked.variables, asked.let_pass):
+            say(f"--allow-secret {place}: no secret was found there", style="yellow")
+        settings = Settings(
+            asked.private,
+            asked.hardware,
+            variables_of(copy.manifest, asked.variables),
+            asked.secrets,
+        )
+        _tell(copy, settings)
+        if dry_run:
+            _show(copy, asked, settings, as_json)
+            return
+        hub = Hub(on_wait=lambda s: say(f"the Hub wants to be asked again in {s:g} s"))
+        for space in _names(hub, copy, asked):
+            commit = _push(hub, copy, asked, space, settings)
+            stage = None if wait_s is None else wait_for(hub, space, commit.sha, wait_s)
+            _report(hub, copy, space, commit, stage, as_json)
+
+
+def _names(hub: Hub, copy: Staged, asked: Upload) -> list[str]:
+    from openenv.hub import space_name
+
+    user = hub.user()  # which sees, before anything is made, that the token is right
+    try:
+        name = space_name(asked.space, copy.name, lambda: user)
+    except ValueError as error:
+        raise CommandError(
+            str(error),
+            hint="write OWNER/NAME, or NAME, of letters, digits and . _ -",
+            exit_code=MISUSED,
+        ) from None
+    if asked.count == 1:
+        return [name]
+    return [f"{name}-{number}" for number in range(1, asked.count + 1)]
+
+
+def _push(hub: Hub, copy: Staged, asked: Upload, space: str, settings: Settings) -> Commit:
+    from openenv.hub import publish
+
+    kilobytes = max(1, copy.size_bytes // 1000)
+    say(f"pushing {len(copy.files)} files, {kilobytes:,} kB, to {hub.page(space)}")
+    with display() as shown:
+        shown.begin("upload", kilobytes)
+        try:
+            commit = publish(
+                hub,
+                copy,
+                space,
+                settings,
+                message=asked.message or f"{copy.name}, pushed with OpenEnv",
+                create_pr=asked.create_pr,
+                delete=asked.delete,
+                on_progress=lambda done, what: shown.update(done // 1000, what),
+            )
+        except KeyboardInterrupt:
+            say("interrupted: run it again, and what has arrived is not sent again", style="yellow")
+            raise
+        shown.finish(f"commit {commit.sha[:7]}")
+    if not commit.is_new:
+        say("nothing differs from what is there, so there is no new commit")
+    return commit
+
+
+def wait_for(hub: Hub, space: str, sha: str, timeout_s: float) -> Stage:
+    """Wait until a Space runs a commit, and show what it is doing."""
+    from openenv.hub import wait_until_it_runs
+
+    with display() as shown:
+        seen = ""
+
+        def on_stage(stage: Stage) -> None:
+            nonlocal seen
+            name = stage.name if stage.sha in ("", sha) else f"{stage.name} (the one before)"
+            if name != seen:
+                if seen:
+                    shown.finish("done")
+                shown.begin(name.lower().replace("_", " "))
+                seen = name
+            shown.update(0, f"on {stage.hardware}" if stage.hardware else "")
+
+        stage = wait_until_it_runs(hub, space, sha, timeout_s=timeout_s, on_stage=on_stage)
+        shown.finish(f"on {stage.hardware}")
+    return stage
+
+
+# ------------------------------------------------------------------ what is said
+
+
+def _tell(copy: Staged, settings: Settings) -> None:
+    from openenv.images.context import listing
+    from openenv.settings import looks_secret
+
+    for change in copy.changes:
+        say(change)
+    if copy.left_out:
+        say(f"left out: {listing(copy.left_out)}")
+    tell_not_scanned(copy.folder, copy.files)
+    for name in settings.variables:
+        if looks_secret(name) and settings.variables[name]:
+            say(
+                f"everybody can read the variable {name}; --secret {name} is for what they may not",
+                style="yellow",
+            )
+    twice = sorted(set(settings.variables) & set(settings.secrets))
+    if twice:
+        raise CommandError(
+            f"{', '.join(twice)} would be a variable and a secret of the Space",
+            hint="name it once: with --secret, take it out of openenv.yaml's variables",
+            exit_code=MISUSED,
+        )
+
+
+def tell_not_scanned(root: Path, files: Sequence[str]) -> None:
+    """Warn of files in which nobody has looked for secrets."""
+    from openenv.hub.secrets import not_scanned
+    from openenv.images.context import listing
+
+    if large := not_scanned(root, files):
+        say(f"too large to be looked through for secrets: {listing(large)}", style="yellow")
+
+
+def _show(copy: Staged, asked: Upload, settings: Settings, as_json: bool) -> None:
+    name = asked.space or copy.name
+    target = name if "/" in name else f"<you>/{name}"
+    sizes = {path: (copy.folder / path).stat().st_size for path in copy.files}
+    if as_json:
+        emit(
+            {
+                "space": target,
+                "files": [{"path": path, "size_bytes": size} for path, size in sizes.items()],
+                "changes": list(copy.changes),
+                "left_out": list(copy.left_out),
+                "variables": dict(settings.variables),
+                "secrets": sorted(settings.secrets),
+                "hardware": settings.hardware,
+                "private": settings.private,
+                "count": asked.count,
+                "create_pr": asked.create_pr,
+                "delete": list(asked.delete),
+            }
+        )
+        return
+    for path, size in sizes.items():
+        sys.stdout.write(f"{size:>9}  {path}\n")
+    for variable, value in settings.variables.items():
+        say(f"variable {variable}={value}")
+    for secret in settings.secrets:
+        say(f"secret {secret}")
+    for pattern in asked.delete:
+        say(f"deleted there: what fits {pattern}")
+    many = "" if asked.count == 1 else f"-1 to -{asked.count}"
+    say(
+        f"{len(sizes)} files, {copy.size_bytes / 1e3:,.1f} kB, for {target}{many}; nothing was done"
+    )
+
+
+def _report(
+    hub: Hub, copy: Staged, space: str, commit: Commit, stage: Stage | None, as_json: bool
+) -> None:
+    from openenv.client.launch import hf_space_subdomain
+
+    page = commit.pull_request or hub.page(space)
+    server = f"https://{hf_space_subdomain(space)}.hf.space"
+    told: dict[str, Any] = {
+        "space": space,
+        "url": hub.page(space),
+        "server": server,
+        "commit": commit.sha,
+        "pull_request": commit.pull_request,
+        "is_new": commit.is_new,
+        "files": len(copy.files),
+        "size_bytes": copy.size_bytes,
+        "stage": None if stage is None else stage.name,
+        "hardware": None if stage is None else stage.hardware or None,
+    }
+    if as_json:
+        emit(told)
+        return
+    sys.stdout.write(f"{page}\n")
+    sys.stdout.flush()
+    if commit.pull_request is None and commit.is_new:
+        say(f"its server: {server}; in Python: AutoEnv.from_env({space!r})", style="green")

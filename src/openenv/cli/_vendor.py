@@ -1,0 +1,422 @@
+"""What `openenv import` reads: source code, in which environments are found without running it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from openenv.cli._console import MISUSED, CommandError, did_you_mean
+
+__all__ = ["KINDS", "Found", "Source", "choose", "find", "read_source"]
+
+# For each kind the packages and the classes of theirs by which it is known.
+BASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "ors": (("openreward", "ors"), ("Environment",)),
+    "verifiers": (("verifiers",), ("Taskset",)),
+    "gymnasium": (("gymnasium",), ("Env",)),
+    "pettingzoo": (("pettingzoo",), ("AECEnv", "ParallelEnv")),
+    "dm_env": (("dm_env",), ("Environment",)),
+}
+SERVERS = (("fastmcp", "mcp"), ("FastMCP", "MCPServer"))
+KINDS = (*BASES, "mcp")
+"""The kinds of environments that are found; of ``mcp`` it is servers, not classes."""
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+METHODS = ("step", "get_prompt", "list_tasks", "load")  # one of which every environment writes
+
+LEFT_OUT = re.compile(
+    r"\..*|__pycache__|node_modules|venv|build|dist|site-packages|.*\.egg-info|.*\.py[co]"
+)
+LICENCE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
+LARGEST_SOURCE = 256 * 2**20  # bytes
+
+
+@dataclass(frozen=True)
+class Source:
+    """Source code, as it is going to be vendored.
+
+    Attributes:
+        told: What was named.
+        files: What is copied, by its path under ``vendor/``.
+        root: The directory under ``vendor/`` that modules are imported from.
+        dependencies: What it says that it needs.
+        skipped: What was not read or not copied, and why.
+    """
+
+    told: str
+    files: Mapping[str, Path]
+    root: str
+    dependencies: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+
+    @property
+    def licences(self) -> list[str]:
+        """The files that say under which terms it may be used."""
+        return sorted(path for path in self.files if LICENCE.match(PurePosixPath(path).name))
+
+
+@dataclass(frozen=True)
+class Found:
+    """An environment that was found.
+
+    Attributes:
+        kind: One of `KINDS`.
+        module: Where it is, as it is imported.
+        name: The class, or the variable that holds a server.
+        place: The file and the line.
+        described: The first line of its docstring.
+        node: Its syntax.
+        tools: Of ``mcp`` and ``ors``, the functions that are tools.
+    """
+
+    kind: str
+    module: str
+    name: str
+    place: str
+    described: str = ""
+    node: ast.AST | None = field(default=None, repr=False, compare=False)
+    tools: Sequence[ast.FunctionDef | ast.AsyncFunctionDef] = field(default=(), repr=False)
+
+
+# ------------------------------------------------------------------ reading a source
+
+
+def read_source(told: str) -> Source:
+    """Read a directory, a file of Python, or what an installed distribution has.
+
+    Raises:
+        CommandError: There is nothing of that name, or nothing that can be copied.
+    """
+    path = Path(told)
+    if path.is_file():
+        source = _of_file(told, path)
+    elif path.is_dir():
+        source = _of_directory(told, path)
+    else:
+        source = _of_distribution(told)
+    size = sum(file.stat().st_size for file in source.files.values())
+    if size > LARGEST_SOURCE:
+        raise CommandError(
+            f"{told} is {size / 1e6:,.0f} MB, and at most {LARGEST_SOURCE / 1e6:,.0f} are copied",
+            hint="name the directory of the package alone",
+        )
+    return source
+
+
+def _of_file(told: str, path: Path) -> Source:
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise CommandError(
+            f"{told} is no module of Python", hint="name a .py file", exit_code=MISUSED
+        )
+    beside = (one for one in path.parent.iterdir() if one.is_file() and LICENCE.match(one.name))
+    files = {path.name: path, **{one.name: one for one in beside}}
+    return Source(told, files, "vendor")
+
+
+def _of_directory(told: str, path: Path) -> Source:
+    path = path.resolve()
+    files, skipped = {}, []
+    for file in _walked(path):
+        relative = file.relative_to(path).as_posix()
+        if file.is_symlink():
+            skipped.append(f"{relative}: a link")
+        else:
+            files[f"{path.name}/{relative}"] = file
+    if (path / "__init__.py").exists():
+        root = "vendor"
+        beside = (one for one in path.parent.iterdir() if one.is_file())
+        licences = {one.name: one for one in beside if LICENCE.match(one.name)}
+        files = {**licences, **files} if path.name.isidentifier() else files
+    else:
+        root = f"vendor/{path.name}" + ("/src" if (path / "src").is_dir() else "")
+    return Source(told, files, root, _dependencies(path), skipped)
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    for one in sorted(folder.iterdir()):
+        if LEFT_OUT.fullmatch(one.name):
+            continue
+        if one.is_dir() and not one.is_symlink():
+            yield from _walked(one)
+        else:
+            yield one
+
+
+def _dependencies(folder: Path) -> list[str]:
+    """What a project says that it needs."""
+    file = folder / "pyproject.toml"
+    if file.is_file():
+        tomllib: Any = importlib.import_module(
+            "tomllib" if sys.version_info >= (3, 11) else "tomli"
+        )
+        try:
+            told = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{file} cannot be read: {error}") from error
+        return [str(one) for one in told.get("dependencies", ())]
+    file = folder / "requirements.txt"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    kept = (line.partition(" #")[0].strip() for line in lines)
+    return [line for line in kept if line and line[0] not in "#-"]
+
+
+def _of_distribution(name: str) -> Source:
+    try:
+        found = metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        known = {one.name for one in metadata.distributions()}
+        raise CommandError(
+            f"{name} is no directory, no file, and no package that is installed",
+            hint=did_you_mean(name, known),
+            exit_code=MISUSED,
+        ) from None
+    files = {}
+    for one in found.files or ():
+        path, at = Path(str(one.locate())), one.as_posix()
+        is_licence = ".dist-info/" in at and LICENCE.match(one.name)
+        is_outside = at.startswith(("..", "/")) or ".dist-info/" in at
+        if not path.is_file() or (is_outside and not is_licence):
+            continue
+        if is_licence:
+            files[one.name] = path
+        elif not any(LEFT_OUT.fullmatch(part) for part in one.parts):
+            files[at] = path
+    if not any(at.endswith(".py") for at in files):
+        raise CommandError(
+            f"{name} has no files of Python where it is installed",
+            hint="name the directory of its source (an editable install has its files elsewhere)",
+            exit_code=MISUSED,
+        )
+    wanted = [one for one in found.requires or () if "extra ==" not in one]
+    return Source(name, files, "vendor", wanted)
+
+
+# ------------------------------------------------------------------ finding environments in it
+
+
+@dataclass
+class _Module:
+    """A module that was parsed.
+
+    Attributes:
+        name: As it is imported.
+        place: Its file.
+        tree: Its syntax.
+        names: What each imported name stands for, dotted.
+    """
+
+    name: str
+    place: str
+    tree: ast.Module
+    names: dict[str, str]
+
+
+def find(source: Source) -> list[Found]:
+    """The environments of a source. Nothing of it is imported or run."""
+    modules = list(_modules(source))
+    classes: dict[str, tuple[_Module, ast.ClassDef]] = {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef):
+                classes[f"{module.name}.{node.name}"] = module, node
+    found = [_class(module, node, kind) for module, node, kind in _environments(classes)]
+    return [*found, *(server for module in modules for server in _servers(module))]
+
+
+def _modules(source: Source) -> Iterator[_Module]:
+    root = PurePosixPath(source.root).relative_to("vendor")
+    for at, file in source.files.items():
+        path = PurePosixPath(at)
+        if path.suffix != ".py" or not path.is_relative_to(root):
+            continue
+        parts = path.relative_to(root).with_suffix("").parts
+        if "tests" in parts or not all(map(str.isidentifier, parts)):
+            continue
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        try:
+            tree = ast.parse(file.read_bytes(), filename=at)
+        except (SyntaxError, ValueError, RecursionError):
+            continue  # a template, or of another Python
+        if parts:
+            is_package = path.name == "__init__.py"
+            yield _Module(".".join(parts), at, tree, _names(tree, parts, is_package))
+
+
+def _names(tree: ast.Module, parts: Sequence[str], is_package: bool) -> dict[str, str]:
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                first = one.name.partition(".")[0]
+                names[one.asname or first] = one.name if one.asname else first
+        elif isinstance(node, ast.ImportFrom):
+            up = node.level - is_package
+            here = parts[: len(parts) - up] if node.level else ()
+            base = ".".join([*here, *([node.module] if node.module else [])])
+            for one in node.names:
+                names[one.asname or one.name] = f"{base}.{one.name}"
+    return names
+
+
+def _environments(
+    classes: Mapping[str, tuple[_Module, ast.ClassDef]],
+) -> Iterator[tuple[_Module, ast.ClassDef, str]]:
+    for name, (module, node) in classes.items():
+        kind = _kind_of(name, classes, frozenset())
+        if kind is not None and not _is_abstract(node) and _does(name, classes, frozenset()):
+            yield module, node, kind
+
+
+def _kind_of(
+    name: str, classes: Mapping[str, tuple[_Module, ast.ClassDef]], seen: frozenset[str]
+) -> str | None:
+    """Of which kind a class is, by what it is derived from, through classes of the source."""
+    if name in seen or name not in classes:
+        return None
+    module, node = classes[name]
+    for base in node.bases:
+        dotted = _dotted(base, module)
+        package, last = dotted.partition(".")[0], dotted.rpartition(".")[2]
+        for kind, (packages, bases) in BASES.items():
+            if package in packages and last in bases:
+                return kind
+        for other in (dotted, f"{module.name}.{dotted}", *_same_name(last, classes)):
+            kind_there = _kind_of(other, classes, seen | {name})
+            if kind_there is not None:
+                return kind_there
+    return None
+
+
+def _does(
+    name: str, classes: Mapping[str, tuple[_Module, ast.ClassDef]], seen: frozenset[str]
+) -> bool:
+    """Whether a class, or one that it is derived from, does what an environment does."""
+    if name in seen or name not in classes:
+        return False
+    module, node = classes[name]
+    if any(isinstance(one, FUNCTIONS) and one.name in METHODS for one in node.body):
+        return True
+    dotted = [_dotted(base, module) for base in node.bases]
+    others = [*dotted, *(f"{module.name}.{one}" for one in dotted)]
+    others += [same for one in dotted for same in _same_name(one.rpartition(".")[2], classes)]
+    return any(_does(other, classes, seen | {name}) for other in others)
+
+
+def _same_name(last: str, classes: Mapping[str, Any]) -> list[str]:
+    """A class that a package hands on under a shorter path."""
+    found = [name for name in classes if name.rpartition(".")[2] == last]
+    return found if len(found) == 1 else []
+
+
+def _dotted(node: ast.expr, module: _Module) -> str:
+    if isinstance(node, ast.Subscript):
+        return _dotted(node.value, module)
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value, module)}.{node.attr}"
+    return module.names.get(node.id, node.id) if isinstance(node, ast.Name) else ""
+
+
+def _is_abstract(node: ast.ClassDef) -> bool:
+    methods = (one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    return any("abstractmethod" in ast.unparse(mark) for m in methods for mark in m.decorator_list)
+
+
+def _class(module: _Module, node: ast.ClassDef, kind: str) -> Found:
+    functions = [o for o in node.body if isinstance(o, ast.FunctionDef | ast.AsyncFunctionDef)]
+    tools = [one for one in functions if any(_is_tool(m) for m in one.decorator_list)]
+    place = f"{module.place}:{node.lineno}"
+    return Found(kind, module.name, node.name, place, _first_line(node), node, tools)
+
+
+def _servers(module: _Module) -> Iterator[Found]:
+    packages, classes = SERVERS
+    for node in module.tree.body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        dotted = _dotted(node.value.func, module)
+        target = node.targets[0]
+        if dotted.partition(".")[0] not in packages or dotted.rpartition(".")[2] not in classes:
+            continue
+        if isinstance(target, ast.Name):
+            place = f"{module.place}:{node.lineno}"
+            tools = list(_tools_of(module.tree, target.id))
+            yield Found("mcp", module.name, target.id, place, _first_line(module.tree), node, tools)
+
+
+def _tools_of(tree: ast.Module, server: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            marks = [ast.unparse(mark).partition("(")[0] for mark in node.decorator_list]
+            if f"{server}.tool" in marks:
+                yield node
+
+
+def _is_tool(mark: ast.expr) -> bool:
+    return ast.unparse(mark).partition("(")[0].rpartition(".")[2] == "tool"
+
+
+def _first_line(node: ast.ClassDef | ast.Module) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0].strip()
+
+
+# ------------------------------------------------------------------ which one is meant
+
+
+def choose(found: Sequence[Found], source: Source, kind: str | None, wanted: str | None) -> Found:
+    """The environment that is meant.
+
+    Args:
+        found: Those that there are.
+        source: Where they were found.
+        kind: One of `KINDS`, or None for any.
+        wanted: ``Class`` or ``module:Class``, or None where there is but one.
+
+    Raises:
+        CommandError: It is none, or more than one; the hint names them.
+    """
+    module, colon, name = (wanted or "").rpartition(":")
+    fitting = [
+        one
+        for one in found
+        if kind in (None, one.kind)
+        and (wanted is None or (one.name == name and (not colon or one.module == module)))
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    of_kind = f" of the type {kind}" if kind else ""
+    if fitting:
+        listed = ", ".join(f"{one.module}:{one.name} ({one.kind})" for one in fitting)
+        raise CommandError(
+            f"{source.told} has {len(fitting)} environments{of_kind}: {listed}",
+            hint=f"say which: --env-class {fitting[0].module}:{fitting[0].name}",
+            exit_code=MISUSED,
+        )
+    if found and wanted is not None:
+        listed = ", ".join(f"{one.module}:{one.name}" for one in found)
+        raise CommandError(
+            f"{source.told} has no environment {wanted}{of_kind}",
+            hint=did_you_mean(name, [one.name for one in found]) or f"there are {listed}",
+            exit_code=MISUSED,
+        )
+    if found:
+        listed = ", ".join(f"{one.module}:{one.name} ({one.kind})" for one in found)
+        raise CommandError(
+            f"{source.told} has no environment{of_kind}",
+            hint=f"there are {listed}",
+            exit_code=MISUSED,
+        )
+    raise CommandError(
+        f"{source.told} has no environment that could be recognized: "
+        "no subclass of one of "
+        + ", ".join(f"{p[0]}.{c}" for p, classes in BASES.values() for c in classes)
+        + ", and no server of FastMCP",
+        hint="wrap any other class by: openenv init NAME --wraps MODULE:CLASS",
+        exit_code=MISUSED,
+    )

@@ -1,0 +1,223 @@
+"""`openenv catalog` and `openenv discover`: which environments there are, in a file and a site."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openenv.cli._console import MISUSED, CommandError, emit, say
+
+if TYPE_CHECKING:
+    from openenv.discovery import EnvironmentCard
+
+__all__ = ["app", "discover"]
+
+app = typer.Typer(help="List the environments of a repository, in a file and as a site.")
+
+Repository = Annotated[Path, typer.Option(help="The git repository; what is committed is read.")]
+Uri = Annotated[str, typer.Option(metavar="URL", help="Where others clone it from.")]
+Publisher = Annotated[str, typer.Option(metavar="NAME", help="Who answers for the catalogue.")]
+Revision = Annotated[str, typer.Option(metavar="COMMIT", help="A commit, a branch or a tag.")]
+Root = Annotated[str, typer.Option(metavar="DIR", help="The directory that holds environments.")]
+Namespace = Annotated[str, typer.Option(metavar="NAME", help="What identifiers begin with.")]
+Catalog = Annotated[Path, typer.Option(metavar="FILE", help="A file of `openenv catalog build`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    from openenv._packages import MissingPackage
+    from openenv.discovery import CatalogError
+
+    try:
+        yield
+    except (CatalogError, MissingPackage) as error:
+        raise CommandError(str(error)) from error
+
+
+@app.command()
+def build(
+    repository_uri: Uri,
+    publisher: Publisher,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
+    ],
+    repository: Repository = Path(),
+    revision: Revision = "HEAD",
+    root: Root = "envs",
+    namespace: Namespace = "openenv",
+    as_json: AsJson = False,
+) -> None:
+    """Write a catalogue of the environments that are committed in a repository.
+
+    Examples:
+        openenv catalog build --repository-uri https://github.com/me/envs --publisher me -o all.json
+    """
+    from openenv.discovery import build_catalog, write_catalog
+
+    with _told():
+        snapshot = build_catalog(
+            repository,
+            repository_uri=repository_uri,
+            publisher=publisher,
+            revision=revision,
+            root=root,
+            namespace=namespace,
+        )
+        write_catalog(snapshot, output)
+    for issue in snapshot.issues:
+        say(f"warning: {issue.path} was left out: {issue.message}", style="yellow")
+    say(f"wrote {output}: {len(snapshot.entries)} environments of {snapshot.revision[:12]}")
+    if as_json:
+        emit({"path": str(output), "digest": snapshot.digest, "entries": len(snapshot.entries)})
+
+
+@app.command()
+def inspect(identifier: str, catalog: Catalog) -> None:
+    """Print all that a catalogue says of one environment, as JSON.
+
+    Examples:
+        openenv catalog inspect openenv/chess_env --catalog catalog.json
+    """
+    from openenv.discovery import load_catalog, resolve_entry
+
+    with _told():
+        card = resolve_entry(load_catalog(catalog), identifier)
+    typer.echo(card.model_dump_json(indent=2))
+
+
+@app.command()
+def site(
+    output: Annotated[Path, typer.Option(metavar="DIR", help="The directory to write.")],
+    repository: Repository = Path(),
+    repository_uri: Uri = "",
+    publisher: Publisher = "",
+    revision: Revision = "HEAD",
+    root: Root = "envs",
+    namespace: Namespace = "openenv",
+) -> None:
+    """Write a site of the environments, for any web server, or to open from the disk.
+
+    Examples:
+        openenv catalog site --output public
+    """
+    from openenv.discovery import write_site
+
+    with _told():
+        snapshot = write_site(
+            repository,
+            output,
+            repository_uri=repository_uri,
+            publisher=publisher,
+            revision=revision,
+            root=root,
+            namespace=namespace,
+        )
+    for issue in snapshot.issues:
+        say(f"warning: {issue.path} was left out: {issue.message}", style="yellow")
+    say(f"wrote {output / 'index.html'}: {len(snapshot.entries)} environments")
+
+
+@app.command()
+def serve(
+    repository: Repository = Path(),
+    revision: Revision = "HEAD",
+    root: Root = "envs",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 for a free one.")] = 8080,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
+) -> None:
+    """Serve the site of the environments until Ctrl-C, or SIGTERM.
+
+    Examples:
+        openenv catalog serve
+    """
+    from openenv.discovery import write_site
+    from openenv.discovery.serving import site_server
+
+    # By an exception, so that the directory goes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory(prefix="openenv-catalog-") as directory, _told():
+        write_site(repository, directory, revision=revision, root=root)
+        with site_server(Path(directory), host, port) as server:
+            url = f"http://{host}:{server.server_port}/"
+            say(f"the catalogue is at {url}")
+            if as_json:
+                emit({"url": url})
+            server.serve_forever()
+
+
+def discover(
+    query: Annotated[str, typer.Argument(help="Words to look for; none list everything.")] = "",
+    catalog: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file of `openenv catalog build`; by default, what is installed here.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 20,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="FIELD=VALUE",
+            help="Only those: license, provider, artifact_availability, name, tags, type.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find an environment by words, among those installed or in a catalogue.
+
+    Examples:
+        openenv discover chess --filter tags=game
+    """
+    from openenv.discovery.searching import did_you_mean, search
+
+    wanted = dict(_pair(text) for text in filters or ())
+    with _told():
+        cards, where = _cards(catalog)
+        matches = search(cards, query, filters=wanted, limit=limit)
+    if not matches:
+        close = did_you_mean(cards, query)
+        hint = f"did you mean {close}?" if close else None
+        raise CommandError(f"nothing in {where} fits {query!r}", hint=hint)
+    if as_json:
+        emit({"source": where, "matches": [match.model_dump(mode="json") for match in matches]})
+        return
+    say(f"{len(matches)} of {len(cards)} in {where}")
+    for match in matches:
+        typer.echo(_line(match.entry))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise CommandError(
+            f"--filter {text} has no value", hint="write --filter tags=game", exit_code=MISUSED
+        )
+    return name, value
+
+
+def _cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
+    from openenv.discovery import load_catalog
+    from openenv.discovery.installed import installed_cards
+
+    if catalog is not None:
+        return list(load_catalog(catalog).entries), str(catalog)
+    return installed_cards(), "the installed environments"
+
+
+def _line(card: EnvironmentCard) -> str:
+    marks: list[Any] = [", ".join(card.tags), card.license, card.verified and f"{card.verified}"]
+    told = "; ".join(mark for mark in marks if mark and mark != "unknown")
+    return f"{card.identifier:<28} {card.description}{f' ({told})' if told else ''}"

@@ -1,0 +1,266 @@
+"""`openenv import`: an environment of another library as a package, its source with it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from openenv.cli._console import MISUSED, CommandError, did_you_mean, say
+from openenv.cli._sources import EXAMPLES, step_of
+from openenv.cli._template import OPENENV, EnvironmentNames, render
+from openenv.cli._vendor import KINDS, Found, Source, choose, find, read_source
+from openenv.cli.commands.init import check_name, check_target, written
+
+__all__ = ["import_environment"]
+
+TITLES = {
+    "ors": "the Open Reward Standard",
+    "verifiers": "verifiers",
+    "gymnasium": "Gymnasium",
+    "pettingzoo": "PettingZoo",
+    "dm_env": "dm_env",
+    "mcp": "MCP",
+}
+NEEDS = {
+    "ors": ["openreward", "httpx"],
+    "verifiers": ["verifiers>=0.4"],
+    "gymnasium": ["gymnasium", "numpy"],
+    "pettingzoo": ["pettingzoo", "gymnasium", "numpy"],
+    "dm_env": ["dm-env", "gymnasium", "numpy"],
+    "mcp": ["fastmcp"],
+}
+SPACES = ("gymnasium", "pettingzoo", "dm_env")
+LAYERS = {
+    **dict.fromkeys(SPACES, ("common", "imported", "imported-spaces")),
+    "mcp": ("common", "tools", "imported", "imported-tools", "imported-mcp"),
+    "ors": ("common", "tools", "imported", "imported-tools", "imported-adapted"),
+    "verifiers": ("common", "imported", "imported-messages", "imported-adapted"),
+}
+
+
+def import_environment(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A directory, a file of Python, or the name of a package that is installed.",
+        ),
+    ],
+    name: Annotated[str, typer.Option("--name", "-n", help="Name of the package that is written.")],
+    output_dir: Annotated[
+        Path, typer.Option("--output-dir", "-o", help="Directory to create it in.")
+    ],
+    env_class: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[MODULE:]CLASS",
+            help="Which environment, where the source has several.",
+            show_default=False,
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--type",
+            metavar="|".join(KINDS),
+            help="Look for environments of this type only.",
+            show_default=False,
+        ),
+    ] = None,
+    lock: Annotated[
+        bool, typer.Option(help="Write a uv.lock, which fixes what is installed; needs an index.")
+    ] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON.")
+    ] = False,
+) -> None:
+    """Make a package of an environment of another library.
+
+    It is found by reading the source, none of which is run, and copied beside an adapter.
+
+    Examples:
+        openenv import ./their_repo -n their_env -o envs
+        openenv import their-package -n their_env -o . --type verifiers
+    """
+    check_name(name, "import")
+    if kind is not None and kind not in KINDS:
+        raise CommandError(
+            f"there is no type {kind!r}",
+            hint=did_you_mean(kind, KINDS) or f"there are {', '.join(KINDS)}",
+            exit_code=MISUSED,
+        )
+    target = output_dir / name
+    check_target(target)
+    read = read_source(source)
+    chosen = choose(find(read), read, kind, env_class)
+    say(f"found {chosen.module}:{chosen.name} ({chosen.kind}) in {chosen.place}")
+    for one in read.skipped:
+        say(f"left out {one}")
+    tree = _tree(read, chosen, EnvironmentNames.of(name))
+    written(tree, target, lock=lock, as_json=as_json)
+
+
+def _tree(source: Source, found: Found, names: EnvironmentNames) -> dict[str, str | bytes]:
+    actions, is_known = _probe(found)
+    plan = {
+        "plan_schema_version": "1",
+        "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
+        "actions": actions,
+    }
+    files = {"validation/runtime.json": json.dumps(plan, indent=2) + "\n"}
+    fills = _fills(source, found, names, actions[0], is_known)
+    try:
+        copied = {f"vendor/{path}": file.read_bytes() for path, file in source.files.items()}
+    except OSError as error:
+        raise CommandError(f"{source.told} cannot be read: {error}") from error
+    return {**render(names, LAYERS[found.kind], fills, files), **copied}
+
+
+def _fills(
+    source: Source, found: Found, names: EnvironmentNames, action: Any, is_known: bool
+) -> dict[str, str]:
+    wanted = {_project(one): one for one in [OPENENV, *NEEDS[found.kind], *source.dependencies]}
+    told = found.described.replace("`", "").rstrip(".")
+    example = {key: value for key, value in action.items() if key != "type"}
+    here = f'vendored("{found.module}").{found.name}'
+    adapters = {
+        "ors": ("openenv.adapters", "from_ors", here),
+        "verifiers": ("openenv.adapters", "from_verifiers", f'vendored("{found.module}").__name__'),
+    }
+    module, adapter, arguments = adapters.get(
+        found.kind, ("openenv.adapters", f"from_{found.kind}", "")
+    )
+    return {
+        "SUMMARY": f"{found.name} of {TITLES[found.kind]}",
+        "ABOUT": f"{told}." if told else f"An environment of {TITLES[found.kind]}.",
+        "FOUND": found.name,
+        "MODULE": found.module,
+        "KIND_TITLE": TITLES[found.kind],
+        "KIND": found.kind,
+        "SOURCE": Path(source.told).name or Path(source.told).resolve().name,
+        "PLACE": found.place,
+        "LICENCES": ", ".join(f"`{one}`" for one in source.licences) or "it has none",
+        "MODELS": "of its own spaces; `/schema` tells them"
+        if found.kind in SPACES
+        else "messages of a chat"
+        if found.kind == "verifiers"
+        else "calls of its tools",
+        "DEPENDS": ", ".join(f"`{one}`" for one in wanted.values()),
+        "DEPENDENCIES": ", ".join(json.dumps(one) for one in wanted.values()),
+        "GUESS": "" if is_known else ", and may have to be mended",
+        "STEP": step_of(f"{names.class_prefix}Action", example),
+        "ADAPTER_MODULE": module,
+        "ADAPTER": adapter,
+        "ARGUMENTS": arguments,
+        "ROOT": source.root,
+        "ACTION_FIELD": next(iter(example)),
+        "TOOLS": ", ".join(sorted(one.name for one in found.tools)),
+        "TAGS": found.kind,
+        "ALSO_IN_THE_WHEEL": '\n    "vendor",',
+        "ALSO_OF_RUFF": '\nextend-exclude = ["vendor"]',
+        "ALSO_OF_MYPY": '\nexclude = ["(^|/)vendor/"]',
+    }
+
+
+def _project(requirement: str) -> str:
+    """The name of what is required, in the one spelling of all that it has."""
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    return re.sub("[-_.]+", "-", found[0] if found else requirement).lower()
+
+
+# ------------------------------------------------------------------ an episode to play
+
+
+def _probe(found: Found) -> tuple[list[dict[str, Any]], bool]:
+    """Actions that it may take, and whether the source tells so."""
+    if found.kind == "verifiers":
+        return [{"content": "42"}], True
+    if found.kind in ("ors", "mcp"):
+        calls = [
+            {"type": "call_tool", "tool_name": one.name, "arguments": _arguments(found, one)}
+            for one in found.tools
+        ]
+        return calls or [{"type": "call_tool", "tool_name": "unknown", "arguments": {}}], bool(
+            calls
+        )
+    element = _element(found.node)
+    action = 0 if element is None else element
+    agents = _agents(found.node) if found.kind == "pettingzoo" else []
+    probed = {"actions": dict.fromkeys(agents, action)} if agents else {"action": action}
+    return [probed] * 3, element is not None
+
+
+def _arguments(found: Found, tool: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, Any]:
+    given = [one for one in tool.args.args if one.arg != "self"]
+    required = given[: len(given) - len(tool.args.defaults)]
+    if found.kind == "ors":  # one argument, a model, whose fields are the tool's
+        return {}
+    return {one.arg: EXAMPLES.get(_type_name(one.annotation)) for one in required}
+
+
+def _type_name(annotation: ast.expr | None) -> str:
+    return "" if annotation is None else ast.unparse(annotation).partition("[")[0]
+
+
+def _agents(node: ast.AST | None) -> list[str]:
+    """The agents that act at once, where the source lists them."""
+    bases = [ast.unparse(one) for one in node.bases] if isinstance(node, ast.ClassDef) else []
+    if node is None or not any(one.endswith("ParallelEnv") for one in bases):
+        return []
+    lists = (
+        one.value.elts
+        for one in ast.walk(node)
+        if isinstance(one, ast.Assign)
+        and "possible_agents" in ast.unparse(one.targets[0])
+        and isinstance(one.value, ast.List)
+    )
+    return [str(one.value) for one in next(lists, []) if isinstance(one, ast.Constant)]
+
+
+def _element(node: ast.AST | None) -> Any:
+    """An element of the space of actions, where the source says it in numbers."""
+    for one in ast.walk(node) if node is not None else ():
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call):
+            names = [ast.unparse(target) for target in one.targets]
+            if "self.action_space" in names or "action_space" in names:
+                return _element_of(one.value)
+        if isinstance(one, ast.FunctionDef) and one.name == "action_space":
+            last = one.body[-1]
+            if isinstance(last, ast.Return) and isinstance(last.value, ast.Call):
+                return _element_of(last.value)
+    return None
+
+
+def _element_of(space: ast.Call) -> Any:
+    kind = ast.unparse(space.func).rpartition(".")[2]
+    told = [*space.args, *(one.value for one in space.keywords)]
+    named = {one.arg: one.value for one in space.keywords}
+    try:
+        if kind == "Discrete":
+            return ast.literal_eval(named["start"]) if "start" in named else 0
+        if kind == "MultiDiscrete":
+            return [0] * len(ast.literal_eval(told[0]))
+        if kind == "MultiBinary":
+            return [0] * ast.literal_eval(told[0])
+        if kind == "Box":
+            return _point(named, space.args)
+    except (ValueError, TypeError, IndexError):
+        return None
+    return None
+
+
+def _point(named: dict[str | None, ast.expr], given: list[ast.expr]) -> Any:
+    """The middle of a box of one low and one high for all."""
+    low, high, shape = (
+        ast.literal_eval(named[name] if name in named else given[place])
+        for place, name in enumerate(("low", "high", "shape"))
+    )
+    point: Any = (low + high) / 2
+    for length in reversed(shape):
+        point = [point] * length
+    return point

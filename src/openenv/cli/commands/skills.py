@@ -1,0 +1,93 @@
+"""`openenv skills`: what a coding assistant needs to know of OpenEnv."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openenv.cli._console import CommandError, emit, say
+
+__all__ = ["skills"]
+
+skills = typer.Typer(help="Teach coding assistants to write environments.")
+
+
+@skills.command()
+def preview(context: typer.Context) -> None:
+    """Print the skill that `openenv skills add` installs.
+
+    Examples:
+        openenv skills preview
+    """
+    from openenv.cli._skill import skill_text
+
+    sys.stdout.write(skill_text(context))
+
+
+@skills.command()
+def add(
+    context: typer.Context,
+    claude: Annotated[bool, typer.Option("--claude", help="For Claude.")] = False,
+    codex: Annotated[bool, typer.Option("--codex", help="For Codex.")] = False,
+    cursor: Annotated[bool, typer.Option("--cursor", help="For Cursor.")] = False,
+    opencode: Annotated[bool, typer.Option("--opencode", help="For OpenCode.")] = False,
+    everywhere: Annotated[
+        bool,
+        typer.Option(
+            "--global", "-g", help="In your home directory, for all projects, and not in this one."
+        ),
+    ] = False,
+    dest: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Into this directory of skills only.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was written as JSON.")
+    ] = False,
+) -> None:
+    """Install the skill for coding assistants.
+
+    It is written into .agents/skills, and each assistant that is named gets a link to it.
+
+    Examples:
+        openenv skills add --claude --cursor
+        openenv skills add --global --codex --force
+    """
+    from openenv.cli._skill import ASSISTANTS, NAME, link, remove, skill_text, write_skill
+
+    asked = {"claude": claude, "codex": codex, "cursor": cursor, "opencode": opencode}
+    chosen = [name for name, is_asked in asked.items() if is_asked]
+    if dest is not None and (chosen or everywhere):
+        named = [f"--{name}" for name in [*chosen, *(["global"] if everywhere else [])]]
+        raise CommandError(
+            f"--dest and {named[0]} exclude each other",
+            hint="--dest DIR names the one directory that is written to",
+        )
+    base = Path.home() if everywhere else Path.cwd()
+    central = (dest or base / ".agents" / "skills") / NAME
+    links = [base / ASSISTANTS[name][everywhere] / NAME for name in chosen]
+    if not force:
+        _check_free([central, *links])
+    try:
+        for place in (central, *links):
+            remove(place)
+        write_skill(central, skill_text(context))
+        for place in links:
+            link(place, central)
+    except OSError as error:
+        raise CommandError(f"{error.filename} cannot be written: {error.strerror}") from error
+    say(f"the skill {NAME} is in {central}", style="green")
+    for place in links:
+        say(f"linked: {place}")
+    if as_json:
+        emit({"name": NAME, "path": str(central), "links": [str(place) for place in links]})
+
+
+def _check_free(places: list[Path]) -> None:
+    for place in places:
+        if place.exists() or place.is_symlink():
+            raise CommandError(f"{place} is there already", hint="--force replaces it")
