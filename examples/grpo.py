@@ -1,19 +1,22 @@
-"""GRPO on an environment of OpenEnv with TRL: what the examples grpo_* have in common.
+"""GRPO on an environment of OpenEnv: what the examples grpo_* have in common.
 
 The environment is served in a process of its own, and a pool gives out its sessions. Without
 `--model`, a model is made on the spot (`tiny_models`): it is shown how one speaks there by episodes
-in which every move is random, so that it knows the form, and nothing of the game. What it is worth
-is measured before and after, on the same episodes, none of which it was trained on.
+of poor moves, so that it knows the form, and little of the game. What it is worth is measured
+before and after, on the same episodes, none of which it was trained on.
 
-Needs `pip install torch trl matplotlib`.
+`--trainer trl` trains by TRL's GRPOTrainer (`grpo_by_trl.py`), `--trainer fabric` by a loop of
+Lightning Fabric (`grpo_by_fabric.py`).
+
+Needs `pip install torch transformers matplotlib`, and `trl` or `lightning`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
-import os
 import random
 import statistics
 import sys
@@ -23,23 +26,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-
 import torch
-from datasets import Dataset
-from tiny_models import imitate, model_for, tokenizer_for
+from tiny_models import CHATML, imitate, model_for, tokenizer_for
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOConfig, GRPOTrainer
-from trl.chat_template_utils import qwen2_5_chat_template
 
 from openenv import EnvPool, GenericEnvClient, ProcessProvider
 from openenv.client import background
-from openenv.integrations.trl import EnvironmentCost, env_reward, rollout_func, task_rows
+from openenv.integrations.transformers import sampler
 from openenv.rollouts.batched import BatchPlayer, Start
+from openenv.rollouts.meter import StepCost
 from openenv.rollouts.seats import Seats
 from openenv.rollouts.tokens import Chat, TokenRollout
 
-__all__ = ["Game", "main", "messages"]
+__all__ = ["Game", "Trained", "main", "messages"]
 
 # Seeds of episodes that nobody is trained on.
 EVALUATION, DEMONSTRATION = 1_000_000_000, 1_500_000_000
@@ -53,7 +52,8 @@ class Game:
         name: Of the example.
         environment: What is served.
         prompt: What the model is told, where no rows say more.
-        random_reply: A reply to what the environment shows, whose move is random.
+        shown_reply: A reply to what the environment shows, as the model is shown them: of the right
+            form, and no good, or not always.
         variables: Of the server's process.
         rows: What it is trained on, with a prompt and the arguments of a reset each, where that is
             more than a seed.
@@ -70,13 +70,13 @@ class Game:
         tokens: That a rollout may have behind the prompt.
         rate: The learning rate of GRPO.
         episodes: By which it is measured before and after.
-        settings: Further ones, of `GRPOConfig`.
+        settings: Further ones, of `GRPOConfig`, or with `--trainer fabric` of `GRPOSettings`.
     """
 
     name: str
     environment: str
     prompt: str
-    random_reply: Callable[[str, random.Random], str]
+    shown_reply: Callable[[str, random.Random], str]
     variables: dict[str, str] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     held_out: list[dict[str, Any]] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Table:
         self._chat = Chat(tokenizer, seats.interface, "text")
 
     def demonstrations(self, seed: int) -> list[tuple[list[int], list[int], list[int]]]:
-        """Episodes of random moves, as tokens: prompt, what follows, and which of that is said."""
+        """Episodes of such replies, as tokens: prompt, what follows, and which of that is said."""
         return background.run(self._demonstrations(seed))
 
     async def _demonstrations(self, seed: int) -> list[tuple[list[int], list[int], list[int]]]:
@@ -148,7 +148,7 @@ class Table:
             start = self._game.start(number)
             goes_on = await rollout.begin(start.messages, start.arguments)
             while goes_on:
-                reply = self._game.random_reply(rollout.messages[-1]["content"], chance)
+                reply = self._game.shown_reply(rollout.messages[-1]["content"], chance)
                 goes_on = await rollout.take(
                     self._tokenizer.encode(reply + self._tokenizer.eos_token)
                 )
@@ -159,6 +159,7 @@ class Table:
     def measure(self, player: BatchPlayer, model: Any, seed: int) -> Measured:
         """Play episodes by sampling from a model, as in training."""
         torch.manual_seed(seed)
+        sample = sampler(model, self._tokenizer, max_tokens=self._game.tokens)
         size, rewards = self._game.groups * self._game.generations, []
         for at in range(0, self._game.episodes, size):
             numbers = range(at, min(at + size, self._game.episodes))
@@ -166,37 +167,16 @@ class Table:
             played = player.play(
                 self._chat,
                 starts,
-                lambda ids: (generate(model, self._tokenizer, ids), None),
+                sample,
                 max_tokens=self._game.tokens,
             )
             rewards += [one.score.value for one in played]
         return Measured.of(rewards)
 
 
-@torch.no_grad()
-def generate(model: Any, tokenizer: Any, sequences: list[list[int]], most: int = 64) -> list[Any]:
-    """Sample a reply to each sequence of tokens."""
-    longest = max(map(len, sequences))
-    ids = torch.full((len(sequences), longest), tokenizer.pad_token_id)
-    mask = torch.zeros_like(ids)
-    for row, one in enumerate(sequences):
-        ids[row, longest - len(one) :] = torch.tensor(one)
-        mask[row, longest - len(one) :] = 1
-    out = model.generate(
-        ids.to(model.device),
-        attention_mask=mask.to(model.device),
-        do_sample=True,
-        top_k=0,
-        max_new_tokens=most,
-    )
-    replies = out[:, longest:].tolist()
-    end = tokenizer.eos_token_id
-    return [one[: one.index(end) + 1] if end in one else one for one in replies]
-
-
 async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
     """What is said in the game, for the tokenizer to learn its words of."""
-    chance, texts = random.Random(seed), [qwen2_5_chat_template]
+    chance, texts = random.Random(seed), [CHATML]
     texts += [json.dumps(tool.as_tool()) for tool in seats.interface.tools]
     seat = await seats.take()
     for number in range(game.demonstrations):
@@ -204,7 +184,7 @@ async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
         texts += [message["content"] for message in start.messages]
         seen = seat.seen(await seat.reset(**start.arguments))
         for _ in range(game.turns):
-            reply = game.random_reply(seen, chance)
+            reply = game.shown_reply(seen, chance)
             texts += [seen, reply]
             answer = await seat.reply(reply)
             seen = answer.text
@@ -217,45 +197,35 @@ async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
 
 def _made(game: Game, seats: Seats, seed: int) -> tuple[Any, Any]:
     heard = background.run(_heard(game, seats, seed))
-    tokenizer = tokenizer_for(heard, qwen2_5_chat_template, game.vocabulary)
+    tokenizer = tokenizer_for(heard, CHATML, game.vocabulary)
     model = model_for(tokenizer, hidden=game.hidden, layers=game.layers, seed=seed)
     shown = Table(game, seats, tokenizer).demonstrations(seed)
     losses = imitate(model, shown, steps=game.shown, seed=seed)
-    _say(f"warm start: {len(shown)} episodes of random moves, loss {losses[-1]:.3f} at last")
+    _say(f"warm start: {len(shown)} episodes, loss {losses[-1]:.3f} at last")
     return model, tokenizer
 
 
-def _config(game: Game, out: Path, seed: int) -> GRPOConfig:
-    on_gpu = torch.cuda.is_available()
-    settings: dict[str, Any] = {
-        "output_dir": str(out),
-        "per_device_train_batch_size": game.groups * game.generations,
-        "num_generations": game.generations,
-        "max_completion_length": game.tokens,
-        "max_steps": game.steps,
-        "learning_rate": game.rate,
-        "lr_scheduler_type": "constant_with_warmup",
-        "warmup_steps": 5,
-        "temperature": 1.0,
-        "beta": 0.0,
-        "max_grad_norm": 1.0,
-        "logging_steps": 1,
-        "report_to": [],
-        "save_strategy": "no",
-        "seed": seed,
-        "bf16": on_gpu,
-        "use_cpu": not on_gpu,
-        "gradient_checkpointing": False,
-        "disable_tqdm": not sys.stderr.isatty(),
-    }
-    return GRPOConfig(**{**settings, **game.settings})
+@dataclass
+class Trained:
+    """What a trainer says of its steps.
+
+    Attributes:
+        rewards: The mean of each.
+        costs: What each took.
+    """
+
+    rewards: list[float]
+    costs: list[StepCost]
 
 
-def trained(game: Game, seed: int, out: Path, model_path: str | None = None) -> dict[str, Any]:
+def trained(
+    game: Game, trainer: str, seed: int, out: Path, model_path: str | None = None
+) -> dict[str, Any]:
     """Train once.
 
     Args:
         game: On what.
+        trainer: By what: ``trl`` or ``fabric``.
         seed: Of everything that is random.
         out: A folder for what it writes.
         model_path: A folder with a model; without, one is made here.
@@ -263,6 +233,7 @@ def trained(game: Game, seed: int, out: Path, model_path: str | None = None) -> 
     Returns:
         What came of it; also written to ``seed-SEED.json`` in `out`.
     """
+    train = importlib.import_module(f"grpo_by_{trainer}").train
     out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     size = game.groups * game.generations
@@ -278,40 +249,24 @@ def trained(game: Game, seed: int, out: Path, model_path: str | None = None) -> 
         else:
             tokenizer = AutoTokenizer.from_pretrained(model_path)
             model = AutoModelForCausalLM.from_pretrained(model_path, dtype="auto")
-        rollouts = rollout_func(
-            pool, rows=game.rows or None, max_turns=game.turns, told="text", seed=seed
-        )
-        cost = EnvironmentCost(rollouts, every=10)
-        trainer = GRPOTrainer(
-            model=model,
-            processing_class=tokenizer,
-            args=_config(game, out, seed),
-            train_dataset=Dataset.from_list(
-                game.rows or list(task_rows(size * 4, prompt=game.prompt))
-            ),
-            reward_funcs=env_reward,
-            rollout_func=rollouts,
-            callbacks=[cost],
-        )
         table = Table(game, player.seats, tokenizer)
         before = table.measure(player, model, seed)
         _say(f"before: {before}")
-        trainer.train()
+        learnt: Trained = train(game, pool, model, tokenizer, seed, out)
         model.eval()
         after = table.measure(player, model, seed)
         _say(f"after:  {after}")
         player.close()
-        rollouts.close()
-    logs = [one for one in trainer.state.log_history if "reward" in one]
     found = {
         "game": game.name,
+        "trainer": trainer,
         "seed": seed,
         "before": vars(before),
         "after": vars(after),
-        "rewards": [one["reward"] for one in logs],
-        "environment_failures": sum(one.environments.failures for one in cost.steps),
-        "environment_share": sum(one.environments.waited_s for one in cost.steps)
-        / sum(one.seconds for one in cost.steps),
+        "rewards": learnt.rewards,
+        "environment_failures": sum(one.environments.failures for one in learnt.costs),
+        "environment_share": sum(one.environments.waited_s for one in learnt.costs)
+        / sum(one.seconds for one in learnt.costs),
         "seconds": time.perf_counter() - began,
     }
     (out / f"seed-{seed}.json").write_text(json.dumps(found, indent=1) + "\n")
@@ -346,6 +301,7 @@ def main(game: Game, baselines: dict[str, float] | None = None) -> None:
     """Train as the command line says, and tell what came of it."""
     parser = argparse.ArgumentParser(description=f"Train a language model on {game.name} by GRPO.")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="a run for each")
+    parser.add_argument("--trainer", choices=["trl", "fabric"], default="trl")
     parser.add_argument("--steps", type=int, default=game.steps)
     parser.add_argument("--episodes", type=int, default=game.episodes, help="to measure by")
     parser.add_argument("--out", type=Path, default=Path("outputs") / game.name)
@@ -358,7 +314,7 @@ def main(game: Game, baselines: dict[str, float] | None = None) -> None:
         for name, value in json.loads(given.config.read_text()).items():
             setattr(game, name, value)
     game.steps, game.episodes = given.steps, given.episodes
-    runs = [trained(game, seed, given.out, given.model) for seed in given.seeds]
+    runs = [trained(game, given.trainer, seed, given.out, given.model) for seed in given.seeds]
     plot(runs, given.out / "rewards.png", baselines or {})
     for run in runs:
         before, after = Measured(**run["before"]), Measured(**run["after"])

@@ -17,12 +17,17 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-__all__ = ["imitate", "model_for", "tokenizer_for"]
+__all__ = ["CHATML", "imitate", "model_for", "tokenizer_for"]
 
 END, PAD, START = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
 # As Qwen2.5 has them: its template writes them, and what reads calls of tools looks for them.
 SPECIAL = [PAD, START, END]
 UNSPECIAL = ["<tool_call>", "</tool_call>"]
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""The plainest chat template of these: roles and words, without tools."""
 
 
 def tokenizer_for(
@@ -32,7 +37,7 @@ def tokenizer_for(
 
     Args:
         texts: What is said in the task, with everything that the template writes.
-        chat_template: Of Qwen2.5 or 3, or one like theirs.
+        chat_template: `CHATML`, that of Qwen2.5 or 3, or one like theirs.
         vocabulary: How many tokens it has at most.
     """
     bpe = Tokenizer(models.BPE())

@@ -16,11 +16,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from grpo import Game, main
+from optimum import optimum
 
 PROMPT = 'Play this hand of blackjack. Say {"action": "hit"} or {"action": "stand"}.'
 
 
-def random_reply(seen: str, chance: random.Random) -> str:
+def shown_reply(seen: str, chance: random.Random) -> str:
     """Says what it sees, and moves at random."""
     hand = json.loads(seen)
     move = chance.choice(hand["legal_actions"])
@@ -28,10 +29,9 @@ def random_reply(seen: str, chance: random.Random) -> str:
     return f"{said}: {json.dumps({'action': move})}"
 
 
-GAME = Game("blackjack", "blackjack_env", PROMPT, random_reply, steps=120)
+GAME = Game("blackjack", "blackjack_env", PROMPT, shown_reply, steps=120)
 
-# Of the rules of Sutton and Barto (2018, example 5.1), as the environment has them.
-BASELINES = {"best play": -0.043}
+BASELINES = {"best play": optimum()}
 
 if __name__ == "__main__":
     main(GAME, BASELINES)

@@ -3,8 +3,8 @@
     python examples/grpo_coding/train.py --seeds 0
 
 The tasks are made here: "Write f(x), which gives x plus 7". The coding environment runs each answer
-in a sandbox against hidden tests; the reward is the part of them that hold. The tasks that it is
-measured by have other numbers than those it is trained on.
+in a sandbox against hidden tests; the reward is the part of them that hold. It is measured by pairs
+of word and number that it is never trained on.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ TESTED_WITH = (-3, 0, 1, 5)
 
 
 def tasks() -> list[dict[str, Any]]:
-    """All of them; every fifth number is held out."""
+    """All of them; every fifth pair of word and number is held out."""
     return [
         {
             "id": f"{word}-{number}",
             "prompt": f"Write f(x), which gives x {word} {number}.",
-            "split": "test" if number % 5 == 0 else "train",
+            "split": "test" if (number + place) % 5 == 0 else "train",
             "tests": [
                 {"call": f"f({x})", "expected": eval(f"{x} {operator} {number}")}
                 for x in TESTED_WITH
             ],
         }
-        for word, operator in OPERATORS.items()
+        for place, (word, operator) in enumerate(OPERATORS.items())
         for number in range(2, 32)
     ]
 
@@ -51,10 +51,13 @@ def rows(split: str) -> list[dict[str, Any]]:
     ]
 
 
-def random_reply(seen: str, chance: random.Random) -> str:
-    """Writes a function of the right form: what it does with x, is chosen at random."""
-    number = re.findall(r"x \w+ (\d+)", seen)[0]
-    code = f"def f(x): return x {chance.choice(list(OPERATORS.values()))} {number}"
+def shown_reply(seen: str, chance: random.Random) -> str:
+    """Writes what is asked for as a comment, and a function that is right half of the time."""
+    word, number = re.findall(r"x (\w+) (\d+)", seen)[0]
+    right = OPERATORS[word]
+    wrong = [one for one in OPERATORS.values() if one != right]
+    operator = right if chance.random() < 0.5 else chance.choice(wrong)
+    code = f"# x {word} {number}\ndef f(x): return x {operator} {number}"
     return json.dumps({"code": code, "submit": True})
 
 
@@ -66,13 +69,16 @@ def game(folder: Path) -> Game:
         "coding",
         "coding_env",
         "",
-        random_reply,
+        shown_reply,
         variables={"CODING_TASKS": str(path)},
         rows=rows("train"),
         held_out=rows("test"),
+        demonstrations=512,
+        shown=600,
+        rate=5e-4,
         turns=1,
         groups=4,
-        steps=60,
+        steps=80,
         episodes=144,
     )
 

@@ -28,12 +28,15 @@ NEEDED = (
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-def played(way: str, folder: Path, told: str = "", **options: Any) -> Any:
+def python() -> str:
     needed = [str(ROOT / word) if word == "." or "/" in word else word for word in NEEDED]
-    python = python_of(ROOT / ".peers" / "trl-envs", *needed)
+    return python_of(ROOT / ".peers" / "trl-envs", *needed)
+
+
+def played(way: str, folder: Path, told: str = "", **options: Any) -> Any:
     program = str(Path(__file__).parent / "trl_play.py")
     done = subprocess.run(
-        [python, program, way, str(folder), json.dumps(options)],
+        [python(), program, way, str(folder), json.dumps(options)],
         env=environ(ROOT / "tests") | {"OMP_NUM_THREADS": "1"},
         input=told,
         capture_output=True,

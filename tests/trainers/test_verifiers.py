@@ -117,8 +117,7 @@ def test_its_own_taskset_starts_a_project_by_uv(python: str, tmp_path: Path) -> 
     ours = f'dependencies = ["openenv @ {ROOT.as_uri()}"]'
     text = manifest.read_text().replace('dependencies = ["openenv"]', ours)
     manifest.write_text(text + "\n[tool.hatch.metadata]\nallow-direct-references = true\n")
-    # It asks for /schema by itself, without the key that a server of a provider has by default.
-    given = {"project_path": str(project), "context_timeout_s": 300, "api_key": None}
+    given = {"project_path": str(project), "context_timeout_s": 300}
     taskset = {"id": "openenv", "env": "someone/blackjack_env", "provider_kwargs": given}
     with llm_server("stand") as model:
         ((episode,),) = play(python, model, {"taskset": taskset, **OWN})

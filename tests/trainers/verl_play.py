@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import hydra  # type: ignore[import-not-found]
 import numpy as np
 from omegaconf import OmegaConf  # type: ignore[import-not-found]
-from tiny_models import tokenizer_for
+from tiny_models import CHATML, tokenizer_for
 from trainers.buttons import obedient
 from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not-found]
     DictConfigWrap,
@@ -27,10 +27,6 @@ from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not
 from verl.utils.dataset.rl_dataset import RLHFDataset  # type: ignore[import-not-found]
 from verl.workers.rollout.replica import TokenOutput  # type: ignore[import-not-found]
 
-CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 TOKENIZER = tokenizer_for(["press go press on press wrong say nothing button"], CHATML)
 CONFIG = OmegaConf.create(
     {

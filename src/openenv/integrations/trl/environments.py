@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -23,7 +22,7 @@ from openenv.integrations.typed_tools import (
 )
 from openenv.reward import Score
 from openenv.rollouts.episodes import needless, reset_arguments
-from openenv.rollouts.failures import is_passing
+from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, is_passing
 from openenv.rollouts.interfaces import ActionTool
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.seats import NoEpisode, Seat, Seats, Unfinished
@@ -62,10 +61,6 @@ Columns = Sequence[str] | Mapping[str, str]
 
 class ToolRefused(OpenEnvError, ValueError):
     """The environment does not take this call; the model is told why, and the episode goes on."""
-
-
-class EnvironmentsFailing(OpenEnvError, RuntimeError):
-    """So many episodes have failed in a row that training goes on with nothing."""
 
 
 class RolloutEnvironment:
@@ -161,32 +156,7 @@ class _Terms:
     ) -> None:
         self.columns = columns
         self.unfinished: Unfinished = unfinished
-        self.streak = _Streak(failures_in_a_row)
-
-
-class _Streak:
-    """Counts failures in a row, of whichever rollouts."""
-
-    def __init__(self, most: int | None) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._count = 0
-
-    def ended(self, failure: str | None) -> None:
-        """Note how the episode before has ended.
-
-        Raises:
-            EnvironmentsFailing: As too many did.
-        """
-        with self._lock:
-            self._count = self._count + 1 if failure is not None else 0
-            if self._most is None or self._count < self._most:
-                return
-            count, self._count = self._count, 0
-        raise EnvironmentsFailing(
-            f"{count} episodes in a row have failed; the last one: {failure}. Training would go on "
-            "without rewards; see to the environment, or allow for more (failures_in_a_row)"
-        )
+        self.streak = FailureStreak(failures_in_a_row)
 
 
 def environment_factory(

@@ -41,6 +41,7 @@ def rollout_func(
     told: Any = None,
     seed: int = 0,
     retries: int = 2,
+    failures_in_a_row: int | None = 32,
 ) -> RolloutFunc:
     """Make a ``rollout_func`` of TRL's GRPOTrainer; use it with `env_reward`.
 
@@ -64,6 +65,7 @@ def rollout_func(
             `openenv.rollouts.tokens.Chat`.
         seed: What the seeds of groups follow from.
         retries: How often a reset is tried again whose failure may pass.
+        failures_in_a_row: After how many failed rollouts in a row training ends; None never.
 
     Raises:
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
@@ -73,7 +75,12 @@ def rollout_func(
     """
     known = None if rows is None else _by_prompt(rows, columns)
     player = BatchPlayer(
-        environment, at_once=at_once, max_turns=max_turns, unfinished=unfinished, retries=retries
+        environment,
+        at_once=at_once,
+        max_turns=max_turns,
+        unfinished=unfinished,
+        retries=retries,
+        failures_in_a_row=failures_in_a_row,
     )
     return RolloutFunc(player, known, told, seed)
 
@@ -102,6 +109,7 @@ class RolloutFunc:
 
         Raises:
             CapacityError: There is not room for as many as are played at once.
+            EnvironmentsFailing: As too many did.
             OpenEnvError: The environment cannot be reset so.
             ValueError: A prompt is none of the rows'.
         """

@@ -1,0 +1,464 @@
+"""Lightning Fabric (https://lightning.ai/docs/fabric): GRPO in any environment, as a loop of yours.
+
+    fabric = Fabric(devices=2)
+    fabric.launch()
+    model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=1e-6))
+    with GRPO(fabric, model, optimizer, tokenizer, "blackjack", prompt="Play a hand.") as grpo:
+        for step in grpo.steps(300):
+            fabric.log_dict(step.as_logs(), step.number)
+
+Each process plays rollouts of its own; gradients and figures are of all of them together.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from openenv._packages import needs
+from openenv.integrations.transformers import sampler
+from openenv.integrations.trl.environments import Columns, episode_arguments
+from openenv.rewards.credit import group_advantages
+from openenv.rollouts.batched import BatchPlayer, Generate, Start
+from openenv.rollouts.jobs import derived_seed
+from openenv.rollouts.meter import Meter, StepCost
+from openenv.rollouts.seats import Unfinished
+from openenv.rollouts.tokens import Chat, Tokenizer, TokenRollout
+
+with needs("openenv.integrations.lightning", "pip install lightning transformers"):
+    import torch  # pyright: ignore[reportMissingImports]
+
+__all__ = ["GRPO", "GRPOSettings", "Step"]
+
+# Strategies of Fabric under which no process holds the whole model, so that none can sample alone.
+SHARDED = frozenset(
+    {"DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy", "XLAFSDPStrategy"}
+)
+
+
+@dataclass(frozen=True)
+class GRPOSettings:
+    """How a step of GRPO is made.
+
+    Attributes:
+        groups: Different episodes in a step, on each process.
+        generations: Rollouts of each, which are compared with each other; at least 2.
+        max_turns: Replies that the model may have in a rollout.
+        max_tokens: How long what comes behind a prompt may become. Default: no bound.
+        reply_tokens: That a reply may have.
+        temperature: Of sampling; above 0.
+        epochs: How often a step's rollouts are gone over; each time is an update of the weights.
+        micro_batch: Rollouts in one forward and backward pass. Default: all.
+        clip_low: How far the probability of a token may fall, as a ratio, until it is left as it
+            is: not below 1 - `clip_low`.
+        clip_high: Likewise, not above 1 + `clip_high` (Yu et al. 2025, "DAPO").
+        max_grad_norm: Gradients are clipped to it; None leaves them as they are.
+        is_scaled: Advantages are divided by the standard deviation of their group.
+        unfinished: What an episode is worth that the model has not brought to its end.
+        retries: How often a reset is tried again whose failure may pass.
+        failures_in_a_row: After how many failed rollouts in a row training ends; None never.
+
+    Raises:
+        ValueError: One is out of its range.
+    """
+
+    groups: int = 8
+    generations: int = 8
+    max_turns: int = 32
+    max_tokens: int | None = None
+    reply_tokens: int = 256
+    temperature: float = 1.0
+    epochs: int = 1
+    micro_batch: int | None = None
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    max_grad_norm: float | None = 1.0
+    is_scaled: bool = True
+    unfinished: Unfinished = "earned"
+    retries: int = 2
+    failures_in_a_row: int | None = 32
+
+    def __post_init__(self) -> None:
+        at_least = {"groups": 1, "generations": 2, "epochs": 1, "micro_batch": 1, "max_turns": 1}
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value}; expected at least {least}")
+        for name in ("clip_low", "clip_high", "max_grad_norm"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}={value}; expected more than 0")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What came of a step.
+
+    Attributes:
+        number: Which one, from 1.
+        reward: The mean of the rewards that are known, of all processes; None if none is.
+        reward_std: The mean of their standard deviations within groups, on this process.
+        rollouts: That were played, by all processes.
+        unscored: How many of them have no reward, and were left out.
+        loss: The last epoch's; None where nothing was learnt.
+        grad_norm: Likewise, before it was clipped; None also where it is not.
+        clipped: Of the tokens in the last epoch, the part whose change was clipped: 0 to 1.
+        turns: Replies in a rollout, on this process, in the mean.
+        cost: What it took of time and tokens, and of the environments of this process.
+    """
+
+    number: int
+    reward: float | None
+    reward_std: float
+    rollouts: int
+    unscored: int
+    loss: float | None
+    grad_norm: float | None
+    clipped: float
+    turns: float
+    cost: StepCost
+
+    def as_logs(self) -> dict[str, float]:
+        """The same, as loggers take it; what is None is left out."""
+        known = {
+            "reward": self.reward,
+            "reward_std": self.reward_std,
+            "rollouts": self.rollouts,
+            "unscored": self.unscored,
+            "loss": self.loss,
+            "grad_norm": self.grad_norm,
+            "clipped": self.clipped,
+            "turns": self.turns,
+            "seconds": self.cost.seconds,
+            "tokens": self.cost.tokens,
+        }
+        return {
+            **{name: one for name, one in known.items() if one is not None},
+            **self.cost.as_logs(),
+        }
+
+    def __str__(self) -> str:
+        reward = "no reward" if self.reward is None else f"reward {self.reward:+.3f}"
+        unscored = f", {self.unscored} unscored" if self.unscored else ""
+        return f"{reward}{unscored}; {self.cost}"
+
+
+class GRPO:
+    """Group relative policy optimization (Shao et al. 2024, "DeepSeekMath"), a step at a time.
+
+    Rewards are the environment's. The loss is the mean over all tokens that the model has written
+    (Yu et al. 2025, "DAPO"), of all processes, without a term for the divergence from a reference.
+    A rollout that nobody can score takes no part in its group.
+
+    `state_dict` and `load_state_dict` are what ``fabric.save`` and ``fabric.load`` ask for, so that
+    training goes on where it was: ``fabric.save(path, {"model": model, "optimizer": optimizer,
+    "grpo": grpo})``.
+
+    Args:
+        fabric: A `lightning.fabric.Fabric` that is launched.
+        model: What ``fabric.setup`` made of a causal language model of transformers.
+        optimizer: Likewise, of its optimizer.
+        tokenizer: Of the model; it has to have a chat template.
+        environment: As `openenv.rollout` takes it; each process plays in sessions of its own.
+        settings: How a step is made.
+        prompt: What the model is told, where there are no rows.
+        rows: Of a dataset: a ``prompt`` (words, or messages), and columns that the environment is
+            reset with, such as `openenv.integrations.trl.task_dataset` makes. They are gone
+            through in a random order, and again in another. Without, each group has a seed.
+        columns: Which of the columns; by default all.
+        told: How the model is told how to act; see `openenv.rollouts.tokens.Chat`.
+        generate: Has the model reply, in the place of sampling from it here: a server of models.
+        seed: What seeds of episodes and the order of rows follow from.
+        template: Further arguments of the chat template, such as ``enable_thinking``.
+
+    Attributes:
+        number: Of the step that was made last; 0 before the first.
+        meter: What the environments of this process have cost.
+
+    Raises:
+        NotImplementedError: The strategy shards the model, and there is no `generate`.
+        OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
+        TypeError: It is no environment.
+        ValueError: There is neither a prompt nor a row; the tokenizer has no chat template.
+    """
+
+    def __init__(
+        self,
+        fabric: Any,
+        model: Any,
+        optimizer: Any,
+        tokenizer: Tokenizer,
+        environment: Any,
+        settings: GRPOSettings | None = None,
+        *,
+        prompt: str = "",
+        rows: Sequence[Mapping[str, Any]] | None = None,
+        columns: Columns | None = None,
+        told: Any = None,
+        generate: Generate | None = None,
+        seed: int = 0,
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.number = 0
+        self._settings = settings or GRPOSettings()
+        self._fabric, self._model, self._optimizer = fabric, model, optimizer
+        self._seed = seed
+        self._prompt = prompt
+        self._rows = None if rows is None else [_started(row, columns) for row in rows]
+        if not (self._rows or (prompt and self._rows is None)):
+            raise ValueError("what is the model told? give a prompt, or rows with one each")
+        self._generate = generate or self._sampler(tokenizer)
+        self._player = BatchPlayer(
+            environment,
+            max_turns=self._settings.max_turns,
+            unfinished=self._settings.unfinished,
+            retries=self._settings.retries,
+            failures_in_a_row=self._settings.failures_in_a_row,
+        )
+        self.meter: Meter = self._player.meter
+        try:
+            self._chat = Chat(tokenizer, self._player.seats.interface, told, **(template or {}))
+        except BaseException:
+            self._player.close()
+            raise
+
+    def steps(self, until: int) -> Iterator[Step]:
+        """Make steps, up to the number `until`.
+
+        Raises:
+            CapacityError: There is not room for as many rollouts as a step has.
+            EnvironmentsFailing: Too many rollouts in a row have failed.
+            OpenEnvError: The environment cannot be reset so.
+        """
+        while self.number < until:
+            yield self.step()
+
+    def step(self) -> Step:
+        """Play a batch of rollouts, and learn of them. Raises what `steps` does."""
+        began, before = time.perf_counter(), self.meter.read()
+        settings, number = self._settings, self.number + 1
+        rollouts = self._player.play(
+            self._chat, self._starts(number), self._generate, max_tokens=settings.max_tokens
+        )
+        rewards = [one.score.value for one in rollouts]
+        batch = _Batch.of(
+            rollouts,
+            group_advantages(rewards, settings.generations, is_scaled=settings.is_scaled),
+            self._fabric.device,
+        )
+        known = [one for one in rewards if one is not None]
+        reward, scored, tokens, played = self._sum(
+            sum(known), len(known), batch.weight.sum(), len(rollouts)
+        )
+        learnt = self._learn(batch, tokens) if tokens else _Learnt()
+        self.number = number
+        return Step(
+            number=number,
+            reward=reward / scored if scored else None,
+            reward_std=_spread(rewards, settings.generations),
+            rollouts=int(played),
+            unscored=int(played - scored),
+            loss=learnt.loss,
+            grad_norm=learnt.grad_norm,
+            clipped=learnt.clipped,
+            turns=statistics.fmean(one.turns for one in rollouts),
+            cost=StepCost(
+                step=number,
+                seconds=time.perf_counter() - began,
+                tokens=sum(len(one.ids) for one in rollouts),
+                environments=self.meter.read() - before,
+            ),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is."""
+        return {"number": self.number}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on there."""
+        self.number = int(state["number"])
+
+    def close(self) -> None:
+        """Give back every session; a program that ends does so too."""
+        self._player.close()
+
+    def __enter__(self) -> GRPO:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -------------------------------------------------------------- what is played
+
+    def _starts(self, number: int) -> list[Start]:
+        """How a step's rollouts begin on this process: those of a group alike."""
+        of_process, processes = self._settings.groups, self._fabric.world_size
+        first = ((number - 1) * processes + self._fabric.global_rank) * of_process
+        starts = [self._start(first + group) for group in range(of_process)]
+        return [start for start in starts for _ in range(self._settings.generations)]
+
+    def _start(self, group: int) -> Start:
+        """How the rollouts of a group begin; groups are counted from the first step on."""
+        if self._rows is None:
+            told = [{"role": "user", "content": self._prompt}]
+            return Start(told, {"seed": derived_seed(self._seed, "train", group)})
+        epoch, place = divmod(group, len(self._rows))
+        order = list(range(len(self._rows)))
+        random.Random(derived_seed(self._seed, "rows", epoch)).shuffle(order)  # nosec B311
+        return self._rows[order[place]]
+
+    def _sampler(self, tokenizer: Any) -> Generate:
+        strategy = type(self._fabric.strategy)
+        if any(one.__name__ in SHARDED for one in strategy.__mro__):
+            raise NotImplementedError(
+                f"{strategy.__name__} gives no process the whole model, so that none can sample "
+                "from it here; pass generate=, which asks a server of models, or use ddp"
+            )
+        sample = sampler(
+            self._model.module,  # without what synchronizes processes: they play at their own pace
+            tokenizer,
+            max_tokens=self._settings.reply_tokens,
+            temperature=self._settings.temperature,
+        )
+
+        def generate(sequences: list[list[int]]) -> Any:
+            with self._fabric.autocast():
+                return sample(sequences)
+
+        return generate
+
+    # -------------------------------------------------------------- what is learnt
+
+    def _learn(self, batch: _Batch, tokens: float) -> _Learnt:
+        """Update the weights by a step's rollouts.
+
+        Args:
+            batch: Those of this process.
+            tokens: That count, of all processes.
+        """
+        settings = self._settings
+        self._model.train()
+        parts = batch.parts(settings.micro_batch)
+        before = [None] * len(parts) if settings.epochs == 1 else self._logprobs_now(parts)
+        learnt = _Learnt()
+        for _ in range(settings.epochs):
+            loss = clipped = 0.0
+            for place, (part, old) in enumerate(zip(parts, before, strict=True)):
+                is_last = place == len(parts) - 1
+                with self._fabric.no_backward_sync(self._model, enabled=not is_last):
+                    value, outside = self._loss(part, old)
+                    # Gradients of processes are averaged: the mean over all tokens is wanted.
+                    self._fabric.backward(value * (self._fabric.world_size / tokens))
+                loss += value.item()
+                clipped += outside.item()
+            norm = None
+            if settings.max_grad_norm is not None:
+                norm = self._fabric.clip_gradients(
+                    self._model, self._optimizer, max_norm=settings.max_grad_norm
+                ).item()
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+            loss, clipped = self._sum(loss, clipped)
+            learnt = _Learnt(loss / tokens, norm, clipped / tokens)
+        return learnt
+
+    def _loss(self, part: _Batch, old: Any) -> tuple[Any, Any]:
+        """The sum over tokens of GRPO's loss, and for how many the change was clipped."""
+        settings = self._settings
+        logprobs = self._logprobs(part)
+        ratio = (logprobs - (logprobs.detach() if old is None else old)).exp()
+        advantage = part.advantage[:, None]
+        near = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+        gained = torch.minimum(ratio * advantage, near * advantage)
+        outside = ((ratio * advantage) > (near * advantage)) * part.weight
+        return -(gained * part.weight).sum(), outside.sum()
+
+    def _logprobs(self, part: _Batch) -> Any:
+        """Of each token but the first, its log-probability by the model: (rollouts, length - 1)."""
+        found = self._model(input_ids=part.ids, attention_mask=part.mask, use_cache=False)
+        logits = found.logits[:, :-1].float() / self._settings.temperature
+        chosen = logits.gather(-1, part.ids[:, 1:, None]).squeeze(-1)
+        return chosen - logits.logsumexp(-1)
+
+    def _logprobs_now(self, parts: Sequence[_Batch]) -> list[Any]:
+        with torch.no_grad():
+            return [self._logprobs(part) for part in parts]
+
+    def _sum(self, *values: Any) -> list[float]:
+        """Numbers, each summed over all processes."""
+        here = torch.tensor([float(one) for one in values], dtype=torch.float64)
+        if self._fabric.world_size == 1:
+            return here.tolist()  # type: ignore[no-any-return,unused-ignore]
+        # float32 is what every device can reduce; these are counts, and sums of rewards.
+        found = self._fabric.all_reduce(here.float().to(self._fabric.device), reduce_op="sum")
+        return found.tolist()  # type: ignore[no-any-return,unused-ignore]
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    """What came of an update of the weights."""
+
+    loss: float | None = None
+    grad_norm: float | None = None
+    clipped: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Rollouts as tensors.
+
+    Attributes:
+        ids: Their tokens, padded on the right: (rollouts, length).
+        mask: Which of them are not padding: (rollouts, length).
+        weight: Of each token but the first, 1.0 if it counts: the model has written it, and its
+            rollout has a reward: (rollouts, length - 1).
+        advantage: (rollouts,).
+    """
+
+    ids: Any
+    mask: Any
+    weight: Any
+    advantage: Any
+
+    @classmethod
+    def of(
+        cls, rollouts: Sequence[TokenRollout], advantages: Sequence[float], device: Any
+    ) -> _Batch:
+        longest = max(len(one.ids) for one in rollouts)
+        ids = torch.zeros((len(rollouts), longest), dtype=torch.long)
+        mask, weight = torch.zeros_like(ids), torch.zeros((len(rollouts), longest))
+        for row, one in enumerate(rollouts):
+            ids[row, : len(one.ids)] = torch.tensor(one.ids)
+            mask[row, : len(one.ids)] = 1
+            if one.score.value is not None:
+                weight[row, len(one.prompt_ids) : len(one.ids)] = torch.tensor(one.mask).float()
+        advantage = torch.tensor(advantages, dtype=torch.float32)
+        return cls(*(one.to(device) for one in (ids, mask, weight[:, 1:], advantage)))
+
+    def parts(self, size: int | None) -> list[_Batch]:
+        """The same, so many rollouts at a time."""
+        split = [one.split(size or len(one)) for one in vars(self).values()]
+        return [_Batch(*one) for one in zip(*split, strict=True)]
+
+
+def _started(row: Mapping[str, Any], columns: Columns | None) -> Start:
+    prompt = row["prompt"]
+    told = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return Start(told, *episode_arguments(row, columns))
+
+
+def _spread(rewards: Sequence[float | None], size: int) -> float:
+    """The mean of the standard deviations within groups, where there are two rewards or more."""
+    groups = (rewards[at : at + size] for at in range(0, len(rewards), size))
+    known = [[one for one in group if one is not None] for group in groups]
+    return statistics.fmean([statistics.stdev(one) for one in known if len(one) > 1] or [0.0])

@@ -1,0 +1,102 @@
+"""Models of transformers (https://huggingface.co/docs/transformers) as players of rollouts.
+
+player = BatchPlayer("blackjack")
+chat = Chat(tokenizer, player.seats.interface)
+rollouts = player.play(chat, starts, sampler(model, tokenizer))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from openenv._packages import needs
+from openenv.rollouts.batched import Generate
+
+with needs("openenv.integrations.transformers", "pip install torch transformers"):
+    import torch  # pyright: ignore[reportMissingImports]
+
+__all__ = ["sampler"]
+
+
+def sampler(
+    model: Any,
+    tokenizer: Any,
+    *,
+    max_tokens: int = 256,
+    temperature: float = 1.0,
+    batch: int | None = None,
+) -> Generate:
+    """Have a model reply by plain sampling: from its own distribution, at a temperature.
+
+    What the model's ``generation_config`` says of ``top_p``, penalties and the like does not count:
+    a policy gradient is of the distribution that was sampled from.
+
+    Args:
+        model: A causal language model.
+        tokenizer: Its own. A reply ends by its ``eos_token``.
+        max_tokens: That a reply may have.
+        temperature: Logits are divided by it; above 0.
+        batch: How many sequences the model reads at once. Default: all.
+
+    Returns:
+        The function that `openenv.rollouts.batched.BatchPlayer.play` asks for replies. It gives no
+        log-probabilities: those of the trainer's own forward pass are exact.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature={temperature}; expected more than 0")
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens={max_tokens}; expected at least 1")
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch={batch}; expected at least 1")
+    end = tokenizer.eos_token_id
+    pad = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    options = {
+        "do_sample": True,
+        "temperature": temperature,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "typical_p": 1.0,
+        "repetition_penalty": 1.0,
+        "no_repeat_ngram_size": 0,
+        "max_new_tokens": max_tokens,
+        "eos_token_id": end,
+        "pad_token_id": pad,
+    }
+
+    def generate(sequences: list[list[int]]) -> tuple[Sequence[Sequence[int]], None]:
+        was_training = model.training
+        model.eval()
+        try:
+            at_once = batch or len(sequences)
+            replies: list[list[int]] = []
+            for at in range(0, len(sequences), at_once):
+                ids, mask = _padded_left(sequences[at : at + at_once], pad, model.device)
+                with torch.no_grad():
+                    written = model.generate(ids, attention_mask=mask, **options)
+                replies += [_ended(one, end) for one in written[:, ids.shape[1] :].tolist()]
+        finally:
+            model.train(was_training)
+        return replies, None
+
+    return generate
+
+
+def _padded_left(sequences: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[Any, Any]:
+    """Sequences as one tensor of (sequences, longest), and which of it is not padding."""
+    longest = max(map(len, sequences))
+    ids = torch.full((len(sequences), longest), pad)
+    mask = torch.zeros_like(ids)
+    for row, one in enumerate(sequences):
+        ids[row, longest - len(one) :] = torch.tensor(one)
+        mask[row, longest - len(one) :] = 1
+    return ids.to(device), mask.to(device)
+
+
+def _ended(reply: list[int], end: int) -> list[int]:
+    """A reply without the padding behind the token that ends it."""
+    return reply[: reply.index(end) + 1] if end in reply else reply
