@@ -206,6 +206,7 @@ async def _go_to(window: Window, url: str) -> None:
     for _ in range(ATTEMPTS):
         if await _is_opened(tab, url, timeout):
             return
+        await tab.activity.hold_still()
     raise ActionFailed("the page kept leading elsewhere by itself; try again, or use another tab")
 
 

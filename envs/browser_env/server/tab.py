@@ -14,9 +14,11 @@ from playwright.async_api import Error as PlaywrightError
 
 from .scripts import script
 
-__all__ = ["Activity", "Tab"]
+__all__ = ["POLL_S", "Activity", "Tab"]
 
 CLOSE_TIMEOUT_S = 5.0
+STILL_WITHIN_S = 1.0
+POLL_S = 0.01
 
 WORLD = "openenv"
 # Connections that stay open say nothing of a page's being ready.
@@ -109,7 +111,21 @@ class Activity:
 
     async def stop_loading(self) -> None:
         """Give up whatever is being loaded, as the browser's stop button does."""
-        await self._cdp.send("Page.stopLoading")
+        with contextlib.suppress(PlaywrightError):  # just then it changes from page to page
+            await self._cdp.send("Page.stopLoading")
+
+    async def hold_still(self) -> None:
+        """Let the page load what it has led to without running its scripts, so that it leads on
+        no more; it takes `STILL_WITHIN_S` at most.
+        """
+        await self._cdp.send("Emulation.setScriptExecutionDisabled", {"value": True})
+        try:
+            await self.stop_loading()
+            with anyio.move_on_after(STILL_WITHIN_S):
+                while not self.is_idle:  # noqa: ASYNC110  # told by several events
+                    await anyio.sleep(POLL_S)
+        finally:
+            await self._cdp.send("Emulation.setScriptExecutionDisabled", {"value": False})
 
     async def go_in_history(self, by: int) -> bool:
         """Go some pages on in the history, or back; False if it does not reach so far."""

@@ -20,7 +20,7 @@ from .chromium import Lease
 from .hosts import AllowedHosts, host_of, why_refused
 from .scripts import script
 from .sites import Site, SiteRequest
-from .tab import Tab
+from .tab import POLL_S, Tab
 from .texts import short
 
 __all__ = ["START_OF_TIME", "ActionFailed", "Window"]
@@ -33,7 +33,6 @@ Kind: TypeAlias = Literal["blocked", "dialog", "download", "popup", "stopped", "
 START_OF_TIME = 1_715_767_200
 STEP_MS = 100  # by which it moves in a step
 REAL_PAUSE_S = 0.1  # what a step waits instead, where pages have real time
-POLL_S = 0.01
 PATIENCE = 2 / 3  # the share of `load_timeout_s` after which a page that does not answer has hung
 POPUP_COMES_WITHIN_S = 2.0
 

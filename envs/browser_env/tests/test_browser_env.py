@@ -777,6 +777,15 @@ async def test_a_page_that_leads_on_for_ever_is_said_to_be_busy(home: dict[str, 
         assert (await do(env, Navigate(url=f"{HOME}second.html"))).title == "Second"
 
 
+async def test_a_page_that_was_held_still_runs_scripts_again(home: dict[str, Path]) -> None:
+    async with at(home, load_timeout_s=2.0) as (env, _):
+        await env.step_async(Navigate(url=f"{HOME}redirects.html"))
+        window = env._window
+        assert window is not None
+        await window.live.activity.hold_still()
+        assert "half" in (await do(env, Navigate(url=f"{HOME}halves.html"))).title
+
+
 async def test_timers_without_a_delay_do_not_stop_time(home: dict[str, Path]) -> None:
     async with at(home, "timers") as (env, seen):
         assert seen.events == [] and (await do(env, Wait(seconds=2))).events == []
