@@ -9,7 +9,10 @@ The blocks of a page are carried out from top to bottom, in one namespace and on
   any, are what it must print. ``openenv serve`` and ``openenv gateway`` go on in the background,
   on free ports, until the page ends; the addresses that the page gives for them are replaced by
   those ports'.
-* ``yaml`` and ``toml`` with such a first line are written to that file; ``json`` must be JSON.
+* ``yaml`` and ``toml`` with such a first line are written to that file; ``json`` must be JSON,
+  and so must each line of ``jsonl``.
+* ``ts`` is a module, whose first line names its file (``// play.ts``). Its types are checked, and
+  it is run by Node; a line ``console.log(...); // expected`` prints that, as in Python.
 * ``text`` is for reading.
 """
 
@@ -33,14 +36,32 @@ from typing import IO, Any
 
 import pytest
 from fastapi import FastAPI
+from support.typescript import followed
 
 from openenv import IgnoredArgumentWarning
 from openenv.client import background
 from openenv.server.workers import managers_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+SKILL = ROOT / "src" / "openenv" / "cli" / "skill.md"
+WALK = ROOT / "docs" / "guides" / "ten-minutes.md"  # wants an engine; test_ten_minutes.py
+PAGES = [
+    ROOT / "README.md",
+    SKILL,
+    *sorted({*(ROOT / "docs").rglob("*.md")} - {WALK}),
+    *sorted((ROOT / "envs").glob("*/README.md")),
+]
+LINKED = sorted(
+    {
+        *PAGES,
+        WALK,
+        *ROOT.glob("*.md"),
+        *(ROOT / "rfcs").glob("*.md"),
+        *(ROOT / "examples").glob("*/README.md"),
+        *(ROOT / "benchmarks").glob("*.md"),
+        ROOT / "tutorial" / "README.md",
+    }
+)
 COMMAND_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 SERVER = re.compile(r"((?:\w+=\S+ )*)openenv (?:serve|gateway)\b")  # with variables of its own
@@ -54,6 +75,15 @@ EXCLUDED = {
         "$ python -m pip install --quiet 'trl>=1.16' torch",
     ): "from the network; the test of the one above has it",
     ("docs/guides/providers.md", "from openenv import UVProvider"): "uv installs from the network",
+    **{
+        (f"envs/{name}_env/README.md", line): "its library is installed for its own tests only"
+        for name, line in [
+            ("reasoning_gym", "$ openenv serve reasoning_gym_env"),
+            ("reasoning_gym", "from reasoning_gym_env import ReasoningGymAction, ReasoningGymEnv"),
+            ("textarena", "$ openenv serve textarena_env"),
+            ("textarena", "from textarena_env import TextArenaAction, TextArenaEnv"),
+        ]
+    },
 }
 
 
@@ -73,7 +103,7 @@ class Block:
     @property
     def file(self) -> str | None:
         """The file that the block is to be written to."""
-        named = re.fullmatch(r"# ([\w./-]+\.\w+)", self.first_line)
+        named = re.fullmatch(r"(?:#|//) ([\w./-]+\.\w+)", self.first_line)
         return named[1] if named else None
 
     @property
@@ -133,8 +163,15 @@ class Reader:
                 self._run_python(block)
             case "console":
                 self._run_console(block)
+            case "ts" if block.file:
+                self._write(block.file, self._addressed(block.text))
+                printed = followed(self._here, block.file)
+                _expect_prints(block, printed.splitlines())
             case "json":
                 json.loads(block.text)
+            case "jsonl":
+                for line in block.text.splitlines():
+                    json.loads(line)
             case "text":
                 pass
             case other:
@@ -262,7 +299,8 @@ def _expect_output(block: Block, expected: str, actual: str) -> None:
 
 def _expect_prints(block: Block, printed: list[str]) -> None:
     remaining = iter(printed)
-    for expected in re.findall(r"^ *print\(.*\)  # (.+)$", block.text, re.MULTILINE):
+    says = r"^ *(?:print\(.*\)  #|console\.log\(.*\); //) (.+)$"
+    for expected in re.findall(says, block.text, re.MULTILINE):
         found = any(_matches(expected, line) for line in remaining)
         assert found, f"{_place(block)}: {expected!r} was not printed in its turn; but: {printed}"
 
@@ -323,9 +361,10 @@ def _anchors(page: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_is_generated_is_fresh() -> None:
+@pytest.mark.parametrize("script", ["reference.py", "drawings.py"])
+def test_what_is_generated_is_fresh(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, "scripts/reference.py", "--check"],
+        [sys.executable, f"scripts/{script}", "--check"],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])},
         capture_output=True,
