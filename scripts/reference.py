@@ -1,4 +1,4 @@
-"""Write docs/reference/ from the code, and the generated sections of docs/concepts/.
+"""Write docs/reference/ and docs/schema/ from the code, and generated sections of other pages.
 
 `python scripts/reference.py` writes them; with ``--check`` it names those that are not what it
 would write, and exits with 1 if there are any.
@@ -12,6 +12,7 @@ import argparse
 import enum
 import functools
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ from typer.main import get_command
 import openenv
 from openenv import errors, events, mcp, providers, settings
 from openenv.cli.__main__ import app
+from openenv.cli._groups import GLOBAL_PANEL, example_lines
+from openenv.manifest import manifest_schema
 from openenv.protocol.messages import ErrorReply
 from openenv.testing.environment import PROMISES
 
@@ -212,10 +215,26 @@ def settings_page() -> str:
 
 def cli_page() -> str:
     """The command line, in typer's own words."""
-    command = get_command(app)
+    command: Any = get_command(app)
     context = Context(command, info_name="openenv")
+    for name in command.list_commands(context):
+        _document(command.get_command(context, name))
     text = get_docs_for_click(obj=command, ctx=context, name="openenv")
     return HEADER + text.replace("```console\n$ ", "```text\n").strip() + "\n"
+
+
+def manifest_page() -> str:
+    """The JSON Schema of ``openenv.yaml``, for editors."""
+    return json.dumps(manifest_schema(), indent=2) + "\n"
+
+
+def _document(command: Any) -> None:
+    """Have the examples of a command be in its text, and the options that every one has not."""
+    command.params = [one for one in command.params if one.rich_help_panel != GLOBAL_PANEL]
+    if shown := example_lines(getattr(command, "examples", [])):
+        command.epilog = "**Examples**:\n\n```text\n" + "\n".join(shown) + "\n```"
+    for below in getattr(command, "commands", {}).values():
+        _document(below)
 
 
 def page(title: str, *parts: str) -> str:
@@ -228,6 +247,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,
     "reference/cli.md": cli_page,
+    "schema/openenv.schema.json": manifest_page,
 }
 
 
@@ -292,7 +312,7 @@ def capabilities_section() -> str:
 
 SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "promises": ("concepts/contract.md", promises_section),
-    "errors": ("concepts/wire.md", errors_section),
+    "errors": ("protocol/errors.md", errors_section),
     "capabilities": ("concepts/isolation.md", capabilities_section),
 }
 

@@ -49,6 +49,7 @@ LAYERS = {
     "openenv._pipes": "contract",
     "openenv._timeouts": "contract",
     "openenv._tls": "contract",
+    "openenv._version": "contract",
     "openenv.mcp": "mcp",
     "openenv.mcp.client": "client",
     "openenv.mcp.types": "mcp types",
@@ -92,12 +93,15 @@ LAYERS = {
     "openenv.integrations.unsloth": "trainers",
     "openenv.integrations.torchforge": "trainers",
     "openenv.integrations.lightning": "trainers",
+    "openenv.integrations.transformers": "trainers",
     "openenv.integrations.nemo_gym": "trainers",
     "openenv.integrations.verl": "trainers",
     "openenv.integrations.rllib": "trainers",
     "openenv.pool": "pool",
     "openenv.gateway": "gateway",
     "openenv.images": "images",
+    "openenv.hub": "hub",
+    "openenv.discovery": "discovery",
     "openenv.recording": "recording",
     "openenv.llm": "llm",
     "openenv.harness": "harness",
@@ -140,13 +144,15 @@ ARROWS = {
     "client": SESSIONS | {"provider contract"},
     "mcp bridge": SESSIONS | {"mcp tools"},
     "server": SESSIONS | {"mcp bridge", "adapters"},
-    "auto": INNER,
+    "auto": INNER | {"hub"},
     "recording": INNER,
     "pool": INNER,
     "gateway": INNER,
     "images": CONTRACT | {"providers", "root"},
+    "hub": CONTRACT | {"images"},
+    "discovery": CONTRACT | {"auto"},
     "testing": INNER | {"sandbox"},
-    "harness": INNER | {"harness agents", "llm", "rollouts"},
+    "harness": INNER | {"harness agents", "hub", "llm", "rollouts"},
     "rollouts": INNER | {"adapters", "auto", "llm", "pool", "recording"},
     "evals": INNER | {"auto", "llm", "rollouts"},
     "validation": INNER
@@ -156,9 +162,11 @@ ARROWS = {
     "cli": INNER
     | {
         "auto",
+        "discovery",
         "evals",
         "gateway",
         "harness",
+        "hub",
         "images",
         "llm",
         "mcp",
@@ -168,32 +176,42 @@ ARROWS = {
         "recording",
         "rollouts",
         "root",
+        "sandbox",
         "testing",
         "validation",
         "web",
     },
     "mirrors": INNER
-    | {"auto", "evals", "harness", "harness agents", "llm", "mcp tools", "sandbox"},
+    | {"auto", "evals", "harness", "harness agents", "llm", "mcp tools", "sandbox", "web"},
 }
 
 # What one module may import from a layer that it may not otherwise, inside functions only.
-LAZILY = {"openenv.client.launch": {"providers"}}
+LAZILY = {"openenv.client.launch": {"providers"}, "openenv.server.app": {"web"}}
 
 # Packages that are not ours, and who needs them. What is not listed is not imported at all.
 EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
 HOMES = {
     "anthropic": {"openenv.llm.anthropic"},
     "anyio": {"openenv.mcp.connections", "openenv.mcp.speech1", "openenv.mcp.transports"},
-    "fastapi": {"openenv.integrations.nemo_gym", "openenv.server"},
+    "fastapi": {"openenv.integrations.nemo_gym", "openenv.server", "openenv.web"},
     "fastmcp": {"openenv.mcp.servers"},
     "dm_env": {"openenv.adapters", "openenv.integrations"},
-    "gymnasium": {"openenv._choices", "openenv.adapters", "openenv.integrations", "openenv.spaces"},
+    "gradio": {"openenv.web.custom"},
+    "gymnasium": {
+        "openenv._choices",
+        "openenv.adapters",
+        "openenv.cli._gymnasium",
+        "openenv.integrations",
+        "openenv.spaces",
+    },
     "inspect_ai": {
         "openenv.evals.inspect",
         "openenv.evals.inspect_harness",
         "openenv.rewards.external.inspect_ai",
     },
     "jinja2": {"openenv._reports.pages"},
+    "markdown_it": {"openenv.discovery.site"},
+    "markupsafe": {"openenv.discovery.site"},
     "matplotlib": {
         "openenv._reports.plots",
         "openenv.cli.blackjack",
@@ -206,7 +224,9 @@ HOMES = {
     "azure": {"openenv.providers.aca"},
     "daytona": {"openenv.providers.daytona"},
     "huggingface_hub": {
+        "openenv.cli._doctor",
         "openenv.harness.collect.hub",
+        "openenv.hub.client",
         "openenv.providers.hf",
         "openenv.tasks.hub",
     },
@@ -214,7 +234,7 @@ HOMES = {
     "modal": {"openenv.providers.modal"},
     "urllib3": {"openenv.providers._clusters"},
     "_typeshed": {"openenv.providers._asked"},
-    "pathspec": {"openenv.images.context"},
+    "pathspec": {"openenv.hub.staging", "openenv.images.context"},
     "h11": {"openenv.gateway", "openenv.harness.agents.bridge", "openenv.harness.capture"},
     "pettingzoo": {"openenv.adapters", "openenv.integrations"},
     "mcp": {
@@ -232,11 +252,12 @@ HOMES = {
     },
     "openai": {"openenv.llm.openai"},
     "openspiel_env": {"openenv.cli"},
-    "msgspec": {"openenv.protocol", "openenv.sessions"},
+    "msgspec": {"openenv.protocol", "openenv.sessions", "openenv.web.watch"},
     "numpy": {
         "openenv._choices",
         "openenv.adapters",
         "openenv.arrays",
+        "openenv.cli._gymnasium",
         "openenv.client",
         "openenv.evals",
         "openenv.integrations",
@@ -280,12 +301,18 @@ HOMES = {
         "openenv.mcp.bridge",
         "openenv.mcp.speech1",
         "openenv.server",
+        "openenv.web",
     },
-    "torch": {"openenv.rollouts.policies.local"},
+    "torch": {
+        "openenv.integrations.lightning",
+        "openenv.integrations.transformers",
+        "openenv.rollouts.policies.local",
+    },
     "transformers": {"openenv.integrations.trl.costs", "openenv.rollouts.policies.local"},
     "typer": {"openenv.cli"},
     "uvloop": {"openenv._loops"},
     "uvicorn": {
+        "openenv.adapters.ors",
         "openenv.harness.capture",
         "openenv.integrations.verifiers",
         "openenv.server.run",
@@ -293,7 +320,10 @@ HOMES = {
     },
     "websockets": {"openenv.providers._forwarding", "openenv.server.run"},
     "yaml": {
+        "openenv.discovery.building",
+        "openenv.cli._template",
         "openenv.cli.commands.deploy",
+        "openenv.hub.front_matter",
         "openenv.manifest",
         "openenv.providers._hosted",
         "openenv.tasks.hub",
@@ -306,8 +336,11 @@ LAZY_PACKAGES = {
     "anyio",
     "datasets",
     "fastmcp",
+    "gradio",
     "jinja2",
     "jsonschema",
+    "markdown_it",
+    "markupsafe",
     "matplotlib",
     "numpy",
     "openai",
@@ -332,9 +365,11 @@ LAZY_PACKAGES = {
 
 # What is itself imported on first use only, and then needs them at once.
 AT_ONCE = {
+    "torch": {"openenv.integrations.lightning", "openenv.integrations.transformers"},
     "transformers": {"openenv.integrations.trl.costs"},
     "matplotlib": {"openenv._reports.plots", "openenv.evals.plots"},
     "numpy": {
+        "openenv.cli._gymnasium",
         "openenv._choices",
         "openenv.adapters",
         "openenv.evals.plots",

@@ -238,13 +238,8 @@ _names, __dir__ = lazy(
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        return _version() if name == "__version__" else _names(name)
+        if name != "__version__":
+            return _names(name)
+        from openenv._version import version
 
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("openenv")
-    except PackageNotFoundError:  # run from its sources
-        return "0.0.0"
+        return version()

@@ -18,6 +18,7 @@ import os
 import re
 import struct
 import zlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -354,9 +355,14 @@ class Kept:
         return mark
 
     def fallback(self, value: Any) -> Any:
-        """Take what JSON has no form for: arrays and numbers of NumPy, declared as nothing."""
+        """Take what JSON has no form for: arrays and numbers of NumPy, declared as nothing.
+
+        Nor has Pydantic one for a deque, before 2.14.
+        """
         if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
             return self.keep(value) if value.ndim else value.item()
+        if isinstance(value, deque):
+            return list(value)
         raise TypeError(f"{type(value).__name__} is no JSON value")
 
     def put_back(self, value: Any) -> Any:

@@ -8,6 +8,7 @@
 | `OPENENV_RUN_IMAGES` | what runs an image where no provider is named, \
 `container` or `process` (of the installed package) | `container`, where an engine has it |
 | `OPENENV_TRUST_REMOTE_CODE` | `1`, `true`, `yes`: install packages from a hub unasked | off |
+| `HF_ENDPOINT` | the address of the Hub | `https://huggingface.co` |
 | `ENABLE_WEB_INTERFACE` | `1`, `true`, `yes`: serve the web page | off |
 | `MAX_CONCURRENT_ENVS` | sessions at once of a class, or of another library's environment, that \
 is served by its name; the environments' own applications read it too | `64` |
@@ -30,10 +31,12 @@ a word | `60` |
 | `OPENENV_CLOSE_S` | seconds that an environment whose session is closed has to end in, before it \
 is ended | `60` |
 | `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (an object a line) | `text` |
-| `OPENENV_DEBUG` | `1`, `true`, `yes`: clients are sent the text of every exception | off |
+| `OPENENV_DEBUG` | `1`, `true`, `yes`: clients are sent the text of every exception; `openenv` \
+shows tracebacks | off |
 | `OPENENV_OTEL` | `1`: trace by OpenTelemetry; `0`: never | where the program set up tracing |
 | `OPENENV_API_KEY` | the key that a server wants of orchestrators, and that a client sends | none |
 | `OPENENV_API_KEY_FILE` | a file of the keys that a server accepts | none |
+| `OPENENV_PUBLIC_SCHEMA` | `1`: a server with keys shows `/schema` to those without one | off |
 | `OPENENV_LLM_API_KEY` | the key of the model that a capture proxy stands in front of | none |
 | `OPENENV_CAPTURE_ADMIN_KEY` | the key of who makes and reads a capture proxy's sessions | none |
 | `OPENENV_ALLOWED_ORIGINS` | further web pages that may use a server; `*` is any | its own |
@@ -74,16 +77,20 @@ __all__ = [
     "client_mode",
     "compresses",
     "hide_keys",
+    "hub_endpoint",
     "limit",
     "log_level",
+    "looks_secret",
     "model_key",
     "parse_mode",
     "protocol_version",
+    "public_schema",
     "run_images",
     "queue_timeout_s",
     "recording_directory",
     "recording_limits",
     "debug",
+    "enable_web_interface",
     "log_format",
     "secrets",
     "secrets_of",
@@ -196,6 +203,16 @@ def trusts_remote_code() -> bool:
     return _truthy("OPENENV_TRUST_REMOTE_CODE")
 
 
+def hub_endpoint() -> str:
+    """The address of the Hub, without a slash at its end."""
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def enable_web_interface() -> None:
+    """Have applications of this process, and of those that it starts, serve the web page."""
+    os.environ["ENABLE_WEB_INTERFACE"] = "true"
+
+
 def web_interface_enabled() -> bool:
     """The web page is asked for."""
     return _truthy("ENABLE_WEB_INTERFACE")
@@ -293,6 +310,11 @@ def secrets_of(variables: Mapping[str, str]) -> set[str]:
     }
 
 
+def looks_secret(name: str) -> bool:
+    """Whether a variable of this name is likely to hold a secret."""
+    return _SECRET_NAMES.search(name) is not None
+
+
 # ------------------------------------------------------------------ keys and names
 
 
@@ -304,6 +326,11 @@ def api_key() -> str | None:
 def api_key_file() -> str | None:
     """The file in which a server finds its keys."""
     return _secret("OPENENV_API_KEY_FILE")
+
+
+def public_schema() -> bool:
+    """Whether a server with keys shows its schema to those without one."""
+    return _truthy("OPENENV_PUBLIC_SCHEMA")
 
 
 def model_key(api: str) -> str | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.environments import CounterEnv, Do, Progress, Seen
 from support.servers import serving
+from support.typescript import TypeScriptEnv
+from support.typescript import driver as driver
 
 from openenv import create_app
 
@@ -20,6 +23,10 @@ TRANSPORTS = {
     "server": ("server", 1),
     "server v0": ("server", 0),
     "workers": ("workers", 1),  # the server, with its environments in a process of their own
+    # The server, and the client in TypeScript, by each form of the protocol.
+    "typescript msgpack": ("typescript", 1),
+    "typescript json": ("typescript", 1),
+    "typescript none": ("typescript", 0),
 }
 
 # What is not tested there, since it needs the environment's class in this process.
@@ -31,11 +38,27 @@ NOT_IN_WORKERS = {
     "test_what_a_model_may_say_in_its_own_way": "a class of this file",
 }
 
+# What is not tested with another language's client.
+NOT_IN_TYPESCRIPT = {
+    "test_a_synchronous_environment_sees_one_thread_only": "says nothing of the client",
+    "test_what_a_model_may_say_in_its_own_way": "reads models of Python",
+    "test_the_first_observation_tells_what_rewards_mean": "the client has no reward_spec",
+    "test_who_declares_nothing_tells_nothing": "likewise",
+    "test_an_episode_is_scored_as_a_whole_at_its_end": "reads step_rewards of a Python result",
+    "test_a_client_scores_what_the_environment_does_not": "scores in the client, in Python",
+    "test_a_clients_score_is_shared_among_the_steps": "likewise",
+    "test_a_credit_assignment_of_no_known_name_is_refused": "likewise",
+}
+
 Connect = Callable[..., CounterEnv]
 
 
 # Processes take their time to start: all but the core tests have them.
-SLOW = {"workers": [pytest.mark.slow]}
+SLOW = {
+    name: [pytest.mark.slow]
+    for name, (transport, _) in TRANSPORTS.items()
+    if transport in ("workers", "typescript")
+}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=SLOW.get(name, ())) for name in TRANSPORTS])
@@ -49,12 +72,15 @@ def transport(version: int, request: pytest.FixtureRequest, monkeypatch: pytest.
     transport = TRANSPORTS[request.node.callspec.params["version"]][0]
     if transport == "workers" and request.node.originalname in NOT_IN_WORKERS:
         pytest.skip(NOT_IN_WORKERS[request.node.originalname])
+    if transport == "typescript" and request.node.originalname in NOT_IN_TYPESCRIPT:
+        pytest.skip(NOT_IN_TYPESCRIPT[request.node.originalname])
     return transport
 
 
 @pytest.fixture
-def connect(transport: str) -> Iterator[Connect]:
+def connect(transport: str, request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Make unconnected clients of one server that serves a given environment."""
+    driver = request.getfixturevalue("driver") if transport == "typescript" else None
     with contextlib.ExitStack() as stack:
         made: dict[Any, Any] = {}
 
@@ -72,6 +98,12 @@ def connect(transport: str) -> Iterator[Connect]:
                 )
                 if transport != "asgi":
                     made[factory] = stack.enter_context(serving(made[factory]))
+            if driver is not None:
+                codec = request.node.callspec.params["version"].removeprefix("typescript ")
+                queue_s = float(os.environ.get("OPENENV_QUEUE_TIMEOUT_S", "150"))
+                waits = {"queueTimeoutS": queue_s}
+                there = TypeScriptEnv(driver, made[factory], codec, waits)
+                return cast(CounterEnv, there)
             if transport != "asgi":
                 return CounterEnv(base_url=made[factory], **options)
             client = CounterEnv(base_url="local://", **options)

@@ -134,7 +134,7 @@ def test_sigterm_lets_running_steps_end_and_says_that_nothing_is_kept(tmp_path: 
 def test_a_resume_finds_its_process_among_several_that_share_a_port(tmp_path: Path) -> None:
     """uvicorn's own workers share nothing but the port, and the system chooses who accepts."""
     command = ["uvicorn", "support.noted:app", "--port", "0", "--workers", "3"]
-    with server(tmp_path, *command) as (log, _):
+    with server(tmp_path, *command) as (log, process):
         url = url_in(log)
         relay = Relay(url)
         wait_until(lambda: _answers(url), 20)
@@ -148,6 +148,8 @@ def test_a_resume_finds_its_process_among_several_that_share_a_port(tmp_path: Pa
         for env in clients:
             env.close()
         relay.close()
+        process.terminate()  # killed, it would leave its workers behind
+        process.wait(20)
 
 
 def _answers(url: str) -> bool:

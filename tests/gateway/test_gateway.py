@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -26,11 +27,14 @@ from support.commands import Running, openenv_running, run_openenv
 from support.dice import Dice, DiceEnv, Roll
 from support.processes import wait_until
 from support.relay import Relay
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from openenv import AuthenticationError, ConnectError, SessionLost, VectorEnv, create_app
 from openenv.client.generic import GenericEnvClient
 from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, route_of
 from openenv.providers import ProcessProvider
+from openenv.server.auth import without_keys
 from openenv.sessions.principal import Key
 
 __all__ = ["of_loopback"]
@@ -391,6 +395,28 @@ def test_who_has_no_key_of_the_gateway_is_not_let_in(guarded: Gateway) -> None:
 
 
 @pytest.mark.slow
+def test_a_page_of_a_server_is_shown_by_who_has_the_gateways_key(guarded: Gateway) -> None:
+    """A browser sends the key of a WebSocket as a subprotocol; the server is not sent it."""
+    # Nobody is asked for a key there; these servers have no page.
+    assert ask(f"{guarded.url}/web/")[0] == 404
+    assert ask(f"{guarded.url}/web/about")[0] == 401
+    assert ask(f"{guarded.url}/web/about", Authorization=f"Bearer {KEY}")[0] == 404
+
+    def offered(key: str) -> list[Any]:
+        text = base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+        return ["openenv.v1.json", f"openenv.key.{text}"]
+
+    address = f"ws{guarded.url[4:]}/ws"
+    with connect(address, subprotocols=offered(KEY)) as socket:
+        assert socket.subprotocol == "openenv.v1.json"
+        assert json.loads(socket.recv(10))["type"] == "hello"
+    for key in ("wrong", SERVERS_KEY):
+        with pytest.raises(InvalidStatus, match="401"):
+            connect(address, subprotocols=offered(key))
+    assert without_keys(", ".join(offered(KEY))) == "openenv.v1.json"
+
+
+@pytest.mark.slow
 def test_an_agent_reaches_the_session_of_its_trainer(guarded: Gateway) -> None:
     async def act(url: str, headers: dict[str, str]) -> Any:
         async with (
@@ -443,10 +469,10 @@ def test_a_handshake_that_a_server_refuses_leaves_no_connection(
 
     def connections() -> int:
         """Of the gateway to the server, by the system's own table."""
-        own = {
-            os.readlink(f"/proc/{gateway.running.process.pid}/fd/{one}")
-            for one in os.listdir(f"/proc/{gateway.running.process.pid}/fd")
-        }
+        own = set()
+        for one in Path(f"/proc/{gateway.running.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed since
+                own.add(os.readlink(one))
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         to_server = {f"socket:[{row[9]}]" for row in rows if int(row[2].split(":")[1], 16) == port}
         return len(own & to_server)

@@ -30,9 +30,11 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True, scope="module")
-def none_of_others() -> None:
-    """No fork server of other tests, which may have children that still live."""
-    _children._close_all()
+def none_of_others() -> Iterator[None]:
+    """Set the fork servers of other tests aside, with the children that still live."""
+    others = _children._take_all()
+    yield
+    _children._retired.extend(others)
 
 
 @pytest.fixture(autouse=True)

@@ -52,9 +52,10 @@ def test_clients_of_this_process_find_it_and_others_are_refused() -> None:
         with pytest.raises(AuthenticationError, match="api_key"):
             EchoEnv(base_url=provider.base_url, api_key="another").reset()
         assert httpx.get(f"{provider.base_url}/health").json() == {"status": "healthy"}
-        assert httpx.get(f"{provider.base_url}/schema").status_code == 401
+        assert httpx.get(f"{provider.base_url}/schema").status_code == 200
+        assert httpx.get(f"{provider.base_url}/metadata").status_code == 401
         headers = {"X-API-Key": key}
-        assert httpx.get(f"{provider.base_url}/schema", headers=headers).status_code == 200
+        assert httpx.get(f"{provider.base_url}/metadata", headers=headers).status_code == 200
 
 
 OTHER_PROCESS = """

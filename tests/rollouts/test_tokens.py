@@ -14,6 +14,7 @@ from support.servers import serving
 from openenv import GenericEnvClient, create_app
 from openenv.errors import CapacityError
 from openenv.rollouts.batched import BatchPlayer, Start
+from openenv.rollouts.failures import EnvironmentsFailing
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.tokens import Chat, TokenRollout
 
@@ -186,6 +187,26 @@ def test_a_rollout_whose_environment_fails_has_no_reward_and_the_others_go_on() 
         (again,) = player.play(chat, [start(start="good")], generate)
         assert again.score.value == 4.0
         assert bad.score.value is None
+
+
+def test_training_ends_where_nothing_but_failures_come() -> None:
+    def generate(sequences: list[list[int]]) -> tuple[list[list[int]], None]:
+        return [
+            letters(f"crash{END}" if '"bad"' in written(ids) else f"over{END}") for ids in sequences
+        ], None
+
+    bad, good = start(start="bad"), start(start="good")
+    with playing(Talk, failures_in_a_row=3) as player:
+        chat = Chat(Letters(), player.seats.interface)
+        player.play(chat, [bad, bad, good, bad, bad], generate)
+        with pytest.raises(EnvironmentsFailing, match="3 episodes in a row have failed; the last"):
+            player.play(chat, [bad], generate)
+        (again,) = player.play(chat, [good], generate)
+        assert again.score.value == 4.0
+    with playing(Talk, failures_in_a_row=None) as player:
+        chat = Chat(Letters(), player.seats.interface)
+        found = player.play(chat, [bad] * 33, generate)
+    assert [one.score.value for one in found] == [None] * 33
 
 
 def test_a_model_is_told_of_tools_as_its_template_has_it() -> None:

@@ -104,6 +104,17 @@ def test_a_key_may_come_by_either_header(url: str, headers: dict[str, str]) -> N
     assert httpx.get(url + "/openapi.json", headers=headers).status_code == 200
 
 
+def test_a_server_may_show_its_schema_to_everybody(
+    serve: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENENV_PUBLIC_SCHEMA", "1")
+    url = serve(app_of())
+    assert {"action", "observation", "state"} <= set(httpx.get(url + "/schema").json())
+    assert httpx.get(url + "/schema", headers=bearer("wrong")).status_code == 401
+    for path in set(ROUTES) - {"/schema"}:
+        assert httpx.get(url + path).status_code == 401, path
+
+
 def test_a_key_in_the_address_or_the_body_is_none(url: str) -> None:
     for address in (f"/reset?api_key={ORCHESTRATOR}", f"/reset?token={ORCHESTRATOR}"):
         assert httpx.post(url + address, json={"api_key": ORCHESTRATOR}).status_code == 401
@@ -179,15 +190,18 @@ def test_without_keys_everybody_is_let_in(
 # ------------------------------------------------------------------ what a role may
 
 
+OTHERS = (
+    *("/ws", "/mcp", "/metrics", "/health"),
+    *("/web/", "/web/assets/page.js", "/web/about", "/web/watch"),
+)
+
+
 def test_the_table_of_roles() -> None:
-    reached = {
-        role: {p for p in (*ROUTES, "/ws", "/mcp", "/metrics", "/health") if may_reach(role, p)}
-        for role in Role
-    }
+    reached = {role: {p for p in (*ROUTES, *OTHERS) if may_reach(role, p)} for role in Role}
     assert reached == {
-        Role.ORCHESTRATOR: {*ROUTES, "/ws", "/mcp", "/metrics", "/health"},
-        Role.AGENT: {"/mcp", "/health"},
-        Role.OBSERVER: {"/metrics", "/health"},
+        Role.ORCHESTRATOR: {*ROUTES, *OTHERS},
+        Role.AGENT: {"/mcp", "/health", "/web/", "/web/assets/page.js"},
+        Role.OBSERVER: {"/metrics", "/health", *OTHERS[-4:]},
     }
 
 

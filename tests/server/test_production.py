@@ -50,6 +50,7 @@ def test_version_1_controls_nothing_and_calls_tools(serve: Serve, protocol: str)
         {"type": "snapshot"},
         {"type": "restore", "data": {"snapshot": ""}},
         {"type": "render"},
+        {"type": "view"},
     ]
     with connect(f"ws{url[4:]}/ws", subprotocols=[protocol]) as socket:  # type: ignore[list-item]
         assert json.loads(socket.recv(5))["type"] == "hello"

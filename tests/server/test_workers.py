@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 import httpx
 import pytest
 from support.probe import Ask, ProbeEnv, ProbeEnvironment
-from support.processes import wait_until
+from support.processes import is_alive, wait_until
 from support.workers import OneSession, Unmakeable
 
 from openenv import create_app
 from openenv.errors import FactoryFailed, SessionFailed
 from openenv.protocol.http import SESSION_HEADER
+from openenv.server.workers import managers_of
 
 Serve = Callable[[Any], str]
 
@@ -83,3 +86,24 @@ def test_what_the_program_itself_defines_is_refused() -> None:
         create_app(Local, workers=2)
     with pytest.raises(ValueError, match="workers=0"):
         create_app(ProbeEnvironment, workers=0)
+
+
+def test_those_of_an_application_that_nobody_can_call_end() -> None:
+    def used() -> int:
+        with ProbeEnv.local(create_app(ProbeEnvironment, workers=1)).sync() as env:
+            env.reset()
+            return int(env.step(Ask(what="where")).observation.value["pid"])
+
+    pid = used()
+    gc.collect()
+    wait_until(lambda: not is_alive(pid))
+
+
+def test_those_of_an_application_that_is_gone_keep_the_sessions_that_they_have() -> None:
+    app = create_app(ProbeEnvironment, workers=1)
+    (manager,) = managers_of(app)
+    with ProbeEnv.local(app).sync() as env:
+        env.reset()
+        where = env.step(Ask(what="where")).observation.value
+        manager._lanes.abandon(os.getpid())  # type: ignore[attr-defined]  # of worker processes
+        assert env.step(Ask(what="where")).observation.value == where

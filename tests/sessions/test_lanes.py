@@ -12,7 +12,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import pytest
 from sessions.parts import HANGS_S, Manage, eventually
@@ -339,7 +339,14 @@ class Failing(Tracker):
         raise OSError("no display")
 
 
-def resources() -> tuple[set[threading.Thread], set[str], int]:
+Resources: TypeAlias = "tuple[set[threading.Thread], set[str], int]"
+
+
+def none_is_new(before: Resources, after: Resources) -> bool:
+    return after[0] <= before[0] and after[1] <= before[1] and after[2] <= before[2]
+
+
+def resources() -> Resources:
     gc.collect()
     living = sum(isinstance(thing, Session | Tracker) for thing in gc.get_objects())
     return set(threading.enumerate()), set(os.listdir("/proc/self/fd")), living
@@ -369,7 +376,8 @@ async def test_200_sessions_leave_no_thread_descriptor_or_instance(
         await asyncio.gather(*(live_and_die() for _ in range(AT_ONCE)))
     manager.last_factory_error = None
     await manager.aclose()
-    await eventually(lambda: resources() == before)  # a thread ends soon after its last call
+    # A thread ends soon after its last call; and some of the tests before end just now.
+    await eventually(lambda: none_is_new(before, resources()))
 
 
 @pytest.mark.parametrize("cut_short", ["open", "close"])

@@ -128,7 +128,7 @@ def test_tasks_are_not_kept(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert len(tasks) == 20_000 and tasks.find("task-19999") == 19_999
     assert [task.index for task in tasks] == list(range(20_000))
-    assert held < 20_000 * 40  # where its line is, and where its id; a task takes 2000 bytes
+    assert held < 20_000 * 100  # where its line is, and where its id; a task takes 2000 bytes
 
 
 # ------------------------------------------------------------------ tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -130,13 +131,15 @@ def test_a_section_on_execution_makes_the_second_schema(tmp_path: Path) -> None:
             "  execution: {probe_path: ../x}\n  types:",
             "execution.probe_path: '../x' must be a path within",
         ),
-        ("  types:", "  speed: 1\n  types:", "speed: is no field; there are name, version, reward"),
+        ("  types:", "  speed: 1\n  types:", "speed: is no field; there are reward, judge"),
     ],
 )
 def test_a_wrong_field_is_named(old: str, new: str, says: str, tmp_path: Path) -> None:
     assert old in MANIFEST
     (problem,) = problems(MANIFEST.replace(old, new), tmp_path)
-    assert problem.startswith(says)
+    place, _, words = problem.partition(" ")
+    assert re.fullmatch(r"openenv\.yaml:\d+:\d+:", place)
+    assert words.removeprefix("validation.").startswith(says)
 
 
 def test_every_wrong_field_has_its_sentence(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib
 import json
+import socket
+import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
@@ -502,7 +505,7 @@ def _place_of(task_id: str) -> tuple[str, int]:
 
 
 def from_ors(
-    url: str,
+    url: Any,
     /,
     *,
     split: str | None = None,
@@ -514,7 +517,8 @@ def from_ors(
 
     Args:
         url: The server's, and after it the environment's name: ``http://host:port/name``; without
-            one, the server's first environment.
+            one, the server's first environment. Or a class of the package `openreward`, which then
+            is served in this process, on a free port of this machine.
         split: The split from which `reset` takes a task; by default the first one.
         toolset: The name of a toolset that every session gets beside its tools.
         timeout_s: Seconds that a call may take, unless the caller says otherwise.
@@ -523,14 +527,37 @@ def from_ors(
     Raises:
         AdapterError: No server answers there, or it has no such environment.
     """
+    source = url
+    if isinstance(url, type):
+        url = _served(url)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise AdapterError(f"{url!r} is no URL; expected http://host:port/environment")
     place = _found(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/"), dict(headers or {}))
     options = {"split": split, "toolset": toolset, "timeout_s": timeout_s}
-    made_by = functools.partial(from_ors, url, headers=headers, **options)  # type: ignore[arg-type]
+    made_by = functools.partial(from_ors, source, headers=headers, **options)  # type: ignore[arg-type]
     arguments = {"place": place, **options}
     return claimed(preset(OrsEnvironment, place.environment, made_by, arguments))  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _served(cls: type) -> str:
+    """Serve a class by the reference server, for as long as this process runs; its URL."""
+    import uvicorn
+
+    with needs("openenv.adapters.from_ors", "pip install openreward"):
+        environments = importlib.import_module("openreward.environments")
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()  # from here on a client waits instead of being refused
+    config = uvicorn.Config(environments.Server([cls]).app, log_level="warning", ws="none")
+    threading.Thread(
+        target=uvicorn.Server(config).run,
+        kwargs={"sockets": [listening]},
+        name=f"openenv-ors-{cls.__name__}",
+        daemon=True,
+    ).start()
+    return f"http://127.0.0.1:{listening.getsockname()[1]}/{cls.__name__.lower()}"
 
 
 def _found(url: str, name: str, headers: Mapping[str, str]) -> Place:

@@ -73,9 +73,11 @@ __all__ = [
     "WSStateMessage",
     "WSStateResponse",
     "WSStepMessage",
+    "WebInterfaceManager",
     "create_app",
     "create_fastapi_app",
     "create_llm_client",
+    "create_web_interface_app",
     "deserialize_action",
     "deserialize_action_with_preprocessing",
     "serialize_observation",
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     from openenv.core.env_server import route_config as route_config
     from openenv.core.env_server import serialization as serialization
     from openenv.core.env_server import types as types
+    from openenv.core.env_server import web_interface as web_interface
     from openenv.core.env_server.mcp_types import WSMCPMessage as WSMCPMessage
     from openenv.core.env_server.mcp_types import WSMCPResponse as WSMCPResponse
     from openenv.core.env_server.types import WSCloseMessage as WSCloseMessage
@@ -167,6 +170,8 @@ if TYPE_CHECKING:
     from openenv.types import Observation as Observation
     from openenv.types import State as State
     from openenv.types import StepResult as StepResult
+    from openenv.web.app import create_web_interface_app as create_web_interface_app
+    from openenv.web.episode import WebInterfaceManager as WebInterfaceManager
     from openenv.core import auto_env as auto_env
     from openenv.core import client_types as client_types
     from openenv.core import containers as containers
@@ -201,6 +206,7 @@ else:
                 "route_config",
                 "serialization",
                 "types",
+                "web_interface",
             ],
             "openenv.core.env_server.mcp_types": ["WSMCPMessage", "WSMCPResponse"],
             "openenv.core.env_server.types": [
@@ -272,6 +278,8 @@ else:
             "openenv.settings": ["ServerMode"],
             "openenv.tasks.provider": ["TaskProvider"],
             "openenv.types": ["Action", "Observation", "State", "StepResult"],
+            "openenv.web.app": ["create_web_interface_app"],
+            "openenv.web.episode": ["WebInterfaceManager"],
         },
         submodules=[
             "auto_env",

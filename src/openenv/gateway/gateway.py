@@ -31,7 +31,7 @@ from openenv.gateway.wire import Wire, splice
 from openenv.mcp.types import CREATE
 from openenv.protocol.http import SESSION_COOKIE, SESSION_HEADER
 from openenv.protocol.routes import ROUTE_HEADER, ROUTE_QUERY, SPREAD_HEADER
-from openenv.server.auth import keys_in, may_reach
+from openenv.server.auth import is_public, keys_in, may_reach, without_keys
 from openenv.server.origins import Pages
 from openenv.sessions.principal import Keyring, Principal, Role
 
@@ -252,7 +252,7 @@ class Gateway:
         Raises:
             _Refused: It may not.
         """
-        if self._keys is None or asked.path == "/health":
+        if self._keys is None or is_public(asked.path):
             return ""
         principal = self._principal(asked.headers)
         if principal is None:
@@ -448,6 +448,10 @@ class Gateway:
         for name, value in asked.headers:
             if name in dropped:
                 continue
+            if credential is None and name == b"sec-websocket-protocol":
+                value = without_keys(value.decode("latin-1")).encode("latin-1")
+                if not value:
+                    continue
             if name == b"origin":  # it may be here; the server's own may be there
                 scheme = "https" if server.is_secure else "http"
                 value = f"{scheme}://{server.authority}".encode()

@@ -12,7 +12,6 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from importlib import metadata
 from typing import Any
 
 import mcp.server.lowlevel
@@ -25,6 +24,7 @@ from pydantic import AnyUrl
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from openenv._version import version
 from openenv.mcp.bridge import (
     MAX_SESSIONS,
     MCP_SESSION,
@@ -54,7 +54,7 @@ class Speech1:
         self._bridge = bridge
         self._methods = {"initialize", "ping"}
         self._server = lowlevel.Server(
-            bridge.name, version=metadata.version("openenv"), instructions=bridge.instructions
+            bridge.name, version=version(), instructions=bridge.instructions
         )
         # By default it says that its lists never change.
         self._server.create_initialization_options = functools.partial(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
-from importlib import metadata
 from typing import Any, TypeVar
 
 from mcp.server.caching import CACHEABLE_METHODS, CacheHint
@@ -35,6 +34,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
+from openenv._version import version
 from openenv.errors import Refused
 from openenv.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, TRACE, Bridge, Place
 from openenv.mcp.seats import Seat
@@ -88,7 +88,7 @@ class Speech2:
         self._headed: dict[str, dict[str, Any]] = {}  # schemas of arguments repeated in headers
         self._server = OurServer(
             bridge.name,
-            version=metadata.version("openenv"),
+            version=version(),
             instructions=bridge.instructions,
             cache_hints=dict.fromkeys(CACHEABLE_METHODS, CacheHint()),  # type: ignore[arg-type]
             on_list_tools=self._list_tools,  # type: ignore[arg-type]

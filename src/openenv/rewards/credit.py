@@ -7,6 +7,7 @@ gives one reward a step, the first one first. Some have names.
 from __future__ import annotations
 
 import difflib
+import statistics
 from collections.abc import Callable, Sequence
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "TokenCredit",
     "credit_named",
     "discounted",
+    "group_advantages",
     "last_token",
     "spread_over_tokens",
     "terminal",
@@ -95,3 +97,35 @@ def last_token(rewards: Sequence[float], tokens: Sequence[int]) -> list[list[flo
 def spread_over_tokens(rewards: Sequence[float], tokens: Sequence[int]) -> list[list[float]]:
     """The reward of a step to the tokens that were written for it, the same to each."""
     return [uniform(reward, count) for reward, count in zip(rewards, tokens, strict=True)]
+
+
+def group_advantages(
+    rewards: Sequence[float | None], size: int, *, is_scaled: bool = True
+) -> list[float]:
+    """How much better than its group each episode has done, as GRPO takes it.
+
+    Shao et al. 2024, "DeepSeekMath", eq. 3; without the scale Liu et al. 2025, "Understanding
+    R1-Zero-Like Training".
+
+    Args:
+        rewards: Of episodes, group after group. None, where nobody knows, counts for nothing in
+            its group.
+        size: Episodes in a group.
+        is_scaled: Divide by the standard deviation of the group's rewards (plus 1e-4).
+
+    Returns:
+        Of each episode the advantage; 0.0 where its reward is not known, or is the only one.
+
+    Raises:
+        ValueError: `size` is not positive, or the groups do not come out even.
+    """
+    if size < 1 or len(rewards) % size:
+        raise ValueError(f"{len(rewards)} rewards are no groups of {size}")
+    found: list[float] = []
+    for at in range(0, len(rewards), size):
+        group = rewards[at : at + size]
+        known = [one for one in group if one is not None]
+        mean = statistics.fmean(known) if known else 0.0
+        scale = statistics.stdev(known) + 1e-4 if is_scaled and len(known) > 1 else 1.0
+        found += [0.0 if one is None else (one - mean) / scale for one in group]
+    return found

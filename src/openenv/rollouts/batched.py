@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openenv.client import background
+from openenv.rollouts.failures import FailureStreak
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.seats import Seat, Seats, Unfinished
 from openenv.rollouts.tokens import Chat, TokenRollout, act_together
@@ -49,6 +50,7 @@ class BatchPlayer:
         max_turns: How many replies the model may have in a rollout.
         unfinished: What an episode is worth that the model has not brought to its end.
         retries: How often a reset is tried again whose failure may pass.
+        failures_in_a_row: After how many failed rollouts in a row `play` raises; None never.
 
     Attributes:
         seats: Where they are played.
@@ -68,6 +70,7 @@ class BatchPlayer:
         max_turns: int = 32,
         unfinished: Unfinished = "earned",
         retries: int = 2,
+        failures_in_a_row: int | None = 32,
     ) -> None:
         if at_once is not None and at_once < 1:
             raise ValueError(f"at_once={at_once}; expected at least 1")
@@ -76,6 +79,7 @@ class BatchPlayer:
         self._at_once = at_once
         self._max_turns = max_turns
         self._unfinished: Unfinished = unfinished
+        self._streak = FailureStreak(failures_in_a_row)
         self._places: list[Seat] = []
 
     def play(
@@ -100,6 +104,7 @@ class BatchPlayer:
 
         Raises:
             CapacityError: There is not room for as many as are played at once.
+            EnvironmentsFailing: As too many did.
             OpenEnvError: The environment cannot be reset so.
         """
         size = min(self._at_once or len(starts), len(starts))
@@ -124,6 +129,7 @@ class BatchPlayer:
                 live = background.run(act_together(live, replies, logprobs))
             for one in wave:
                 one.settle()
+                self._streak.ended(one.failure)
             played += wave
         return played
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,7 +26,15 @@ from openenv.rollouts.records import Failure, Rollout
 if TYPE_CHECKING:
     from openenv.rollouts.runs import RolloutRun
 
-__all__ = ["AttemptFailed", "RolloutsFailed", "TaskNotTaken", "is_passing", "pressure"]
+__all__ = [
+    "AttemptFailed",
+    "EnvironmentsFailing",
+    "FailureStreak",
+    "RolloutsFailed",
+    "TaskNotTaken",
+    "is_passing",
+    "pressure",
+]
 
 Place = Literal["open", "reset", "policy", "step", "score", "close"]
 
@@ -112,6 +121,43 @@ class RolloutsFailed(OpenEnvError, RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.failed, self.ended, self.causes, self.run)
+
+
+class EnvironmentsFailing(OpenEnvError, RuntimeError):
+    """So many episodes have failed in a row that training goes on with nothing."""
+
+
+class FailureStreak:
+    """Counts failures in a row, of whichever rollouts, for a trainer that would go on without
+    rewards.
+
+    Args:
+        most: How many there may be; None means that no number is too many.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def ended(self, failure: str | None) -> None:
+        """Note how an episode has ended.
+
+        Args:
+            failure: Why it has failed; None if it has not.
+
+        Raises:
+            EnvironmentsFailing: As too many did.
+        """
+        with self._lock:
+            self._count = self._count + 1 if failure is not None else 0
+            if self._most is None or self._count < self._most:
+                return
+            count, self._count = self._count, 0
+        raise EnvironmentsFailing(
+            f"{count} episodes in a row have failed; the last one: {failure}. Training would go on "
+            "without rewards; see to the environment, or allow for more (failures_in_a_row)"
+        )
 
 
 def _status(error: BaseException) -> int | None:

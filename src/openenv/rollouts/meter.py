@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
-__all__ = ["Meter", "Reading"]
+__all__ = ["Meter", "Reading", "StepCost"]
 
 
 @dataclass(frozen=True)
@@ -90,3 +90,53 @@ class Meter:
                 self._counts["waited_s"] += now - self._since
                 self._since = now
             return Reading(**self._counts)  # type: ignore[arg-type] # of which most are whole
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a training step has cost.
+
+    Attributes:
+        step: Which one, from 1.
+        seconds: That it took.
+        tokens: That the trainer has counted, of prompts and completions.
+        environments: What was counted of environments.
+    """
+
+    step: int
+    seconds: float
+    tokens: int
+    environments: Reading
+
+    @property
+    def share(self) -> float:
+        """Of the step's time, what went by waiting for environments: 0 to 1."""
+        return min(1.0, self.environments.waited_s / self.seconds) if self.seconds else 0.0
+
+    def as_logs(self) -> dict[str, float]:
+        """The same, as trainers log it."""
+        counted = self.environments
+        waited = counted.waited_s
+        return {
+            "environment/seconds": waited,
+            "environment/share": self.share,
+            "environment/steps": counted.steps,
+            "environment/steps_per_second": counted.steps / waited if waited else 0.0,
+            "environment/episodes": counted.episodes,
+            "environment/refusals": counted.refusals,
+            "environment/retries": counted.retries,
+            "environment/failures": counted.failures,
+        }
+
+    def __str__(self) -> str:
+        counted = self.environments
+        waited = counted.waited_s
+        rate = f" ({counted.steps / waited:,.0f}/s)" if waited else ""
+        said = (
+            f"step {self.step}: environments {waited:.2f} s of {self.seconds:.2f} s "
+            f"({self.share:.1%}), {counted.steps:,} steps{rate}, {counted.episodes:,} episodes, "
+            f"{self.tokens:,} tokens"
+        )
+        for count, what in ((counted.retries, "retries"), (counted.failures, "failures")):
+            said += f", {count:,} {what}" if count or what == "failures" else ""
+        return said

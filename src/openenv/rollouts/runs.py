@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial, wraps
-from importlib import metadata
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from openenv._version import version
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.errors import (
@@ -360,7 +360,7 @@ class _Run:
             environment=self._sessions.name,
             policy=self._policy.name,
             reward=None if spec is None else spec.as_data(),
-            openenv=_version(),
+            openenv=version(),
             started_at=time.time(),
             settings={**options.settings(seed), **self._feed.settings},
         )
@@ -642,10 +642,3 @@ async def _wholly(work: Callable[[], object]) -> None:
 
 def _delay(base_s: float, times: int) -> float:
     return min(LONGEST_RETRY_S, base_s * 2.0 ** min(times, 10))
-
-
-def _version() -> str:
-    try:
-        return metadata.version("openenv")
-    except metadata.PackageNotFoundError:
-        return "0.0.0"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+import os
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
@@ -20,7 +21,7 @@ from openenv.server.origins import OriginGuard
 from openenv.server.recording import Record, recording_options
 from openenv.server.tasks import task_routes
 from openenv.server.websocket import AdoptsUvicorn, harness_route, websocket_route
-from openenv.server.workers import note_manager, spec_source
+from openenv.server.workers import managers_of, note_manager, spec_source
 from openenv.sessions.harness import may_be_harness
 from openenv.sessions.limits import Limits
 from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
@@ -33,8 +34,6 @@ from openenv.settings import ServerMode, parse_mode, server_mode, web_interface_
 from openenv.tasks.served import ServedTasks
 
 __all__ = ["HTTPEnvServer", "create_app", "create_fastapi_app"]
-
-logger = logging.getLogger(__name__)
 
 Factory = Callable[[], Any]
 
@@ -145,6 +144,8 @@ class HTTPEnvServer:
         if self._workers is not None:
             workers = Workers(self.spec, self._workers, spec_source(self.spec))
             self.manager.run_on(workers)
+            # One that is called in this process, and not served, has nobody who shuts it down.
+            weakref.finalize(app, workers.abandon, os.getpid()).atexit = False
         app.router.routes.append(websocket_route(self.manager))
         routes, endpoint = mcp_routes(self.manager)
         app.router.routes.extend(routes)
@@ -157,7 +158,12 @@ class HTTPEnvServer:
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
         if self.manager.keys is not None:
-            app.add_middleware(KeyGuard, keys=self.manager.keys, manager=self.manager)
+            app.add_middleware(
+                KeyGuard,
+                keys=self.manager.keys,
+                manager=self.manager,
+                public_schema=settings.public_schema(),
+            )
         app.add_middleware(OriginGuard, manager=self.manager)
         app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)
@@ -246,6 +252,7 @@ def create_app(
     debug: bool | None = None,
     keys: Iterable[Key] | None = None,
     tasks: Any = None,
+    web: bool | None = None,
 ) -> FastAPI:
     """Build an application that serves `env`.
 
@@ -259,7 +266,9 @@ def create_app(
         max_concurrent_envs: Sessions at once; by default 64 if the class declares
             ``SUPPORTS_CONCURRENT_SESSIONS = True``, else 1.
         concurrency_config: The same and more; excludes `max_concurrent_envs`.
-        gradio_builder: For the web page; so are the four arguments after it.
+        gradio_builder: Builds a page of its own, which becomes a tab of the web page; with it
+            there is one by default. It needs ``pip install
+            'openenv[web]'``.
         custom_tab_name: Title of the tab that `gradio_builder` fills.
         custom_tab_primary: Show that tab first.
         show_default_tab: Show the generated tab.
@@ -279,21 +288,19 @@ def create_app(
         tasks: The tasks that `reset` may be told to begin: a `Taskset`, a dict of them by split, or
             whatever `openenv.tasks.load_tasks` takes, of which every split is served. By default
             those that the environment has by itself, if any.
+        web: Serve the web page; by default where ENABLE_WEB_INTERFACE says so, or there is a
+            `gradio_builder`.
 
     Raises:
         TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
             workers, and no other process can import it.
         KeyFileError: The file of keys is not to be used.
+        MissingPackage: There is a `gradio_builder`, and Gradio is not installed.
         TasksetError: The tasks cannot be had.
         ValueError: Arguments that contradict each other, or an unknown mode.
         ConcurrencyConfigurationError: More sessions than the class allows.
     """
-    if web_interface_enabled() or gradio_builder is not None:
-        logger.warning(
-            "%s: this version serves no web page yet; the routes of the API are at /docs",
-            env_name or "create_app",
-        )
-    return create_fastapi_app(
+    app = create_fastapi_app(
         env,
         action_cls,
         observation_cls,
@@ -310,3 +317,19 @@ def create_app(
         keys=keys,
         tasks=tasks,
     )
+    if web is None:
+        web = web_interface_enabled() or gradio_builder is not None
+    if web:
+        from openenv.web import add_web_page
+
+        (manager,) = managers_of(app)
+        add_web_page(
+            app,
+            manager,
+            title=title_override,
+            gradio_builder=gradio_builder,
+            custom_tab_name=custom_tab_name,
+            custom_tab_primary=custom_tab_primary,
+            show_default_tab=show_default_tab,
+        )
+    return app

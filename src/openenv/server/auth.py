@@ -1,12 +1,15 @@
 """Letting in: who may reach which route, and how much of it.
 
 Where a server has keys, a request carries one as ``Authorization: Bearer KEY`` or as
-``X-API-Key: KEY``; the second is there for servers behind a gateway that uses the first. Without
+``X-API-Key: KEY``; the second is there for servers behind a gateway that uses the first. A page's
+WebSocket offers it as a subprotocol, ``openenv.key.`` and its base64 (RFC 4648, section 5). Without
 keys everybody may reach everything, and none of this is in the way.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import functools
 import logging
 from typing import Any
@@ -19,7 +22,16 @@ from openenv.server.refusals import refuse
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Keyring, Principal, Role
 
-__all__ = ["PRINCIPAL", "KeyGuard", "keys_in", "may_reach", "principal_of", "warn_if_open"]
+__all__ = [
+    "PRINCIPAL",
+    "KeyGuard",
+    "is_public",
+    "keys_in",
+    "may_reach",
+    "principal_of",
+    "warn_if_open",
+    "without_keys",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +40,24 @@ PRINCIPAL = "openenv.principal"  # where a scope names who asks
 # What each may reach, beside what everybody may; an orchestrator may reach everything.
 REACHABLE: dict[Role, frozenset[str]] = {
     Role.AGENT: frozenset({"/mcp"}),
-    Role.OBSERVER: frozenset({"/metrics"}),
+    Role.OBSERVER: frozenset({"/metrics", "/web/about", "/web/watch"}),
 }
 # Launchers and probes have no key. What the route says without one, it decides itself.
-FOR_EVERYBODY = frozenset({"/health"})
+FOR_EVERYBODY = frozenset({"/health", "/", "/web", "/web/"})
+# What the page is made of; it asks for a key before it shows anything of the environment.
+ASSETS = "/web/assets/"
+# A browser's WebSocket takes no headers but this one, in which it offers subprotocols.
+KEY_SUBPROTOCOL = "openenv.key."
 
 
 def may_reach(role: Role, path: str) -> bool:
     """Whether a role may reach a path of the application."""
-    return role is Role.ORCHESTRATOR or path in FOR_EVERYBODY or path in REACHABLE[role]
+    return role is Role.ORCHESTRATOR or is_public(path) or path in REACHABLE[role]
+
+
+def is_public(path: str) -> bool:
+    """Whether everybody may reach a path, without a key."""
+    return path in FOR_EVERYBODY or path.startswith(ASSETS)
 
 
 def principal_of(scope: Any) -> Principal | None:
@@ -65,11 +86,15 @@ class KeyGuard:
         app: What it guards.
         keys: The keys that it accepts.
         manager: Where it counts whom it turns away.
+        public_schema: Let everybody read the schema.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keyring, manager: SessionManager) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: Keyring, manager: SessionManager, *, public_schema: bool = False
+    ) -> None:
         self._app = app
         self._keys = keys
+        self._for_everybody = frozenset({"/schema"} if public_schema else ())
         self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +118,7 @@ class KeyGuard:
         path = _path(scope)
         offered = keys_in(scope["headers"])
         if not offered:
-            if path in FOR_EVERYBODY:
+            if is_public(path) or path in self._for_everybody:
                 return None
             raise NotAuthenticatedError(
                 "this server wants a key, as `Authorization: Bearer KEY` or as `X-API-Key: KEY`"
@@ -129,6 +154,26 @@ def keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
             scheme, _, token = value.decode("latin-1").partition(" ")
             if scheme.lower() == "bearer":
                 found.append(token.strip())
+        elif name == b"sec-websocket-protocol":
+            found += _keys_offered(value.decode("latin-1"))
+    return found
+
+
+def without_keys(subprotocols: str) -> str:
+    """The subprotocols that a handshake offers, without the keys among them."""
+    offered = [name.strip() for name in subprotocols.split(",")]
+    return ", ".join(name for name in offered if not name.startswith(KEY_SUBPROTOCOL))
+
+
+def _keys_offered(subprotocols: str) -> list[str]:
+    """The keys among the subprotocols that a handshake offers, which are base64 there."""
+    found = []
+    for offered in subprotocols.split(","):
+        name = offered.strip()
+        if name.startswith(KEY_SUBPROTOCOL):
+            text = name.removeprefix(KEY_SUBPROTOCOL)
+            with contextlib.suppress(ValueError):  # it is no key, and lets nobody in
+                found.append(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
     return found
 
 

@@ -17,7 +17,7 @@ from openenv.sessions.principal import Role
 from openenv.sessions.tools import Doors, action_tools, doors_of, read_list, to_list
 from openenv.types import EnvironmentMetadata
 
-__all__ = ["info_routes"]
+__all__ = ["info_routes", "listed_tools"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def info_routes(manager: SessionManager) -> APIRouter:
         """
         spec = manager.spec
         if not tools:
-            tools.append(await _tools(manager))
+            tools.append(await listed_tools(manager))
         return SchemaResponse(
             action=spec.action_schema(),
             observation=_schema(spec.observation_cls),
@@ -75,7 +75,7 @@ def info_routes(manager: SessionManager) -> APIRouter:
     return router
 
 
-async def _tools(manager: SessionManager) -> list[dict[str, Any]] | None:
+async def listed_tools(manager: SessionManager) -> list[dict[str, Any]] | None:
     """The tools of the environment, as a fresh one has them; None where it does not tell."""
     spec = manager.spec
     if spec.environment_class is not None and doors_of(spec) is Doors.ACTIONS:

@@ -6,7 +6,6 @@ they are put into form when somebody asks.
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from openenv._version import version
 from openenv.sessions.commands import GetState, Reset, Step
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.metrics import BOUNDS_S, Histogram
@@ -86,8 +86,9 @@ class Metrics:
     # ------------------------------------------------------------------ what there is
 
     def _server(self) -> Iterator[Metric]:
-        version = importlib.metadata.version("openenv")
-        yield self._gauge("openenv_info", "Which server this is.", {("version",): {(version,): 1}})
+        yield self._gauge(
+            "openenv_info", "Which server this is.", {("version",): {(version(),): 1}}
+        )
 
     def _sessions(self) -> Iterator[Metric]:
         manager, tally = self._manager, self._manager.tally

@@ -21,6 +21,7 @@ __all__ = [
     "Restore",
     "Step",
     "TakeSnapshot",
+    "View",
 ]
 
 
@@ -83,9 +84,18 @@ class Look:
 
 
 @dataclass(slots=True)
+class View:
+    """Tell what a page shows of what the last reset or step has shown; and which action a message
+    is, where there is one.
+    """
+
+    message: Any = None
+
+
+@dataclass(slots=True)
 class Close:
     """Close the environment."""
 
 
-Command = Reset | Step | GetState | Render | TakeSnapshot | Restore | Call | Look | Close
+Command = Reset | Step | GetState | Render | TakeSnapshot | Restore | Call | Look | View | Close
 Encode = Callable[[Any], Any]

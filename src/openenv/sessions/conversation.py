@@ -35,6 +35,7 @@ from openenv.sessions.commands import (
     Restore,
     Step,
     TakeSnapshot,
+    View,
 )
 from openenv.sessions.dialect import (
     Asked,
@@ -507,4 +508,5 @@ COMMANDS: dict[str, Callable[[Request], Command]] = {
     "snapshot": lambda request: TakeSnapshot(),
     "restore": lambda request: Restore(request.data),
     "render": lambda request: Render(),
+    "view": lambda request: View(request.data.get("message")),
 }

@@ -24,7 +24,8 @@ from openenv.mcp.functions import is_tool
 from openenv.mcp.types import CallToolAction
 from openenv.protocol.messages import RenderReply, SnapshotReply, StateReply, Transition
 from openenv.protocol.renderings import RENDER, checked_rendering
-from openenv.protocol.v1 import snapshot_bytes
+from openenv.protocol.v1 import plain, snapshot_bytes
+from openenv.protocol.views import MESSAGE_TO_ACTION, RENDER_WEB, WEB_ACTIONS, checked_view
 from openenv.reward import REWARD_INFO, RewardSpec, Score
 from openenv.rewards.delayed import EpisodeScorer, applied
 from openenv.sessions.commands import (
@@ -39,6 +40,7 @@ from openenv.sessions.commands import (
     Restore,
     Step,
     TakeSnapshot,
+    View,
 )
 from openenv.sessions.recorded import Recording
 from openenv.sessions.spec import (
@@ -105,6 +107,11 @@ class Host:
         self._reward: dict[str, Any] | None = None  # what rewards mean, where that is declared
         self._scorer: EpisodeScorer | None = None
         self.context = contextvars.copy_context()
+
+    @property
+    def environment(self) -> Any:
+        """It; None before it is made and after it is closed."""
+        return self._environment
 
     def construct(self) -> Coroutine[Any, Any, None] | None:
         """Make the environment, or return a coroutine that will (where the factory is one).
@@ -178,6 +185,9 @@ class Host:
             return self._is_coroutine(command.method)
         if isinstance(command, TakeSnapshot | Restore | Render):
             return self._is_coroutine(OPTIONAL[type(command)])
+        if isinstance(command, View):
+            named = (RENDER_WEB, WEB_ACTIONS, MESSAGE_TO_ACTION)
+            return all(self._optional(one) is None or self._is_coroutine(one) for one in named)
         return True
 
     def _is_coroutine(self, method: str) -> bool:
@@ -345,7 +355,7 @@ class Host:
 
     def _serve_other(
         self,
-        command: GetState | TakeSnapshot | Restore | Render | Call | Look | Close,
+        command: GetState | TakeSnapshot | Restore | Render | Call | Look | View | Close,
         encode: Encode | None,
     ) -> Any:
         value = self._other(command)
@@ -362,7 +372,7 @@ class Host:
         return passed, ignored
 
     def _other(
-        self, command: GetState | TakeSnapshot | Restore | Render | Call | Look | Close
+        self, command: GetState | TakeSnapshot | Restore | Render | Call | Look | View | Close
     ) -> Any:
         if isinstance(command, GetState):
             return self._state()
@@ -372,6 +382,8 @@ class Host:
             return self._close()
         if isinstance(command, Render):
             return self._render()
+        if isinstance(command, View):
+            return self._view(command.message)
         if isinstance(command, TakeSnapshot):
             return self._storing(SNAPSHOT)()
         if isinstance(command, Restore):
@@ -407,6 +419,24 @@ class Host:
             raise NotSupported(why, feature=RENDER)
         return method()
 
+    def _view(self, message: Any) -> Any:
+        """What the environment's methods for a page say, by their names."""
+        asked: dict[str, Any] = {}
+        if self._shown is not None:
+            shown = {
+                **plain(self._shown.observation),
+                "reward": self._shown.reward,
+                "done": self._shown.done,
+            }
+            asked = {RENDER_WEB: shown, WEB_ACTIONS: shown}
+        if message is not None:
+            asked[MESSAGE_TO_ACTION] = message
+        methods = {name: self._optional(name) for name in asked}
+        told = [(name, method, asked[name]) for name, method in methods.items() if method]
+        if any(inspect.iscoroutinefunction(method) for _, method, _ in told):
+            return _view_later(told, message)
+        return _with_action({name: method(said) for name, method, said in told}, message)
+
     def _storing(self, name: str) -> Callable[..., Any]:
         method = self._optional(name)
         if method is not None and self._events is None:
@@ -432,6 +462,8 @@ class Host:
             value = _snapshot_reply(value)
         elif isinstance(command, Render):
             value = RenderReply(checked_rendering(value))
+        elif isinstance(command, View):
+            value = checked_view(value)
         return value if encode is None else encode(value)
 
     async def _reply_later(
@@ -508,6 +540,21 @@ async def _hear_all(hear: Callable[[Event], Awaitable[Any]], events: tuple[Event
 def is_awaitable(cls: type) -> bool:
     """Whether instances of a class can be awaited."""
     return hasattr(cls, "__await__")
+
+
+async def _view_later(
+    asked: list[tuple[str, Callable[[Any], Any], Any]], message: Any
+) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for name, method, argument in asked:
+        value = method(argument)
+        said[name] = await value if is_awaitable(type(value)) else value
+    return _with_action(said, message)
+
+
+def _with_action(said: dict[str, Any], message: Any) -> dict[str, Any]:
+    """A message that the environment does not turn into an action is one by itself."""
+    return said if message is None else {MESSAGE_TO_ACTION: {"message": message}, **said}
 
 
 def _snapshot_reply(data: Any) -> SnapshotReply:

@@ -66,6 +66,7 @@ ANSWER_TO = {
     "restore": "state",
     "snapshot": "snapshot",
     "render": "render",
+    "view": "view",
     "mcp": "mcp",
 }
 # What no limit of a key refuses: it only gives back.
@@ -75,7 +76,7 @@ UNACKNOWLEDGED_BYTES = 2**16  # kept for a client that has never acknowledged an
 # The client keeps what it has sent until it is told that it has come: after so many bytes.
 UNTOLD_BYTES = 2**16
 HEAD_BYTES = 128  # at most, of what stands before the data of an answer
-CAPABILITIES = ["resume", "queue", "deadlines", "render"]
+CAPABILITIES = ["resume", "queue", "deadlines", "render", "view"]
 
 
 class _Seat:
@@ -429,7 +430,10 @@ class MultiplexedConversation:
         waiting, seat.early = seat.early, None
         for one in waiting or ():
             self._unanswered -= 1
-            self._serve(one, seat, session)
+            if self._seats.get(request.session) is seat:
+                self._serve(one, seat, session)
+            else:  # it was closed by one before
+                self._take_otherwise(one, self._seats.get(request.session))
 
     def _serve(self, request: Request, seat: _Seat, session: Session) -> None:
         command_of = self._commands.get(request.type)

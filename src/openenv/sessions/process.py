@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import pickle
 import socket
 import sys
@@ -384,6 +385,21 @@ class Workers(Lanes):
             worker.stop()
         self._crew = []
         super().stop()
+
+    def abandon(self, owner: int) -> None:
+        """Have the workers end, unless they have sessions: there is nobody left who could open
+        one. For any thread.
+
+        Args:
+            owner: The process that they are of; a forked child leaves them alone.
+        """
+        if self._loop is not None and owner == os.getpid():
+            with contextlib.suppress(RuntimeError):  # the loop has closed, and they end with it
+                self._loop.call_soon_threadsafe(self._stop_idle)
+
+    def _stop_idle(self) -> None:
+        if not any(worker.lanes for worker in self._crew):
+            self.stop()
 
     async def aclose(self) -> None:
         crew = self._crew

@@ -26,13 +26,13 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from pydantic import PydanticUserError, TypeAdapter
 
+from openenv._version import version
 from openenv.environment import Environment
 from openenv.errors import words
 from openenv.sessions.recorded import Recorded, Recording, kind_of, text_of_failure
@@ -45,6 +45,7 @@ __all__ = [
     "FORMAT",
     "FORMAT_VERSION",
     "SUFFIX",
+    "Follower",
     "RecordingOptions",
     "Recordings",
     "SessionRecorder",
@@ -132,7 +133,7 @@ class Recordings:
 
     def open(self, session_id: str) -> SessionRecorder:
         """Record a session. Its file appears with its first event."""
-        return SessionRecorder(self, _File(self, session_id))
+        return SessionRecorder(_Log(self, _File(self, session_id)))
 
     # ------------------------------------------------------------------ on the event loop
 
@@ -230,7 +231,7 @@ class Recordings:
                 "environment": self.spec.name,
                 "target": self.target,
                 "schema": schema_digest(self.spec),
-                "openenv": _version(),
+                "openenv": version(),
             }
         own = {"session_id": session_id, "part": part, "time": time.time()}
         return msgspec.json.encode({**self._head, **own}) + b"\n"
@@ -259,26 +260,47 @@ def _by_file(
     return entries.items()
 
 
+class Follower:
+    """Somebody who is told what a session does, as it does it.
+
+    Args:
+        recorder: The session's.
+        hear: Called on the event loop with each line, and with None when the session has ended. It
+            must not take long.
+    """
+
+    def __init__(self, recorder: SessionRecorder, hear: Callable[[bytes | None], None]) -> None:
+        self._recorder = recorder
+        self.hear = hear
+        recorder.followers.append(self)
+
+    def stop(self) -> None:
+        """Hear no more."""
+        if self in self._recorder.followers:
+            self._recorder.followers.remove(self)
+
+
 class SessionRecorder:
-    """Writes down what one session does; used from its event loop.
+    """Writes down what one session does, for a file or for those who follow it; used from its
+    event loop. Where there are neither it costs nothing.
 
     Attributes:
         episode: Which one runs. One begins with a reset, or a restore; 0 is before the first.
         step: Which one was the last in it.
-        lost: Events that are missing since the last one that was put.
+        followers: Who follows the session.
     """
 
-    __slots__ = ("_file", "_has_begun", "_recordings", "episode", "lost", "step")
+    __slots__ = ("_log", "episode", "followers", "step")
 
-    def __init__(self, recordings: Recordings, file: _File) -> None:
-        self._recordings = recordings
-        self._file = file
-        self._has_begun = False
-        self.episode = self.step = self.lost = 0
+    def __init__(self, log: _Log | None = None, step: int = 0) -> None:
+        self._log = log
+        self.followers: list[Follower] = []
+        self.episode, self.step = 0, step
 
     def begin(self, work: Work) -> None:
         """Have it written down what a command comes to."""
-        work.encode = Recording(work.encode)
+        if self._log is not None or self.followers:
+            work.encode = Recording(work.encode)
 
     def finish(self, work: Work) -> None:
         """Take from a result what was written down; what was asked for stays."""
@@ -295,20 +317,54 @@ class SessionRecorder:
             self.step += 1
         elif work.error is None:
             self.episode, self.step = self.episode + 1, 0
-        self._has_begun = True
         place = (kind, self.episode, self.step, time.time(), text)
-        self._put(b'{"event":"%b","episode":%d,"step":%d,"time":%.6f,%b}\n' % place)
+        line = b'{"event":"%b","episode":%d,"step":%d,"time":%.6f,%b}\n' % place
+        for follower in self.followers:
+            follower.hear(line)
+        if self._log is not None:
+            self._log.put(line)
 
-    def _put(self, line: bytes, *, is_last: bool = False) -> None:
+    def end(self) -> None:
+        """Note that the session is closed."""
+        followers, self.followers = self.followers, []
+        for follower in followers:
+            follower.hear(None)
+        if self._log is not None:
+            self._log.end()
+
+    async def written(self) -> None:
+        """Wait until the file is complete; for half a second, where the disk is slow."""
+        if self._log is not None:
+            await self._log.written()
+
+
+class _Log:
+    """The file of a session, as its recorder sees it.
+
+    Attributes:
+        lost: Events that are missing since the last one that was put.
+    """
+
+    __slots__ = ("_file", "_has_begun", "_recordings", "lost")
+
+    def __init__(self, recordings: Recordings, file: _File) -> None:
+        self._recordings = recordings
+        self._file = file
+        self._has_begun = False
+        self.lost = 0
+
+    def put(self, line: bytes, *, is_last: bool = False) -> None:
+        """Have a line written, behind what says how many are missing before it."""
+        self._has_begun = True
         if self.lost:
             line = gap(self.lost) + line
         is_taken = self._recordings.put(self._file, line, is_last=is_last)
         self.lost = 0 if is_taken else self.lost + 1
 
     def end(self) -> None:
-        """Note that the session is closed."""
+        """The session is closed, and so is its file."""
         if self._has_begun:
-            self._put(b'{"event":"end","time":%.6f}\n' % time.time(), is_last=True)
+            self.put(b'{"event":"end","time":%.6f}\n' % time.time(), is_last=True)
             self._recordings.put(self._file, None)
 
     async def written(self) -> None:
@@ -583,10 +639,3 @@ def _importable(factory: Callable[[], Any]) -> str | None:
         return None
     is_reachable = factory.__module__ != "__main__" and "<locals>" not in factory.__qualname__
     return f"{factory.__module__}:{factory.__qualname__}" if is_reachable else None
-
-
-def _version() -> str:
-    try:
-        return metadata.version("openenv")
-    except metadata.PackageNotFoundError:  # run from its sources
-        return "0.0.0"

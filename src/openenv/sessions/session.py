@@ -49,11 +49,12 @@ from openenv.sessions.commands import (
     Restore,
     Step,
     TakeSnapshot,
+    View,
 )
 from openenv.sessions.host import Host
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
 from openenv.sessions.metrics import Tally
-from openenv.sessions.recording import SessionRecorder
+from openenv.sessions.recording import Follower, SessionRecorder
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import Courier, contain
 from openenv.types import EnvironmentMetadata
@@ -71,6 +72,7 @@ __all__ = [
     "SessionPhase",
     "Step",
     "TakeSnapshot",
+    "View",
     "Work",
 ]
 
@@ -337,7 +339,9 @@ class Session:
             EnvironmentFactoryError: The factory raised; the cause is chained.
             SessionClosedError: The session was closed before its turn came.
         """
-        await asyncio.shield(self.start())
+        opening = self.start()
+        await asyncio.wait([opening])  # which a cancellation leaves alone, and does not report
+        opening.result()
 
     def start(self) -> asyncio.Future[None]:
         """Begin to construct the environment; the future has what `open` raises."""
@@ -443,6 +447,13 @@ class Session:
         return [*running, *(self._waiting or ())]
 
     @property
+    def environment(self) -> Any:
+        """The environment, where it lives in this process; None elsewhere, and before and after it
+        lives. It is for who shows it: all else goes by `handle`.
+        """
+        return getattr(self._host, "environment", None)
+
+    @property
     def is_running(self) -> bool:
         """A call is carried out just now."""
         return self._running is not None
@@ -470,6 +481,17 @@ class Session:
             environment_type=cls.__name__ if cls is not None else self.spec.name,
         )
 
+    def follow(self, hear: Callable[[bytes | None], None]) -> Follower:
+        """Be told what the session does from now on, as lines of a recording; it is not touched.
+
+        Args:
+            hear: Called on the event loop with each line, and with None when the session has
+                ended. It must not take long.
+        """
+        if self.recorder is None:
+            self.recorder = SessionRecorder(step=self.step_count)
+        return Follower(self.recorder, hear)
+
     def attributes(self) -> dict[str, str]:
         """What a span says of the session."""
         return {"openenv.session_id": self.id, "openenv.environment": self.spec.name}
@@ -494,7 +516,7 @@ class Session:
         Returns:
             The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
             `StateReply` for `GetState` and `Restore`, a `SnapshotReply` for `TakeSnapshot`, a
-            `RenderReply` for `Render`, and for `Call` whatever the method returned.
+            `RenderReply` for `Render`, a dict for `View`, and for `Call` what the method returned.
 
         Raises:
             SessionClosedError: The session has been closed.

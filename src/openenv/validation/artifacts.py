@@ -5,26 +5,18 @@ from __future__ import annotations
 import json
 import platform
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from openenv._redaction import redact
+from openenv._version import version
 from openenv.validation.graders import Evidence, RuntimeEvidence
 from openenv.validation.run import Startup
 from openenv.validation.static.building import ImageBuilds
 
-__all__ = ["RUN_FILE", "TRANSCRIPT_FILE", "directory_of", "own_version", "write_evidence"]
+__all__ = ["RUN_FILE", "TRANSCRIPT_FILE", "directory_of", "write_evidence"]
 
 RUN_FILE, TRANSCRIPT_FILE = "run.json", "transcript.jsonl"
-
-
-def own_version() -> str:
-    """The version of this package; empty where it is not installed."""
-    try:
-        return metadata.version("openenv")
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def directory_of(report: Path) -> Path:
@@ -44,7 +36,7 @@ def write_evidence(directory: Path, evidence: Evidence, **more: Any) -> None:
     """
     startup, builds = evidence.get(Startup), evidence.get(ImageBuilds)
     facts = {
-        "openenv": own_version(),
+        "openenv": version(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "startup": None if startup is None else asdict(startup),

@@ -27,7 +27,7 @@ from typing_extensions import Self
 
 from openenv._redaction import redact
 from openenv._reports.pages import plain
-from openenv.validation.artifacts import own_version
+from openenv._version import version
 from openenv.validation.checks import Property
 from openenv.validation.digest import source_digest
 from openenv.validation.graders import ENTRY_POINT_GROUP
@@ -169,7 +169,7 @@ class Leaderboard:
         return {
             "level": self.settings.level.name.lower(),
             "policy_version": self.settings.policy_version,
-            "openenv": own_version(),
+            "openenv": version(),
             "entries": ranked,
         }
 
@@ -416,7 +416,7 @@ def _made_of(target: str, how: Settings, policy: SeverityPolicy) -> dict[str, An
         "network": how.network,
         "ca_file": None if how.ca_file is None else str(how.ca_file),
         "graders": sorted(graders),
-        "openenv": own_version(),
+        "openenv": version(),
     }
 
 

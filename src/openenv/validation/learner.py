@@ -29,7 +29,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic_core import to_json
 
@@ -237,10 +237,9 @@ def _hash(*parts: bytes) -> int:
 class _Softmax:
     """A policy that is linear in features of the observation and the action."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self) -> None:
         self.weights = np.zeros(FEATURES)
         self._moved = np.zeros(FEATURES)
-        self._generator = np.random.default_rng(seed)
 
     def look(self, observation: Mapping[str, Any], actions: Sequence[Action]) -> _Situation:
         """What there is to choose from."""
@@ -258,17 +257,17 @@ class _Softmax:
         chances: np.ndarray = raised / raised.sum()
         return chances
 
-    def draw(self, situation: _Situation) -> int:
+    def draw(self, situation: _Situation, chance: np.random.Generator) -> int:
         chances = self.probabilities(situation)
-        return int(self._generator.choice(len(chances), p=chances))
+        return int(chance.choice(len(chances), p=chances))
 
-    def best(self, situation: _Situation) -> int:
+    def best(self, situation: _Situation, chance: np.random.Generator) -> int:
         chances = self.probabilities(situation)
         ties = np.flatnonzero(chances >= chances.max() - 1e-12)
-        return int(self._generator.choice(ties))
+        return int(chance.choice(ties))
 
-    def anything(self, situation: _Situation) -> int:
-        return int(self._generator.integers(len(situation.indices)))
+    def anything(self, situation: _Situation, chance: np.random.Generator) -> int:
+        return int(chance.integers(len(situation.indices)))
 
     def learn(
         self, moves: Sequence[tuple[_Situation, int, float]], rate: float, entropy: float
@@ -302,13 +301,16 @@ class _Situation:
 
 # ------------------------------------------------------------------ playing
 
+_Choose: TypeAlias = "Callable[[_Situation, np.random.Generator], int]"
+
 
 @dataclass
 class _Job:
-    """An episode to be played."""
+    """An episode to be played. What it draws is its own, whichever others are played meanwhile."""
 
     reset: dict[str, Any]
-    choose: Callable[[_Situation], int]
+    choose: _Choose
+    seed: int
 
 
 @dataclass
@@ -355,6 +357,7 @@ class _Table:
         told = (result.reward_info or {}).get("spec")
         if self._spec is None:
             self._spec = RewardSpec.from_data(told) if isinstance(told, dict) else RewardSpec()
+        chance = np.random.default_rng(job.seed)
         moves: list[tuple[_Situation, int]] = []
         rewards: list[float | None] = []
         unscored: list[str | None] = []
@@ -363,7 +366,7 @@ class _Table:
             if not actions:
                 break
             situation = self.policy.look(result.observation, actions)
-            chosen = job.choose(situation)
+            chosen = job.choose(situation, chance)
             result = await client.step(actions[chosen])
             moves.append((situation, chosen))
             rewards.append(None if result.reward is None else float(result.reward))
@@ -394,7 +397,8 @@ async def learn(
         url: Where the server is.
         candidates: What it chooses from.
         settings: How much it plays.
-        seed: Of everything that is drawn.
+        seed: Of everything that is drawn: in an environment that keeps to its seeds, all is the
+            same again by the same one.
         tell: Told of each update: how many are done, of how many.
 
     Raises:
@@ -407,7 +411,7 @@ async def learn(
     async with _sessions(url, chosen.groups * chosen.samples) as clients:
         learners = []
         for number in range(chosen.seeds):
-            policy = _Softmax(seed * 1000 + number)
+            policy = _Softmax()
             table = _Table(clients, policy, candidates, chosen)
             learner = _Learner(table, chosen, number, seed)
             share = chosen.seconds * (number + 1) / chosen.seeds
@@ -477,17 +481,18 @@ class _Learner:
             tell(self._done + iteration + 1, self._total)
         self.after = await self._mean(measured, policy.best)
 
-    async def _mean(
-        self, resets: Sequence[dict[str, Any]], choose: Callable[[_Situation], int]
-    ) -> float:
-        played = await self.table.play([_Job(reset, choose) for reset in resets])
+    def _job(self, reset: dict[str, Any], choose: _Choose) -> _Job:
+        return _Job(reset, choose, self._seeds.randrange(2**63))
+
+    async def _mean(self, resets: Sequence[dict[str, Any]], choose: _Choose) -> float:
+        played = await self.table.play([self._job(reset, choose) for reset in resets])
         known = [one.worth for one in played if one.worth is not None]
         return sum(known) / len(known) if known else float("nan")
 
     async def _update(self, iteration: int) -> None:
         settings, policy = self._settings, self.table.policy
         resets = self._resets(settings.groups)
-        jobs = [_Job(reset, policy.draw) for reset in resets for _ in range(settings.samples)]
+        jobs = [self._job(reset, policy.draw) for reset in resets for _ in range(settings.samples)]
         played = await self.table.play(jobs)
         known = [one.worth for one in played if one.worth is not None]
         self.curve.append(sum(known) / len(known) if known else float("nan"))

@@ -12,7 +12,7 @@ from typing import Any
 from openenv.validation.collector import fetch
 from openenv.validation.evidence import Fetched
 
-__all__ = ["Criterion", "ServerReport", "inspect_server"]
+__all__ = ["Criterion", "ServerReport", "inspect_server", "mode_of"]
 
 SIMULATION: tuple[str, ...] = ("/reset", "/step", "/state")
 UNKNOWN = "unknown"
@@ -114,7 +114,7 @@ def inspect_server(url: str, *, timeout_s: float = TIMEOUT_S) -> ServerReport:
     document = fetch(target, "/openapi.json", timeout_s=timeout_s)
     version = _version(document)
     paths = document.object.get("paths") if version else None
-    mode = _mode(paths)
+    mode = mode_of(paths)
     criteria = (
         _openapi(document, version),
         _health(fetch(target, "/health", timeout_s=timeout_s)),
@@ -132,7 +132,8 @@ def _version(document: Fetched) -> str:
     return version if isinstance(version, str) else ""
 
 
-def _mode(paths: Any) -> str:
+def mode_of(paths: Any) -> str:
+    """The mode of a server, by the paths of its OpenAPI document; else "unknown"."""
     if not isinstance(paths, dict):
         return UNKNOWN
     return "simulation" if "/reset" in paths else "production"

@@ -60,8 +60,10 @@ __all__ = [
     "WSStateMessage",
     "WSStateResponse",
     "WSStepMessage",
+    "WebInterfaceManager",
     "create_app",
     "create_fastapi_app",
+    "create_web_interface_app",
     "deserialize_action",
     "deserialize_action_with_preprocessing",
     "serialize_observation",
@@ -130,6 +132,8 @@ if TYPE_CHECKING:
     from openenv.types import Action as Action
     from openenv.types import Observation as Observation
     from openenv.types import State as State
+    from openenv.web.app import create_web_interface_app as create_web_interface_app
+    from openenv.web.episode import WebInterfaceManager as WebInterfaceManager
     from openenv.core.env_server import base_transforms as base_transforms
     from openenv.core.env_server import exceptions as exceptions
     from openenv.core.env_server import http_server as http_server
@@ -139,6 +143,7 @@ if TYPE_CHECKING:
     from openenv.core.env_server import route_config as route_config
     from openenv.core.env_server import serialization as serialization
     from openenv.core.env_server import types as types
+    from openenv.core.env_server import web_interface as web_interface
 else:
     __getattr__, __dir__ = lazy(
         __name__,
@@ -208,6 +213,8 @@ else:
             "openenv.settings": ["ServerMode"],
             "openenv.tasks.provider": ["TaskProvider"],
             "openenv.types": ["Action", "Observation", "State"],
+            "openenv.web.app": ["create_web_interface_app"],
+            "openenv.web.episode": ["WebInterfaceManager"],
         },
         submodules=[
             "_utils",
@@ -220,5 +227,6 @@ else:
             "route_config",
             "serialization",
             "types",
+            "web_interface",
         ],
     )

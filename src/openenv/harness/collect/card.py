@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from importlib import metadata as packages
 from pathlib import Path
 from typing import Any
 
@@ -196,11 +195,3 @@ def _table(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split()).replace("|", "\\|")[:300]
-
-
-def version() -> str:
-    """The version of OpenEnv that collects."""
-    try:
-        return packages.version("openenv")
-    except packages.PackageNotFoundError:
-        return "0.0.0"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from openenv._packages import needs
-from openenv._redaction import holds_secret, redact, register_secret
+from openenv._redaction import holds_secret
 from openenv.errors import OpenEnvError
 from openenv.harness.collect.card import write_card
 from openenv.harness.collect.serializer import (
@@ -17,7 +16,6 @@ from openenv.harness.collect.serializer import (
     RolloutSerializer,
 )
 from openenv.harness.collect.tables import TABLE_FILENAME, write_table
-from openenv.rollouts.failures import is_passing
 
 __all__ = ["UPLOADED", "HubError", "check_uploads", "push_to_hf_hub", "secrets_in"]
 
@@ -64,62 +62,31 @@ def push_to_hf_hub(
             refuses it or cannot be reached.
         RolloutFileError: What is in the folder is damaged.
     """
-    folder = Path(output_dir)
-    check_uploads()
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from openenv.hub.client import Hub
+    from openenv.hub.errors import HubError as Refused
 
+    folder = Path(output_dir)
     episodes = len(RolloutSerializer(folder).collected_episode_ids())
     if not episodes:
         raise HubError(f"{folder} has no episode to upload; expected some in {RESULTS_FILENAME}")
     if (folder / TABLE_FILENAME).exists():  # which may be older than the episodes
         write_table(folder / RESULTS_FILENAME, folder / TABLE_FILENAME)
     write_card(folder)
-    register_secret(token or huggingface_hub.get_token() or "")
-    found = [folder / name for name in UPLOADED if (folder / name).is_file()]
-    for path in found:
-        for line in secrets_in(path):
+    hub = Hub(token=token)
+    found = [name for name in UPLOADED if (folder / name).is_file()]
+    for name in found:
+        for line in secrets_in(folder / name):
             raise HubError(
-                f"{path}, line {line} holds what looks like a secret of this machine; nothing was "
-                "uploaded: remove it there, and from where it came"
+                f"{folder / name}, line {line} holds what looks like a secret of this machine; "
+                "nothing was uploaded: remove it there, and from where it came"
             )
-    api = huggingface_hub.HfApi(token=token)
     message = commit_message or f"{episodes:,} episodes collected with OpenEnv"
     try:
-        repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True)
-        api.upload_folder(
-            repo_id=repo.repo_id,
-            repo_type="dataset",
-            folder_path=folder,
-            allow_patterns=[path.name for path in found],
-            commit_message=message,
-        )
-    except HFValidationError as error:
-        raise HubError(f"{repo_id!r} is no name of a dataset: {error}") from error
-    except HfHubHTTPError as error:
-        raise HubError(_refused(repo_id, error)) from error
-    except Exception as error:
-        # httpx has errors of its own for a connection that is lost, and xet raises RuntimeError.
-        if not (is_passing(error) or isinstance(error, OSError | RuntimeError)):
-            raise
-        why = f"{type(error).__name__}: {redact(str(error))}"
-        raise HubError(
-            f"the upload to {repo_id} broke off: {why}; push again to go on with it"
-        ) from error
-    return str(repo)
-
-
-def _refused(repo_id: str, error: Any) -> str:
-    status = getattr(error.response, "status_code", None)
-    if status == 401:
-        return (
-            f"the hub does not take the token for {repo_id} (status 401); log in by `hf auth "
-            "login`, or set HF_TOKEN to a token that may write"
-        )
-    if status == 403:
-        return f"the token may not write to {repo_id} (status 403); use one that may"
-    said = redact(str(error)).strip().splitlines()
-    return f"the hub refused {repo_id} (status {status}): {said[0] if said else ''}"
+        dataset = hub.make_dataset(repo_id, private=private)
+        hub.upload(dataset, folder, found, message=message, kind="dataset")
+    except Refused as error:
+        raise HubError(f"{error}; {error.hint}" if error.hint else str(error)) from error
+    return hub.page(dataset, "dataset")
 
 
 def secrets_in(path: Path) -> Iterator[int]:

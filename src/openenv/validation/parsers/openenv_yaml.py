@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from openenv.manifest import MANIFEST, read_manifest
+from openenv.manifest import MANIFEST, check_manifest
 from openenv.manifest import ManifestError as UnreadableManifest
+from openenv.manifest.problems import Problem, sentence
 from openenv.validation.manifest import (
     AnyManifest,
     ManifestError,
@@ -34,6 +34,9 @@ validation:
 """
 
 
+WHOLE = f"mend what is named; a whole one is:\n{EXAMPLE}"
+
+
 class OpenEnvYamlParser:
     """Reads the section ``validation`` of an ``openenv.yaml``."""
 
@@ -46,25 +49,36 @@ class OpenEnvYamlParser:
             ManifestError: It declares something wrong, or too little.
             UnsupportedPackageError: Its tags name a category that cannot be validated here.
         """
+        path = package_root / MANIFEST
+        if not path.is_file():
+            raise ManifestError([f"{package_root} has no {MANIFEST}"])
         try:
-            content = read_manifest(package_root)
+            checked = check_manifest(path)
         except UnreadableManifest as error:
             raise ManifestError([str(error)]) from error
-        if content is None:
-            raise ManifestError([f"{package_root} has no {MANIFEST}"])
-        section = content.get("validation")
-        if section is None:
+        section = checked.content.get("validation")
+        if isinstance(section, dict):
+            _refuse_tags(section)
+        if checked.errors:
             raise ManifestError(
-                [f"{MANIFEST} has no section `validation`"],
+                [str(problem) for problem in checked.errors],
+                remediation=_remedy(checked.errors),
+                problems=checked.errors,
+            )
+        if checked.manifest is None or section is None:
+            raise ManifestError(
+                [f"{MANIFEST} has no section `validation`", *map(str, checked.warnings)],
                 remediation=f"add to {MANIFEST}, with your own numbers:\n{EXAMPLE}",
             )
-        if not isinstance(section, dict):
-            raise ManifestError(
-                [f"`validation` of {MANIFEST} is {type(section).__name__}; expected a mapping"],
-                remediation=f"write it in {MANIFEST} as:\n{EXAMPLE}",
-            )
-        about = {key: value for key, value in content.items() if key in ("name", "version")}
-        return normalized(about, section, self.signature)
+        about = checked.manifest.model_dump(include={"name", "version"}, exclude_none=True)
+        given = {name: value for name, value in section.items() if value is not None}
+        return normalized(about, given, self.signature)
+
+
+def _remedy(problems: Sequence[Problem]) -> str:
+    if all(problem.path.startswith("validation") for problem in problems):
+        return f"in the section `validation` of {MANIFEST}, {WHOLE}"
+    return f"mend what is named in {MANIFEST}; `openenv manifest schema` says what may stand there"
 
 
 def normalized(
@@ -93,11 +107,9 @@ def normalized(
     try:
         made = model.model_validate(content)
     except ValidationError as error:
-        problems = [_problem(one, model) for one in error.errors()]
         raise ManifestError(
-            problems,
-            remediation=f"in the section `validation` of {signature.value}, mend what is named; "
-            f"a whole one is:\n{EXAMPLE}",
+            [sentence(one, model, "validation") for one in error.errors()],
+            remediation=f"in the section `validation` of {signature.value}, {WHOLE}",
         ) from error
     assert isinstance(made, NormalizedManifest | NormalizedManifestV2)
     return made
@@ -108,42 +120,3 @@ def _refuse_tags(section: Mapping[str, Any]) -> None:
     tags = types.get("tags") if isinstance(types, dict) else None
     if isinstance(tags, list):
         refuse_unsupported(tag for tag in tags if isinstance(tag, str))
-
-
-def _problem(error: Any, model: type[BaseModel]) -> str:
-    """One sentence: which field, what came, what was expected."""
-    path = ".".join(str(part) for part in error["loc"])
-    kind, given = error["type"], error.get("input")
-    if kind == "missing":
-        return f"{path}: is missing"
-    if kind == "extra_forbidden":
-        known = _names_beside(error["loc"], model)
-        close = difflib.get_close_matches(str(error["loc"][-1]), known, n=1)
-        meant = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
-        return f"{path}: is no field{meant if known else ''}"
-    if kind == "value_error":
-        return f"{path or 'validation'}: {error['ctx']['error']}"
-    return f"{path}: {_lowered(error['msg'])}, not {given!r:.100}"
-
-
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
-def _names_beside(path: tuple[Any, ...], model: type[BaseModel]) -> list[str]:
-    """The names of the fields that stand where a path leads."""
-    for part in path[:-1]:
-        field = model.model_fields.get(str(part))
-        inner = [] if field is None else _models_in(field.annotation)
-        if not inner:
-            return []
-        model = inner[0]
-    return [name for name in model.model_fields if name not in _OURS]
-
-
-_OURS = {"signature", "manifest_schema_version"}
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return [one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)]

@@ -449,6 +449,8 @@ def _texts_of(
     """The texts of an action that were not among several to choose from."""
     if space.enumerated() or space.legal(observation):
         return []
+    if action.get("type") == "call_tool":  # which tool there is to call is listed, and no secret
+        action = action.get("arguments") or {}
     offered = set(_offered(observation))
     texts = string_leaves(action)
     return [text for text in texts if len(text) >= SHORTEST_SECRET and text not in offered]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from openenv.manifest import MANIFEST, Problem, check_manifest
+from openenv.manifest import ManifestError as UnreadableManifest
+from openenv.manifest.reading import read_document
 from openenv.validation.graders import Check, Subject
 from openenv.validation.manifest import AnyManifest, ManifestError, execution_of
 from openenv.validation.policy import DeclarationBounds
@@ -52,9 +56,15 @@ def _manifest(subject: Subject) -> CheckResult:
     declared = subject.evidence.need(Declared)
     if declared.error is not None or declared.manifest is None:
         error = declared.error or ManifestError(["it cannot be read"])
-        return failed(check_id, *error.errors, remediation=error.remediation)
+        found = {"problems": error.problems, "warnings": _warnings(subject.root)}
+        return failed(
+            check_id,
+            *error.errors,
+            remediation=error.remediation,
+            **{key: [one.as_data() for one in places] for key, places in found.items() if places},
+        )
     reward, bounds = declared.manifest.reward, declared.bounds
-    measured = {
+    measured: dict[str, Any] = {
         "oracle_tolerance": reward.oracle_tolerance,
         "floor_margin": reward.floor_margin,
         "variance_tolerance": reward.variance_tolerance,
@@ -71,20 +81,42 @@ def _manifest(subject: Subject) -> CheckResult:
             "are drawn from the schema",
             **measured,
         )
+    if warnings := _warnings(subject.root):
+        measured["warnings"] = [warning.as_data() for warning in warnings]
     problems = list(_out_of_bounds(declared.manifest, bounds))
     if problems:
+        words = {
+            field: f"{field} is {value:g}; policy {declared.policy_version} allows {allowed}"
+            for field, value, allowed in problems
+        }
+        measured["problems"] = _placed(subject.root, words)
         return failed(
             check_id,
-            *(
-                f"{field} is {value:g}; policy {declared.policy_version} allows {allowed}"
-                for field, value, allowed in problems
-            ),
+            *words.values(),
             remediation="; ".join(
                 f"write {field}: a number that is {allowed}" for field, _, allowed in problems
             ),
             **measured,
         )
-    return passed(check_id, "every field is known, well formed and within the policy", **measured)
+    return passed(check_id, "every field is well formed and within the policy", **measured)
+
+
+def _placed(root: Path, words: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Where the fields stand of which something is said, if that is in an openenv.yaml."""
+    path = root / MANIFEST
+    if not path.is_file():
+        return []
+    document = read_document(path)
+    return [document.problem(tuple(f.split(".")), said).as_data() for f, said in words.items()]
+
+
+def _warnings(root: Path) -> Sequence[Problem]:
+    """What the manifest most likely does not mean so."""
+    path = root / MANIFEST
+    try:
+        return check_manifest(path).warnings if path.is_file() else ()
+    except UnreadableManifest:
+        return ()
 
 
 def _read_plan(root: Path, manifest: AnyManifest) -> None:

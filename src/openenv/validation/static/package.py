@@ -21,7 +21,7 @@ from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
 __all__ = ["Package", "PackageError", "read_package"]
 
 PLACES = ("server/Dockerfile", "Dockerfile", "environment/Dockerfile")
-DEFAULT = resources.files("openenv") / "cli" / "template" / "server" / "Dockerfile.tmpl"
+DEFAULT = resources.files("openenv") / "cli" / "template" / "common" / "server" / "Dockerfile.tmpl"
 
 
 class PackageError(OpenEnvError, ValueError):

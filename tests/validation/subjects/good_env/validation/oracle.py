@@ -6,7 +6,7 @@ from typing import Any
 
 EPISODES = [{"task": "test-0", "seed": 5}]
 
-WORDS = ("halt", "drive", "brake", "turn", "please")
+WORDS = ("halt", "drive", "brake", "turn")  # as each is right as often, none is better than others
 
 
 def oracle(view: Any) -> dict[str, str] | None:
