@@ -20,6 +20,8 @@ class Relay:
         self._target = address(url)
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._left_open: list[socket.socket] = []
+        self._lock = threading.Lock()  # of the pairs, and of whether more are taken
+        self._is_accepting = False
         self._down, self._up = threading.Event(), threading.Event()  # what flows, flows
         self.release()
         self.connections = 0
@@ -32,6 +34,7 @@ class Relay:
     def accept_again(self) -> None:
         """Take connections (again), at the same address."""
         self._listener = socket.create_server(self._place.getsockname(), reuse_port=True)
+        self._is_accepting = True
         threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -43,8 +46,13 @@ class Relay:
                 except OSError:
                     near.close()
                     continue
-                self._pairs.append((near, far))
-                self.connections += 1
+                with self._lock:
+                    if not self._is_accepting:  # it came as this was told to refuse
+                        near.close()
+                        far.close()
+                        return
+                    self._pairs.append((near, far))
+                    self.connections += 1
                 for source, sink, flows in ((near, far, self._up), (far, near, self._down)):
                     arguments = (source, sink, flows)
                     threading.Thread(target=self._copy, args=arguments, daemon=True).start()
@@ -71,7 +79,8 @@ class Relay:
 
         With `only_near` the server is not told.
         """
-        pairs, self._pairs = self._pairs[:count], self._pairs[count or len(self._pairs) :]
+        with self._lock:
+            pairs, self._pairs = self._pairs[:count], self._pairs[count or len(self._pairs) :]
         if only_near:
             self._left_open += [far for _, far in pairs]
         for near, far in pairs:
@@ -91,6 +100,8 @@ class Relay:
 
     def refuse(self) -> None:
         """Take no more connections, until `accept_again`."""
+        with self._lock:
+            self._is_accepting = False
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
