@@ -30,7 +30,7 @@ import torch
 from tiny_models import CHATML, imitate, model_for, tokenizer_for
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from openenv import EnvPool, GenericEnvClient, ProcessProvider
+from openenv import EnvPool, GenericEnvClient, ProcessProvider, StepResult
 from openenv.client import background
 from openenv.integrations.transformers import sampler
 from openenv.rollouts.batched import BatchPlayer, Start
@@ -38,10 +38,13 @@ from openenv.rollouts.meter import StepCost
 from openenv.rollouts.seats import Seats
 from openenv.rollouts.tokens import Chat, TokenRollout
 
-__all__ = ["Game", "Trained", "main", "messages"]
+__all__ = ["Game", "Player", "Trained", "main", "messages"]
 
 # Seeds of episodes that nobody is trained on.
 EVALUATION, DEMONSTRATION = 1_000_000_000, 1_500_000_000
+
+Player = Callable[[str], str]
+"""Replies to what the environment shows."""
 
 
 @dataclass
@@ -52,14 +55,16 @@ class Game:
         name: Of the example.
         environment: What is served.
         prompt: What the model is told, where no rows say more.
-        shown_reply: A reply to what the environment shows, as the model is shown them: of the right
-            form, and no good, or not always.
+        player: Gives, for an episode, what replies to what the environment shows. The model is
+            shown such episodes: of the right form, and no good, or not always.
+        shows: Fields of an observation that the model is shown; by default all.
         variables: Of the server's process.
         rows: What it is trained on, with a prompt and the arguments of a reset each, where that is
             more than a seed.
         held_out: Likewise, what it is measured by.
         hidden: Numbers in a hidden state of the model made here.
         layers: Of that model.
+        spread: Of its weights; see `tiny_models.model_for`.
         vocabulary: Tokens that it knows.
         demonstrations: Episodes by which it is shown how one speaks.
         shown: Steps of that.
@@ -76,12 +81,14 @@ class Game:
     name: str
     environment: str
     prompt: str
-    shown_reply: Callable[[str, random.Random], str]
+    player: Callable[[random.Random], Player]
+    shows: Sequence[str] = ()
     variables: dict[str, str] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     held_out: list[dict[str, Any]] = field(default_factory=list)
     hidden: int = 96
     layers: int = 2
+    spread: float = 0.02
     vocabulary: int = 512
     demonstrations: int = 256
     shown: int = 250
@@ -102,6 +109,23 @@ class Game:
             return Start(messages(self.prompt), {"seed": seed})
         row = dict(rows[number % len(rows)])
         return Start(row.pop("prompt"), row)
+
+    @property
+    def client(self) -> type[GenericEnvClient]:
+        """What gives the model its observations."""
+        return GenericEnvClient if not self.shows else _showing(frozenset(self.shows))
+
+
+def _showing(fields: frozenset[str]) -> type[GenericEnvClient]:
+    class Showing(GenericEnvClient):
+        """Gives only some fields of an observation."""
+
+        def _parse_result(self, payload: dict[str, Any]) -> StepResult[dict[str, Any]]:
+            result = super()._parse_result(payload)
+            result.observation = {name: result.observation[name] for name in fields}
+            return result
+
+    return Showing
 
 
 def messages(prompt: str) -> list[dict[str, Any]]:
@@ -146,9 +170,10 @@ class Table:
         for number in range(self._game.demonstrations):
             rollout = TokenRollout(seat, self._chat, max_turns=self._game.turns)
             start = self._game.start(number)
+            reply_to = self._game.player(chance)
             goes_on = await rollout.begin(start.messages, start.arguments)
             while goes_on:
-                reply = self._game.shown_reply(rollout.messages[-1]["content"], chance)
+                reply = reply_to(rollout.messages[-1]["content"])
                 goes_on = await rollout.take(
                     self._tokenizer.encode(reply + self._tokenizer.eos_token)
                 )
@@ -182,9 +207,10 @@ async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
     for number in range(game.demonstrations):
         start = game.start(number)
         texts += [message["content"] for message in start.messages]
+        reply_to = game.player(chance)
         seen = seat.seen(await seat.reset(**start.arguments))
         for _ in range(game.turns):
-            reply = game.shown_reply(seen, chance)
+            reply = reply_to(seen)
             texts += [seen, reply]
             answer = await seat.reply(reply)
             seen = answer.text
@@ -198,7 +224,9 @@ async def _heard(game: Game, seats: Seats, seed: int) -> list[str]:
 def _made(game: Game, seats: Seats, seed: int) -> tuple[Any, Any]:
     heard = background.run(_heard(game, seats, seed))
     tokenizer = tokenizer_for(heard, CHATML, game.vocabulary)
-    model = model_for(tokenizer, hidden=game.hidden, layers=game.layers, seed=seed)
+    model = model_for(
+        tokenizer, hidden=game.hidden, layers=game.layers, spread=game.spread, seed=seed
+    )
     shown = Table(game, seats, tokenizer).demonstrations(seed)
     losses = imitate(model, shown, steps=game.shown, seed=seed)
     _say(f"warm start: {len(shown)} episodes, loss {losses[-1]:.3f} at last")
@@ -240,9 +268,7 @@ def trained(
     provider = ProcessProvider(
         game.environment, env_vars={**game.variables, "MAX_CONCURRENT_ENVS": str(2 * size + 2)}
     )
-    with EnvPool(
-        provider, GenericEnvClient, sessions_per_server=2 * size + 2, max_servers=1
-    ) as pool:
+    with EnvPool(provider, game.client, sessions_per_server=2 * size + 2, max_servers=1) as pool:
         player = BatchPlayer(pool, max_turns=game.turns)
         if model_path is None:
             model, tokenizer = _made(game, player.seats, seed)

@@ -62,6 +62,7 @@ def model_for(
     hidden: int = 96,
     layers: int = 2,
     positions: int = 2048,
+    spread: float = 0.02,
     seed: int = 0,
 ) -> Qwen2ForCausalLM:
     """A Qwen2 with random weights.
@@ -71,6 +72,9 @@ def model_for(
         hidden: Numbers in a hidden state; a multiple of 32.
         layers: How many it has.
         positions: How many tokens it can read.
+        spread: Standard deviation of the weights. Qwen2's 0.02 is for wide models; of narrow ones
+            it makes attention so flat that it takes thousands of steps to look anywhere:
+            ``hidden ** -0.5`` is theirs.
         seed: Of the weights.
     """
     torch.manual_seed(seed)
@@ -86,6 +90,7 @@ def model_for(
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
         tie_word_embeddings=True,
+        initializer_range=spread,
     )
     model = Qwen2ForCausalLM(config)
     model.generation_config.eos_token_id = tokenizer.eos_token_id

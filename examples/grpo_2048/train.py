@@ -1,4 +1,4 @@
-"""GRPO trains a language model to play 2048: the first moves of a game, for as many points.
+"""GRPO trains a language model to play 2048: the first six moves, for as many points.
 
     python examples/grpo_2048/train.py --seeds 0
 
@@ -10,47 +10,53 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from grpo import Game, main
+from grpo import Game, Player, main
 
 PROMPT = 'Play 2048. Say a move, such as {"move": "left"}, again and again.'
 
-
-def merged(lines: list[list[int]]) -> int:
-    """Points of a move along lines."""
-    points = 0
-    for line in lines:
-        tiles = [tile for tile in line if tile]
-        at = 0
-        while at + 1 < len(tiles):
-            is_pair = tiles[at] == tiles[at + 1]
-            points += 2 * tiles[at] if is_pair else 0
-            at += 2 if is_pair else 1
-    return points
+VERTICAL = {"up", "down"}
+KEEPS = 0.5  # the share of moves after which one goes on along the same lines anyway
 
 
-def shown_reply(seen: str, chance: random.Random) -> str:
-    """Says which points there are in rows and in columns, and moves at random."""
-    game = json.loads(seen)
-    columns = merged([list(one) for one in zip(*game["board"], strict=True)])
-    move = json.dumps({"move": chance.choice(game["legal_actions"])})
-    return f"rows {merged(game['board'])}, columns {columns}: {move}"
+def player(chance: random.Random) -> Player:
+    """Says its last move, and makes one that is possible, at random; often it goes on along rows,
+    or columns, where what could be merged is merged already.
+    """
+    last = ""
+
+    def reply(seen: str) -> str:
+        nonlocal last
+        (found,) = re.findall(r"Possible moves: (.+)\.", seen)
+        possible = found.split(", ")
+        along = [one for one in possible if (one in VERTICAL) == (last in VERTICAL)]
+        keeps = last and along and chance.random() < KEEPS
+        said = f"after {last}" if last else "first"
+        last = chance.choice(along if keeps else possible)
+        return f"{said}: {json.dumps({'move': last})}"
+
+    return reply
 
 
 GAME = Game(
     "2048",
     "game_2048_env",
     PROMPT,
-    shown_reply,
-    turns=4,
-    tokens=1000,
-    groups=4,
+    player,
+    shows=("text",),
+    turns=6,
+    tokens=500,
+    hidden=64,
+    spread=0.125,
+    shown=150,
+    steps=100,
+    rate=3e-4,
     demonstrations=512,
-    shown=300,
     episodes=256,
 )
 

@@ -15,21 +15,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from grpo import Game, main
+from grpo import Game, Player, main
 from optimum import optimum
 
 PROMPT = 'Play this hand of blackjack. Say {"action": "hit"} or {"action": "stand"}.'
 
 
-def shown_reply(seen: str, chance: random.Random) -> str:
+def player(chance: random.Random) -> Player:
     """Says what it sees, and moves at random."""
-    hand = json.loads(seen)
-    move = chance.choice(hand["legal_actions"])
-    said = f"I have {hand['player_total']}, the dealer shows {hand['dealer_value']}"
-    return f"{said}: {json.dumps({'action': move})}"
+
+    def reply(seen: str) -> str:
+        hand = json.loads(seen)
+        move = chance.choice(hand["legal_actions"])
+        said = f"I have {hand['player_total']}, the dealer shows {hand['dealer_value']}"
+        return f"{said}: {json.dumps({'action': move})}"
+
+    return reply
 
 
-GAME = Game("blackjack", "blackjack_env", PROMPT, shown_reply, steps=120)
+GAME = Game("blackjack", "blackjack_env", PROMPT, player, steps=120)
 
 BASELINES = {"best play": optimum()}
 

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from grpo import Game, main, messages
+from grpo import Game, Player, main, messages
 
 OPERATORS = {"plus": "+", "minus": "-", "times": "*"}
 TESTED_WITH = (-3, 0, 1, 5)
@@ -51,14 +51,18 @@ def rows(split: str) -> list[dict[str, Any]]:
     ]
 
 
-def shown_reply(seen: str, chance: random.Random) -> str:
+def player(chance: random.Random) -> Player:
     """Writes what is asked for as a comment, and a function that is right half of the time."""
-    word, number = re.findall(r"x (\w+) (\d+)", seen)[0]
-    right = OPERATORS[word]
-    wrong = [one for one in OPERATORS.values() if one != right]
-    operator = right if chance.random() < 0.5 else chance.choice(wrong)
-    code = f"# x {word} {number}\ndef f(x): return x {operator} {number}"
-    return json.dumps({"code": code, "submit": True})
+
+    def reply(seen: str) -> str:
+        word, number = re.findall(r"x (\w+) (\d+)", seen)[0]
+        right = OPERATORS[word]
+        wrong = [one for one in OPERATORS.values() if one != right]
+        operator = right if chance.random() < 0.5 else chance.choice(wrong)
+        code = f"# x {word} {number}\ndef f(x): return x {operator} {number}"
+        return json.dumps({"code": code, "submit": True})
+
+    return reply
 
 
 def game(folder: Path) -> Game:
@@ -69,7 +73,7 @@ def game(folder: Path) -> Game:
         "coding",
         "coding_env",
         "",
-        shown_reply,
+        player,
         variables={"CODING_TASKS": str(path)},
         rows=rows("train"),
         held_out=rows("test"),
