@@ -778,7 +778,7 @@ async def test_a_page_that_leads_on_for_ever_is_said_to_be_busy(home: dict[str, 
 
 
 async def test_a_page_that_was_held_still_runs_scripts_again(home: dict[str, Path]) -> None:
-    async with at(home, load_timeout_s=4.0) as (env, _):
+    async with at(home, load_timeout_s=2.0) as (env, _):
         await env.step_async(Navigate(url=f"{HOME}redirects.html"))
         window = env._window
         assert window is not None
