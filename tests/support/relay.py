@@ -5,8 +5,34 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from dataclasses import dataclass
 
 from support.raw import address
+
+
+@dataclass(eq=False)
+class _Pair:
+    """A client's connection, and the one to the server by which it is passed on.
+
+    Both are closed once nothing copies between them any more: the number of a socket that was
+    closed sooner may be another connection's by the time that a copy writes to it.
+    """
+
+    near: socket.socket
+    far: socket.socket
+    copies: int = 2
+    tells_server: bool = True  # of its end
+
+    def end(self) -> None:
+        """Let nothing pass any more, so that the copies end."""
+        for connection in (self.near, self.far) if self.tells_server else (self.near,):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.near.close()
+        if self.tells_server:
+            self.far.close()
 
 
 class Relay:
@@ -18,8 +44,8 @@ class Relay:
 
     def __init__(self, url: str) -> None:
         self._target = address(url)
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._left_open: list[socket.socket] = []
+        self._pairs: list[_Pair] = []
+        self._left_open: list[_Pair] = []
         self._lock = threading.Lock()  # of the pairs, and of whether more are taken
         self._is_accepting = False
         self._down, self._up = threading.Event(), threading.Event()  # what flows, flows
@@ -51,19 +77,29 @@ class Relay:
                         near.close()
                         far.close()
                         return
-                    self._pairs.append((near, far))
+                    pair = _Pair(near, far)
+                    self._pairs.append(pair)
                     self.connections += 1
                 for source, sink, flows in ((near, far, self._up), (far, near, self._down)):
-                    arguments = (source, sink, flows)
+                    arguments = (pair, source, sink, flows)
                     threading.Thread(target=self._copy, args=arguments, daemon=True).start()
 
-    def _copy(self, source: socket.socket, sink: socket.socket, flows: threading.Event) -> None:
+    def _copy(
+        self, pair: _Pair, source: socket.socket, sink: socket.socket, flows: threading.Event
+    ) -> None:
         with contextlib.suppress(OSError):
             with contextlib.suppress(ConnectionResetError):  # as of one that was killed
                 while data := source.recv(65536):
                     flows.wait()
                     sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
+            if sink is pair.near or pair.tells_server:
+                sink.shutdown(socket.SHUT_WR)
+        with self._lock:
+            pair.copies -= 1
+            if not pair.copies:
+                pair.close()
+                if pair in self._pairs:
+                    self._pairs.remove(pair)
 
     def hold(self, *, upwards: bool = False) -> None:
         """Pass nothing on from the server to clients, or the other way, until `release`."""
@@ -81,13 +117,11 @@ class Relay:
         """
         with self._lock:
             pairs, self._pairs = self._pairs[:count], self._pairs[count or len(self._pairs) :]
-        if only_near:
-            self._left_open += [far for _, far in pairs]
-        for near, far in pairs:
-            for connection in (near,) if only_near else (near, far):
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-                connection.close()
+            for pair in pairs:
+                pair.tells_server = not only_near
+                pair.end()
+            if only_near:
+                self._left_open += pairs
 
     def cut_and_release(self) -> None:
         """Drop every connection with what was held, and pass on what comes by new ones."""
@@ -115,5 +149,9 @@ class Relay:
         self._place.close()
         self.release()
         self.cut()
-        for connection in self._left_open:
-            connection.close()
+        with self._lock:
+            for pair in self._left_open:
+                pair.tells_server = True
+                pair.end()
+                if not pair.copies:
+                    pair.close()
