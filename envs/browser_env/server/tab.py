@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -142,13 +141,15 @@ class Tab:
 
     Args:
         page: The page.
-        patience_s: A page that has not answered for so long, while it was asked, has hung.
+        patience_s: A page that has not answered for so long since it was asked has hung.
 
     Attributes:
         page: The page; it is closed where there is trouble.
         trouble: Why it was ended; empty while it is there.
         url: Its address, when last looked at.
         title: Its title, when last looked at.
+        is_silent: The page has not answered when it was last asked, however long that was.
+        has_hung: It was waited for in vain for as long as there is patience.
     """
 
     def __init__(self, page: Page, patience_s: float) -> None:
@@ -158,7 +159,8 @@ class Tab:
         self.url = page.url
         self.title = ""
         self._activity: Activity | None = None
-        self._silent_since: float | None = None
+        self.is_silent = False
+        self.has_hung = False
 
     async def attach(self, expect_popup: Callable[[], None]) -> None:
         """Begin to listen to the page."""
@@ -168,17 +170,6 @@ class Tab:
     def is_live(self) -> bool:
         """There is a page in it."""
         return not self.trouble and not self.page.is_closed()
-
-    @property
-    def is_silent(self) -> bool:
-        """The page has not answered when it was last asked."""
-        return self._silent_since is not None
-
-    @property
-    def has_hung(self) -> bool:
-        """The page has not answered for too long."""
-        since = self._silent_since
-        return since is not None and time.monotonic() - since >= self._patience_s
 
     @property
     def activity(self) -> Activity:
@@ -204,18 +195,16 @@ class Tab:
             return not self.is_live
 
     async def _answer(self) -> bool:
-        asked = time.monotonic()
-        if self._silent_since is None:
-            self._silent_since = asked
-        patience = max(0.0, self._silent_since + self._patience_s - asked)
-        with anyio.move_on_after(patience):
+        self.is_silent = True
+        with anyio.move_on_after(self._patience_s):
             try:
                 is_complete = await self.activity.evaluate(script("rest"))
             except PlaywrightError:
-                self._silent_since = None  # that is an answer too
+                self.is_silent = False  # that is an answer too
                 raise
-            self._silent_since = None
+            self.is_silent = False
             return is_complete is True
+        self.has_hung = True
         return False
 
     async def look(self) -> None:

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from anyio import fail_after
+from anyio import fail_after, move_on_after, sleep
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 from pydantic import TypeAdapter, ValidationError
 from support import rewards
@@ -784,6 +784,22 @@ async def test_a_page_that_was_held_still_runs_scripts_again(home: dict[str, Pat
         assert window is not None
         await window.live.activity.hold_still()
         assert "half" in (await do(env, Navigate(url=f"{HOME}halves.html"))).title
+
+
+@pytest.mark.slow
+async def test_a_page_is_given_the_same_patience_each_time_that_it_is_asked(
+    home: dict[str, Path],
+) -> None:
+    """It is not held against it how long nobody asked, as between two steps."""
+    async with at(home, load_timeout_s=3.0) as (env, _):
+        assert env._window is not None
+        tab = env._window.live
+        with move_on_after(0):
+            await tab.is_at_rest()
+        assert tab.is_silent, "as at the end of a step's time"
+        await sleep(tab._patience_s)
+        assert (await do(env, Navigate(url=f"{HOME}second.html"))).title == "Second"
+        assert tab.is_live
 
 
 async def test_timers_without_a_delay_do_not_stop_time(home: dict[str, Path]) -> None:
