@@ -30,7 +30,7 @@ import torch
 from tiny_models import CHATML, imitate, model_for, tokenizer_for
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from openenv import EnvPool, GenericEnvClient, ProcessProvider, StepResult
+from openenv import EnvPool, GenericEnvClient, ProcessProvider
 from openenv.client import background
 from openenv.integrations.transformers import sampler
 from openenv.rollouts.batched import BatchPlayer, Start
@@ -57,7 +57,7 @@ class Game:
         prompt: What the model is told, where no rows say more.
         player: Gives, for an episode, what replies to what the environment shows. The model is
             shown such episodes: of the right form, and no good, or not always.
-        shows: Fields of an observation that the model is shown; by default all.
+        shows: Fields of observations that the model is shown; by default all.
         variables: Of the server's process.
         rows: What it is trained on, with a prompt and the arguments of a reset each, where that is
             more than a seed.
@@ -82,7 +82,7 @@ class Game:
     environment: str
     prompt: str
     player: Callable[[random.Random], Player]
-    shows: Sequence[str] = ()
+    shows: Sequence[str] | None = None
     variables: dict[str, str] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     held_out: list[dict[str, Any]] = field(default_factory=list)
@@ -109,23 +109,6 @@ class Game:
             return Start(messages(self.prompt), {"seed": seed})
         row = dict(rows[number % len(rows)])
         return Start(row.pop("prompt"), row)
-
-    @property
-    def client(self) -> type[GenericEnvClient]:
-        """What gives the model its observations."""
-        return GenericEnvClient if not self.shows else _showing(frozenset(self.shows))
-
-
-def _showing(fields: frozenset[str]) -> type[GenericEnvClient]:
-    class Showing(GenericEnvClient):
-        """Gives only some fields of an observation."""
-
-        def _parse_result(self, payload: dict[str, Any]) -> StepResult[dict[str, Any]]:
-            result = super()._parse_result(payload)
-            result.observation = {name: result.observation[name] for name in fields}
-            return result
-
-    return Showing
 
 
 def messages(prompt: str) -> list[dict[str, Any]]:
@@ -268,8 +251,10 @@ def trained(
     provider = ProcessProvider(
         game.environment, env_vars={**game.variables, "MAX_CONCURRENT_ENVS": str(2 * size + 2)}
     )
-    with EnvPool(provider, game.client, sessions_per_server=2 * size + 2, max_servers=1) as pool:
-        player = BatchPlayer(pool, max_turns=game.turns)
+    with EnvPool(
+        provider, GenericEnvClient, sessions_per_server=2 * size + 2, max_servers=1
+    ) as pool:
+        player = BatchPlayer(pool, max_turns=game.turns, shows=game.shows)
         if model_path is None:
             model, tokenizer = _made(game, player.seats, seed)
         else:

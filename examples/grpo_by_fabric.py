@@ -41,7 +41,16 @@ def train(
     taught = {"rows": game.rows} if game.rows else {"prompt": game.prompt}
     learnt = Trained([], [])
     with GRPO(
-        fabric, wrapped, optimizer, tokenizer, pool, settings, told="text", seed=seed, **taught
+        fabric,
+        wrapped,
+        optimizer,
+        tokenizer,
+        pool,
+        settings,
+        told="text",
+        seed=seed,
+        shows=game.shows,
+        **taught,
     ) as grpo:
         for step in grpo.steps(game.steps):
             learnt.rewards.append(float("nan") if step.reward is None else step.reward)

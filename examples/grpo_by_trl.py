@@ -25,7 +25,12 @@ def train(
 ) -> Trained:
     """Train a model, which is changed."""
     rollouts = rollout_func(
-        pool, rows=game.rows or None, max_turns=game.turns, told="text", seed=seed
+        pool,
+        rows=game.rows or None,
+        max_turns=game.turns,
+        told="text",
+        seed=seed,
+        shows=game.shows,
     )
     cost = EnvironmentCost(rollouts, every=10)
     size = game.groups * game.generations

@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from pydantic import Field
 from rollouts.worlds import Nan, PerStep, Say, Slow, Talk, Terminal
 from support.relay import Relay
 from support.servers import serving
 
-from openenv import GenericEnvClient, Limits, create_app
+from openenv import Environment, GenericEnvClient, Limits, Observation, State, create_app
 from openenv.errors import CapacityError, ConnectError, ExecutionFailed, OpenEnvError
 from openenv.reward import RewardSpec
 from openenv.rollouts.failures import TaskNotTaken
@@ -58,6 +59,61 @@ async def test_words_may_be_a_call_as_json() -> None:
         answer = await seat.reply('I say {"name": "say", "arguments": {"word": "hi"}}')
         assert answer.result is not None
         assert answer.result.observation["words"] == ["hi"]
+
+
+class Board(Observation):
+    text: str = "a board"
+    cells: list[int] = Field(default_factory=lambda: [0] * 16)
+    turn: int = 1
+
+
+class OnBoard(Environment[Say, Board, State]):
+    def reset(self) -> Board:  # type: ignore[override]
+        return Board()
+
+    def step(self, action: Say) -> Board:  # type: ignore[override]
+        return Board(turn=2, done=action.word == "over")
+
+    @property
+    def state(self) -> State:
+        return State()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("shows", "seen"),
+    [
+        (["text"], "a board"),
+        (("turn", "text"), '{"turn": 2, "text": "a board"}'),
+        (None, f'{{"text": "a board", "cells": {[0] * 16}, "turn": 2}}'),
+    ],
+)
+@pytest.mark.parametrize("by", ["local", "server"])
+async def test_the_one_who_acts_is_shown_what_was_chosen(by: str, shows: Any, seen: str) -> None:
+    with contextlib.ExitStack() as served:
+        environment = (
+            OnBoard if by == "local" else served.enter_context(serving(create_app(OnBoard)))
+        )
+        async with sitting(environment, shows=shows) as (_, seat):
+            first = seat.seen(await seat.reset())
+            assert first == seen.replace("2", "1") if shows else "a board" in first
+            assert (await seat.reply("go")).text == seen
+            over = await seat.reply("over")
+            assert over.text == f"{seen}\n(the episode is over)"
+            assert over.result is not None
+            assert len(dict(over.result.observation)["cells"]) == 16, "the trainer has it all"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shows", [["text", "colour"], ["reward"], []])
+async def test_to_show_what_observations_do_not_have_is_an_error_at_once(shows: list[str]) -> None:
+    with serving(create_app(OnBoard)) as url:
+        with pytest.raises(
+            ValueError, match=r"\]; expected one or more of \['cells', 'text', 'turn'\]"
+        ):
+            await Seats.of(url, shows=shows)
+        with pytest.raises(TypeError, match=r"shows='text'; expected a list of names"):
+            await Seats.of(url, shows="text")
 
 
 @pytest.mark.anyio

@@ -175,6 +175,8 @@ class GRPO:
         generate: Has the model reply, in the place of sampling from it here: a server of models.
         seed: What seeds of episodes and the order of rows follow from.
         template: Further arguments of the chat template, such as ``enable_thinking``.
+        shows: The fields of observations that the model is shown, in this order. Default: all that
+            are public.
 
     Attributes:
         number: Of the step that was made last; 0 before the first.
@@ -184,7 +186,8 @@ class GRPO:
         NotImplementedError: The strategy shards the model, and there is no `generate`.
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
         TypeError: It is no environment.
-        ValueError: There is neither a prompt nor a row; the tokenizer has no chat template.
+        ValueError: There is neither a prompt nor a row; the tokenizer has no chat template;
+            observations have no field of a name in `shows`.
     """
 
     def __init__(
@@ -203,6 +206,7 @@ class GRPO:
         generate: Generate | None = None,
         seed: int = 0,
         template: Mapping[str, Any] | None = None,
+        shows: Sequence[str] | None = None,
     ) -> None:
         self.number = 0
         self._settings = settings or GRPOSettings()
@@ -219,6 +223,7 @@ class GRPO:
             unfinished=self._settings.unfinished,
             retries=self._settings.retries,
             failures_in_a_row=self._settings.failures_in_a_row,
+            shows=shows,
         )
         self.meter: Meter = self._player.meter
         try:

@@ -51,6 +51,7 @@ class BatchPlayer:
         unfinished: What an episode is worth that the model has not brought to its end.
         retries: How often a reset is tried again whose failure may pass.
         failures_in_a_row: After how many failed rollouts in a row `play` raises; None never.
+        shows: The fields of observations that the model is shown; see `Seats.of`.
 
     Attributes:
         seats: Where they are played.
@@ -59,7 +60,7 @@ class BatchPlayer:
     Raises:
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
         TypeError: It is no environment.
-        ValueError: `at_once` is not positive.
+        ValueError: `at_once` is not positive; observations have no field of a name in `shows`.
     """
 
     def __init__(
@@ -71,10 +72,11 @@ class BatchPlayer:
         unfinished: Unfinished = "earned",
         retries: int = 2,
         failures_in_a_row: int | None = 32,
+        shows: Sequence[str] | None = None,
     ) -> None:
         if at_once is not None and at_once < 1:
             raise ValueError(f"at_once={at_once}; expected at least 1")
-        self.seats = background.run(Seats.of(environment, retries=retries))
+        self.seats = background.run(Seats.of(environment, retries=retries, shows=shows))
         self.meter: Meter = self.seats.meter
         self._at_once = at_once
         self._max_turns = max_turns

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from openenv.rollouts.failures import is_passing
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.policies.conversations import action_in, no_action, no_such_tool
-from openenv.rollouts.policies.views import view
+from openenv.rollouts.policies.views import not_shown, view, visible_fields
 from openenv.rollouts.sessions import Sessions, sessions_of
 from openenv.types import StepResult
 
@@ -90,10 +90,19 @@ class Seats:
         name: What the environment is called.
         interface: How one acts in it.
         meter: What is counted, of all seats together.
+        shows: The fields of observations that are shown to the one who acts; None is all.
     """
 
-    def __init__(self, sessions: Sessions, interface: Interface, retries: int, meter: Meter):
+    def __init__(
+        self,
+        sessions: Sessions,
+        interface: Interface,
+        retries: int,
+        meter: Meter,
+        shows: Sequence[str] | None = None,
+    ) -> None:
         self.name = sessions.name
+        self.shows = shows
         self.interface = interface
         self.meter = meter
         self._sessions = sessions
@@ -102,7 +111,14 @@ class Seats:
         self._is_closed = False
 
     @classmethod
-    async def of(cls, environment: Any, *, retries: int = 2, meter: Meter | None = None) -> Seats:
+    async def of(
+        cls,
+        environment: Any,
+        *,
+        retries: int = 2,
+        meter: Meter | None = None,
+        shows: Sequence[str] | None = None,
+    ) -> Seats:
         """Find out how one acts in an environment, on the loop that runs: its seats live there.
 
         Args:
@@ -112,12 +128,17 @@ class Seats:
             retries: How often a reset is tried again whose failure may pass, each time in a new
                 session.
             meter: Where to count; by default a new one.
+            shows: The fields of its observations that the one who acts is shown, in this order: a
+                board's text, say, and not its numbers too. Default: all that are public.
 
         Raises:
             NotSupported: Nobody tells how one acts in it.
             OpenEnvError: It cannot be reached.
-            TypeError: It is no environment.
+            TypeError: It is no environment, or `shows` is a text.
+            ValueError: Its observations have no field of a name in `shows`.
         """
+        if isinstance(shows, str):
+            raise TypeError(f"shows={shows!r}; expected a list of names, as [{shows!r}]")
         sessions = await sessions_of(environment, lambda _: None)
         try:
             client = await sessions.open()
@@ -125,10 +146,14 @@ class Seats:
                 interface = await sessions.interface(client)
             finally:
                 await sessions.close(client)
+            if shows is not None and interface.visible is not None:
+                known = visible_fields(dict.fromkeys(interface.visible), None)
+                if not shows or not set(shows) <= known.keys():
+                    raise not_shown(shows, known)
         except BaseException:
             await sessions.aclose()
             raise
-        return cls(sessions, interface, retries, meter or Meter())
+        return cls(sessions, interface, retries, meter or Meter(), shows)
 
     async def take(self) -> Seat:
         """A seat; its session is opened by its first reset.
@@ -274,7 +299,8 @@ class Seat:
 
     def seen(self, result: StepResult[Any]) -> str:
         """What one who acts is shown of a result."""
-        shown = view(result.observation, self._seats.interface.visible)
+        visible = self._seats.interface.visible
+        shown = view(result.observation, visible, self._seats.shows)
         return f"{shown}\n({OVER})" if result.done and result is not self._first else shown
 
     def score(self, unfinished: Unfinished = "known") -> Score:

@@ -169,6 +169,7 @@ def environment_factory(
     retries: int = 2,
     failures_in_a_row: int | None = 32,
     name: str | None = None,
+    shows: Sequence[str] | None = None,
 ) -> type[RolloutEnvironment]:
     """Make the class that TRL's ``environment_factory`` wants.
 
@@ -193,6 +194,8 @@ def environment_factory(
         retries: How often a reset is tried again whose failure may pass.
         failures_in_a_row: After how many failed episodes in a row training ends; None never.
         name: Of the class, and so of the reward in TRL's logs. Default: after the environment.
+        shows: The fields of observations that the model is shown, in this order. Default: all that
+            are public.
 
     Returns:
         The class. It has a `meter`, of all its instances, and a class method `close`.
@@ -200,8 +203,9 @@ def environment_factory(
     Raises:
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
         TypeError: It is no environment.
+        ValueError: Observations have no field of a name in `shows`.
     """
-    seats = background.run(Seats.of(environment, retries=retries))
+    seats = background.run(Seats.of(environment, retries=retries, shows=shows))
     methods: dict[str, Any] = {
         "seats": seats,
         "meter": seats.meter,

@@ -42,6 +42,7 @@ def rollout_func(
     seed: int = 0,
     retries: int = 2,
     failures_in_a_row: int | None = 32,
+    shows: Sequence[str] | None = None,
 ) -> RolloutFunc:
     """Make a ``rollout_func`` of TRL's GRPOTrainer; use it with `env_reward`.
 
@@ -66,12 +67,14 @@ def rollout_func(
         seed: What the seeds of groups follow from.
         retries: How often a reset is tried again whose failure may pass.
         failures_in_a_row: After how many failed rollouts in a row training ends; None never.
+        shows: The fields of observations that the model is shown, in this order. Default: all that
+            are public.
 
     Raises:
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
         TypeError: It is no environment.
         ValueError: Two rows have one prompt, and are different otherwise; `at_once` is not
-            positive.
+            positive; observations have no field of a name in `shows`.
     """
     known = None if rows is None else _by_prompt(rows, columns)
     player = BatchPlayer(
@@ -81,6 +84,7 @@ def rollout_func(
         unfinished=unfinished,
         retries=retries,
         failures_in_a_row=failures_in_a_row,
+        shows=shows,
     )
     return RolloutFunc(player, known, told, seed)
 

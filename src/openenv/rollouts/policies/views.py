@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 from openenv.mcp.results import is_dump, text_in
 from openenv.types import public_view
 
-__all__ = ["instructions", "view", "visible_fields"]
+__all__ = ["instructions", "not_shown", "view", "visible_fields"]
 
 TRAINERS = frozenset({"reward", "done", "truncated", "metadata"})
 
@@ -37,9 +37,27 @@ def visible_fields(observation: Any, visible: frozenset[str] | None) -> dict[str
     return {"observation": observation}
 
 
-def view(observation: Any, visible: frozenset[str] | None = None) -> str:
-    """An observation as its agent reads it: its text, where that is all; else JSON."""
+def view(
+    observation: Any,
+    visible: frozenset[str] | None = None,
+    shows: Sequence[str] | None = None,
+) -> str:
+    """An observation as its agent reads it: its text, where that is all; else JSON.
+
+    Args:
+        observation: A model or a mapping.
+        visible: The fields of a mapping that are public; see `visible_fields`.
+        shows: Those of them that the agent is shown, in this order; None is all.
+
+    Raises:
+        ValueError: The observation has none of the fields that are to be shown.
+    """
     fields = visible_fields(observation, visible)
+    if shows is not None:
+        chosen = {name: fields[name] for name in shows if name in fields}
+        if not chosen:
+            raise not_shown(shows, fields)
+        fields = chosen
     if "tool_name" in fields and fields.keys() & {"result", "error"}:
         return _of_call(fields)
     shown = {name: value for name, value in fields.items() if value is not None}
@@ -48,6 +66,11 @@ def view(observation: Any, visible: frozenset[str] | None = None) -> str:
         if isinstance(only, str):
             return only
     return json.dumps(to_jsonable_python(shown, fallback=repr), ensure_ascii=False)
+
+
+def not_shown(shows: Iterable[str], known: Iterable[str]) -> ValueError:
+    """The error of showing fields that observations do not have."""
+    return ValueError(f"shows={list(shows)}; expected one or more of {sorted(known)}")
 
 
 def _of_call(fields: Mapping[str, Any]) -> str:
