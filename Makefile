@@ -9,19 +9,22 @@ PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadfile
 
 TEST_READY := $(READY) engines
 
+# What has a target of its own.
+COMMON := not containers and not swarm and not kubernetes and not ray and not trainers and not packaging and not packages and not long
+
 # What is compiled once is kept: tests start hundreds of interpreters.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo engines escapes test test-core test-compat test-packaging test-pythons test-trainers test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs drawings notebooks mirrors lock release badges site site-serve clean
+.PHONY: help demo engines escapes test test-core test-compat test-packages test-long test-packaging test-pythons test-trainers test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs drawings notebooks mirrors lock release badges site site-serve clean
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
 
-test: $(TEST_READY)  ## every test but those of container engines
-	$(PYTEST) -m "not containers and not swarm and not kubernetes and not ray and not trainers and not packaging"
+test: $(TEST_READY)  ## every test but those of container engines, and those that take long
+	$(PYTEST) -m "$(COMMON)"
 
 test-core: $(TEST_READY)  ## what needs no other package and is quick
-	$(PYTEST) -m "not slow and not compat and not containers and not swarm and not kubernetes and not ray and not trainers and not packaging"
+	$(PYTEST) -m "not slow and not compat and $(COMMON)"
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
@@ -43,8 +46,14 @@ test-swarm: $(READY)  ## on Docker's engine, with a swarm of this machine
 test-ray: $(READY)  ## on a cluster of Ray with three nodes, on this machine
 	scripts/ray
 
-test-compat: $(TEST_READY)  ## with other packages, in virtual environments of their own
+test-compat: $(TEST_READY)  ## with the public package, and programs of npm
 	$(PYTEST) -m compat
+
+test-packages: $(TEST_READY)  ## with other projects' packages, each in a virtual environment of its own
+	$(PYTEST) -m packages
+
+test-long: $(TEST_READY)  ## what takes minutes, and shows at length what other tests show in short
+	$(PYTEST) -m long
 
 test-trainers: $(TEST_READY)  ## with the trainers themselves, each in a virtual environment of its own
 	$(PYTHON) -m pytest -m trainers

@@ -23,7 +23,7 @@ HEADER = "# Locked by `make lock`, for Python 3.10 to 3.14. Do not edit.\n"
 
 
 # Environments whose libraries are many, or need a compiler: they are tried in virtual environments
-# of their own (tests marked `compat`).
+# of their own (tests marked `packages`).
 APART = {"reasoning_gym_env", "textarena_env"}
 
 

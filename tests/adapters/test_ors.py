@@ -17,7 +17,7 @@ from openenv.adapters import AdapterError, from_ors
 from openenv.adapters.ors import OrsTask
 from openenv.types import public_view
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.packages, pytest.mark.timeout(300)]
 
 PACKAGE = "openreward==0.1.167"
 

@@ -152,7 +152,7 @@ def test_an_agent_acts_in_it_by_mcp(tmp_path: Path) -> None:
     assert seen["observations"]["first"]["observation"] == [3]
 
 
-@pytest.mark.compat
+@pytest.mark.packages
 def test_a_client_of_the_public_package_drives_it(tmp_path: Path, expected: list[Any]) -> None:
     if not (PEER / ".ready").exists():
         pytest.skip("benchmarks/peer.py has not made the public package's environment")

@@ -18,7 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.packages, pytest.mark.slow, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent
 ROOT = SOURCES.parent

@@ -197,7 +197,7 @@ def test_a_package_that_is_installed_is_found_by_its_name(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.compat
+@pytest.mark.packages
 @pytest.mark.timeout(300)
 def test_an_environment_of_ors_is_played_where_openreward_is(tmp_path: Path) -> None:
     folder = project(tmp_path, "sums", sums=ORS.read_text())

@@ -117,18 +117,6 @@ def imported(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     return importlib.import_module(name)
 
 
-@pytest.mark.slow
-def test_what_it_writes_is_strictly_typed(my_game_env: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", my_game_env.name],
-        cwd=my_game_env.parent,
-        env={**environ(), "MYPYPATH": environ()["PYTHONPATH"]},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.parametrize(
     "arguments", [("check", "--extend-select=I,E501,UP,B,RUF"), ("format", "--check")]
 )

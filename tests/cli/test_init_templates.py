@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from cli.generated import check_clean, check_generated
+from cli.generated import NEWEST, check_clean, check_generated, check_typed
 from support.commands import SOURCES, openenv_running, run_openenv
 
 from openenv.cli._template import TEMPLATES, EnvironmentNames, render, write_tree
@@ -119,9 +119,18 @@ def tree_of(template: str, trees: Path) -> Path:
 # ------------------------------------------------------------------ each template
 
 
-@pytest.mark.parametrize("template", WRITTEN)
+@pytest.mark.parametrize(
+    "template",
+    [pytest.param(one, marks=pytest.mark.long if one == "coding" else ()) for one in WRITTEN],
+)
 def test_what_it_writes_passes_every_check(template: str, trees: Path) -> None:
     check_generated(tree_of(template, trees), "semantic")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("template", WRITTEN)
+def test_what_it_writes_is_typed_as_the_newest_python_has_it(template: str, trees: Path) -> None:
+    check_typed(tree_of(template, trees), NEWEST)
 
 
 @pytest.mark.parametrize("template", WRITTEN)

@@ -324,7 +324,15 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        # Those are carried out as notebooks too (test_notebooks.py).
+        pytest.param(page, marks=pytest.mark.long if page.parent.name == "tutorial" else ())
+        for page in PAGES
+    ],
+    ids=name_of,
+)
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     for block in blocks_of(page):
         if not block.is_excluded:

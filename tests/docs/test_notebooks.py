@@ -122,7 +122,7 @@ def _missing(source: str, printed: str) -> Iterator[tuple[str, str]]:
             yield expected, printed
 
 
-@pytest.mark.compat
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_kernel_that_has_nothing_gets_it_from_the_clone(tmp_path: Path) -> None:

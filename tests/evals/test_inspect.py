@@ -20,7 +20,7 @@ else:
 HERE = Path(__file__).parent
 ROOT = SOURCES.parent
 
-pytestmark = [pytest.mark.compat, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.packages, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

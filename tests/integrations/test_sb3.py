@@ -22,7 +22,7 @@ def python() -> str:
     return python_of(PEER, "torch==2.13.0", "stable-baselines3", "-e", str(ROOT))
 
 
-@pytest.mark.compat
+@pytest.mark.packages
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_stable_baselines_checks_and_trains(python: str) -> None:

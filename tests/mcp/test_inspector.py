@@ -17,7 +17,7 @@ from support.workshop import Street, Workshop
 
 from openenv import create_app
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]  # which may install it first
+pytestmark = [pytest.mark.packages, pytest.mark.timeout(180)]  # which may install it first
 
 NPX = TESTS.parent / "scripts" / "npx.py"
 INSPECTOR = (sys.executable, str(NPX), "mcp-inspector", "--cli")

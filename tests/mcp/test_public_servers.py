@@ -20,7 +20,7 @@ from openenv.recording import read
 
 NODE_SERVER = "@modelcontextprotocol/server-filesystem"
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.packages, pytest.mark.timeout(300)]
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(one, marks=pytest.mark.compat) for one in OLDER]
+    params=[pytest.param(one, marks=pytest.mark.packages) for one in OLDER]
     + [pytest.param("4", marks=pytest.mark.slow)],
 )
 def fastmcp(request: pytest.FixtureRequest) -> str:
@@ -260,7 +260,7 @@ def test_a_client_of_sdk_2_speaks_over_standard_streams(fastmcp: str, python: st
     asyncio.run(play_client(connect, REVISION[fastmcp], None))
 
 
-@pytest.mark.compat
+@pytest.mark.packages
 def test_a_client_of_sdk_1_is_understood(fastmcp: str, served: Served) -> None:
     one_of_sdk_1 = python_of_version("3" if fastmcp == "4" else fastmcp)
     found = play(one_of_sdk_1, "client", served.url)

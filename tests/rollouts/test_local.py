@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 NEEDED = ("torch==2.13.0", "transformers==5.23.0")
 
 
-@pytest.mark.compat
+@pytest.mark.packages
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_local_model_plays_and_every_token_is_told(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.terminate()
 
 
-@pytest.mark.compat
+@pytest.mark.packages
 @pytest.mark.slow
 @pytest.mark.blocks_the_loop
 @pytest.mark.timeout(600)

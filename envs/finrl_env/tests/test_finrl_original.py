@@ -22,7 +22,7 @@ from finrl_env.server.indicators import Bars, indicator
 from finrl_env.server.synthetic import random_market
 
 # The first test may have to install FinRL and pandas.
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.packages, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 PEERS = Path(__file__).parents[3] / ".peers"

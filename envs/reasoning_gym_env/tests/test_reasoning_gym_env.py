@@ -40,7 +40,7 @@ def test_the_answer_is_a_private_field_of_the_state() -> None:
     assert "42" not in str(public_view(state))
 
 
-@pytest.mark.compat
+@pytest.mark.packages
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_it_keeps_its_promises_with_the_library() -> None:

@@ -39,7 +39,7 @@ def test_the_games_own_state_is_private() -> None:
     assert "crane" not in str(public_view(state))
 
 
-@pytest.mark.compat
+@pytest.mark.packages
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_it_keeps_its_promises_with_the_library() -> None:

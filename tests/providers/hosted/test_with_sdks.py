@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 SDKS = sorted(path.stem.removeprefix("in_") for path in HERE.glob("in_*.py"))
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.packages, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("name", SDKS)
