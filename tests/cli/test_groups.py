@@ -180,7 +180,7 @@ def test_code_that_fails_shows_where_if_asked(arguments: tuple[str, ...], tmp_pa
 
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_quiet_leaves_data_and_errors(where: str, tmp_path: Path) -> None:
-    words = ("init", "quiet_env", "--json")
+    words = ("init", "quiet_env", "--json", "--no-lock")
     done = run_openenv(*(("-q", *words) if where == "before" else (*words, "-q")), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert '"name": "quiet_env"' in done.stdout
