@@ -400,8 +400,15 @@ def test_our_own_environments_make_a_site(tmp_path: Path, page: Page) -> None:
 @pytest.mark.slow
 @pytest.mark.compat
 @pytest.mark.blocks_the_loop
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (360, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.long),
+        pytest.param(360, "light", marks=pytest.mark.long),
+    ],
+)
 def test_axe_finds_nothing_serious(
     tmp_path: Path, chromium: Browser, scheme: Literal["light", "dark"], width: int
 ) -> None:

@@ -198,7 +198,15 @@ def test_where_no_index_can_be_reached_a_warning_says_what_to_do(
 # ------------------------------------------------------------------ Gymnasium
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Blackjack-v1", "Taxi-v4", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "Blackjack-v1",
+        "Pendulum-v1",
+        pytest.param("CartPole-v1", marks=pytest.mark.long),
+        pytest.param("Taxi-v4", marks=pytest.mark.long),
+    ],
+)
 def test_an_environment_of_gymnasium_becomes_a_package(env_id: str, tmp_path: Path) -> None:
     name = f"{env_id.partition('-')[0].lower()}_env"
     done = run_openenv("init", name, "--from-gymnasium", env_id, "--no-lock", cwd=tmp_path)
