@@ -29,11 +29,11 @@ test-core: $(TEST_READY)  ## what needs no other package and is quick
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
 	$(PYTHON) -m pytest -m containers tests/providers/containers tests/sandbox/containers \
-		tests/validation/containers tests/docs/test_ten_minutes.py
+		tests/validation/containers
 
 test-images: $(READY)  ## build images of environments by Podman, and run them
 	scripts/containers
-	$(PYTHON) -m pytest -m containers tests/images/containers
+	$(PYTHON) -m pytest -m containers tests/images/containers tests/docs/test_ten_minutes.py
 
 test-kubernetes: $(READY)  ## on a real API server, which is built once, with pods that Podman plays
 	scripts/kubernetes
