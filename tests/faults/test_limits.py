@@ -154,8 +154,7 @@ def test_what_a_client_reads_it_must_acknowledge(
     acknowledges: bool, monkeypatch: pytest.MonkeyPatch, log: Log
 ) -> None:
     """Once it has begun to: the server keeps for it what it may not have."""
-    if not acknowledges:
-        monkeypatch.setattr(backlog, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(backlog, "PATIENCE_S", 0.3)
     app = create_app(Counter, limits=Limits(max_unread_bytes=1_000_000, resume_grace_s=0))
     (manager,) = app.state.openenv_managers
     with serving(app) as url, raw(url, Sec_WebSocket_Protocol="openenv.v1.json") as client:
