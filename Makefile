@@ -11,6 +11,7 @@ TEST_READY := $(READY) engines
 
 # What has a target of its own.
 COMMON := not containers and not swarm and not kubernetes and not ray and not trainers and not packaging and not packages and not long
+CORE := not slow and not compat and $(COMMON)
 
 # What is compiled once is kept: tests start hundreds of interpreters.
 export PYTHONDONTWRITEBYTECODE :=
@@ -24,7 +25,7 @@ test: $(TEST_READY)  ## every test but those of container engines, and those tha
 	$(PYTEST) -m "$(COMMON)"
 
 test-core: $(TEST_READY)  ## what needs no other package and is quick
-	$(PYTEST) -m "not slow and not compat and $(COMMON)"
+	$(PYTEST) -m "$(CORE)"
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
@@ -69,7 +70,7 @@ test-packaging: $(READY)  ## wheels, extras, lowest versions, each Python that t
 
 PYTHONS ?= 3.10 3.12 3.13 3.14
 test-pythons: $(TEST_READY)  ## core tests on every other Python that this machine has
-	RUNNERS=$(RUNNERS) scripts/pythons $(PYTHONS)
+	RUNNERS=$(RUNNERS) MARKS="$(CORE)" scripts/pythons $(PYTHONS)
 
 conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
 	$(PYTHON) scripts/conformance.py
