@@ -3,7 +3,7 @@
     python examples/grpo_2048/train.py --seeds 0
 
 On a CPU a tiny model is made and trained within minutes; with `--model FOLDER` and a GPU, a real
-one is.
+one is. The tiny one is shown games of three plans and is to find out which one is good.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ import json
 import random
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
+
+from game_2048_env.models import Game2048Action, Move
+from game_2048_env.server.game_2048_environment import Game2048Environment
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -20,24 +25,40 @@ from grpo import Game, Player, main
 
 PROMPT = 'Play 2048. Say a move, such as {"move": "left"}, again and again.'
 
-VERTICAL = {"up", "down"}
-KEEPS = 0.5  # the share of moves after which one goes on along the same lines anyway
+CLOCKWISE: list[str] = list(get_args(Move))
+
+
+def around(possible: list[str], last: str) -> list[str]:
+    """The next one clockwise."""
+    at = CLOCKWISE.index(last) + 1 if last else 0
+    return [one for one in CLOCKWISE[at:] + CLOCKWISE[:at] if one in possible][:1]
+
+
+def rows(possible: list[str], last: str) -> list[str]:
+    """To the left or to the right while that is possible: soon all there is merged."""
+    return [one for one in possible if one in ("left", "right")] or possible
+
+
+def anyhow(possible: list[str], last: str) -> list[str]:
+    """Whatever is possible."""
+    return possible
+
+
+Plan = Callable[[list[str], str], list[str]]
+"""The moves that it may make, of those that are possible, after the last one ("" at first)."""
+
+PLANS: dict[str, Plan] = {plan.__name__: plan for plan in (around, rows, anyhow)}
 
 
 def player(chance: random.Random) -> Player:
-    """Says its last move, and makes one that is possible, at random; often it goes on along rows,
-    or columns, where what could be merged is merged already.
-    """
-    last = ""
+    """Has one of the plans, and says which, and its last move."""
+    plan, last = chance.choice(list(PLANS)), ""
 
     def reply(seen: str) -> str:
         nonlocal last
-        (found,) = re.findall(r"Possible moves: (.+)\.", seen)
-        possible = found.split(", ")
-        along = [one for one in possible if (one in VERTICAL) == (last in VERTICAL)]
-        keeps = last and along and chance.random() < KEEPS
-        said = f"after {last}" if last else "first"
-        last = chance.choice(along if keeps else possible)
+        (possible,) = re.findall(r"Possible moves: (.+)\.", seen)
+        said = f"{plan} after {last or 'nothing'}"
+        last = chance.choice(PLANS[plan](possible.split(", "), last))
         return f"{said}: {json.dumps({'move': last})}"
 
     return reply
@@ -53,12 +74,25 @@ GAME = Game(
     tokens=500,
     hidden=64,
     spread=0.125,
-    shown=150,
-    steps=42,
+    shown=300,
+    steps=60,
     rate=3e-4,
     demonstrations=512,
     episodes=256,
 )
 
+
+def worth(plan: Plan, games: int = 2000) -> float:
+    """The points of a plan in games of as many moves, on average."""
+    chance, table, points = random.Random(0), Game2048Environment(), 0
+    for seed in range(games):
+        seen, last = table.reset(seed=seed), ""
+        for _ in range(GAME.turns):
+            last = chance.choice(plan(list(seen.legal_actions), last))
+            seen = table.step(Game2048Action.model_validate({"move": last}))
+        points += seen.score
+    return points / games
+
+
 if __name__ == "__main__":
-    main(GAME)
+    main(GAME, {f"always {name}": worth(plan) for name, plan in PLANS.items()})
