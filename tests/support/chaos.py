@@ -24,7 +24,9 @@ def ledger_server(python: str, environment: dict[str, str]) -> Iterator[str]:
         command = [python, str(CHAOS / "ledger_app.py"), str(port_file)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
             try:
-                wait_until(port_file.exists, 30)
+                # A package that was just installed is compiled first.
+                wait_until(lambda: port_file.exists() or process.poll() is not None, 120)
+                assert port_file.exists(), f"{python} did not serve: status {process.returncode}"
                 yield f"http://127.0.0.1:{port_file.read_text()}"
             finally:
                 process.kill()
