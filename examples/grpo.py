@@ -264,6 +264,11 @@ def trained(
         before = table.measure(player, model, seed)
         _say(f"before: {before}")
         learnt: Trained = train(game, pool, model, tokenizer, seed, out)
+        if not learnt.costs:
+            raise SystemExit(
+                f"{trainer} made none of {game.steps} steps: a step has groups * generations = "
+                f"{size} rollouts; do steps and settings ask for as many?"
+            )
         model.eval()
         after = table.measure(player, model, seed)
         _say(f"after:  {after}")
