@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -44,3 +45,21 @@ def test_stable_baselines_checks_and_trains(python: str) -> None:
     assert said["steps"] == 512
     assert said["moved"], "the policy's weights have not changed"
     assert said["episodes"] > 5
+
+
+@pytest.mark.packages
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_its_example_trains(python: str) -> None:
+    example = ROOT / "examples" / "sb3" / "ppo_cartpole.py"
+    done = subprocess.run(
+        [python, str(example), "--steps", "8192"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = map(float, re.findall(r"([\d.]+) ±", done.stdout))
+    assert "8,192 steps" in done.stdout
+    assert after > 3 * before

@@ -1,4 +1,4 @@
-"""Unsloth starts our server and plays it, with the functions of its own package.
+"""Unsloth starts our server and plays it, with the functions of its own package; its example runs.
 
 `unsloth_zoo` refuses to be imported where there is no GPU, so that the file of these functions is
 loaded by itself, out of the package as it was published.
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import SOURCES
+from support.commands import SOURCES, environ
 from support.venvs import python_of
+from trainers import test_trl
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -30,18 +31,24 @@ def file() -> str:
     return str(found)
 
 
-@pytest.fixture(scope="module")
-def told(file: str) -> dict[str, Any]:
+def outcome_of(python: str, program: str, *arguments: str, cwd: Path = ROOT) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(HERE / "unsloth_play.py"), file, str(ROOT)],
+        [python, str(HERE / program), *arguments],
         capture_output=True,
         text=True,
         timeout=200,
         check=False,
+        cwd=cwd,
+        env=environ() | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
     outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return outcome
+
+
+@pytest.fixture(scope="module")
+def told(file: str) -> dict[str, Any]:
+    return outcome_of(sys.executable, "unsloth_play.py", file, str(ROOT))
 
 
 def test_its_launcher_starts_our_server_and_keeps_it(told: dict[str, Any]) -> None:
@@ -65,3 +72,23 @@ def test_a_strategy_in_a_fork_begins_its_episode_there(told: dict[str, Any]) -> 
     assert told["forked"] == 20
     assert "this process was forked" in told["forked_in_the_middle"]
     assert told["after_forks"] == 20
+
+
+def test_strategies_that_a_model_writes_are_worth_their_points(file: str) -> None:
+    told = outcome_of(sys.executable, "unsloth_strategies.py", file)
+    for good in ("first", "last", "on_another_server", "after_that"):
+        assert told[good] > 1
+    assert len(set(told["together"])) == 1
+    for wrong in ("prose", "broken", "impossible", "no_move", "raises", "opens"):
+        assert told[wrong] == -1
+    for endless in ("endless", "catches"):
+        assert told[endless] == -1
+    assert told["killed_meanwhile"] is None, "a server that ended was scored"
+
+
+def test_its_example_trains(file: str, tmp_path: Path) -> None:
+    """With a stand-in for its `FastLanguageModel` alone, which needs a GPU."""
+    python = test_trl.python()
+    told = outcome_of(python, "unsloth_strategies.py", file, "--train", cwd=tmp_path)
+    assert told == {"asked": ["tiny"], "reward": -1.0}
+    assert (tmp_path / "outputs" / "lora").is_dir()
