@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -115,7 +116,8 @@ def test_its_own_taskset_starts_a_project_by_uv(python: str, tmp_path: Path) -> 
     shutil.copytree(ENVIRONMENTS / "blackjack_env", project)
     manifest = project / "pyproject.toml"
     ours = f'dependencies = ["openenv @ {ROOT.as_uri()}"]'
-    text = manifest.read_text().replace('dependencies = ["openenv"]', ours)
+    text, count = re.subn(r'dependencies = \["openenv[^"]*"\]', ours, manifest.read_text())
+    assert count == 1
     manifest.write_text(text + "\n[tool.hatch.metadata]\nallow-direct-references = true\n")
     given = {"project_path": str(project), "context_timeout_s": 300}
     taskset = {"id": "openenv", "env": "someone/blackjack_env", "provider_kwargs": given}
