@@ -1,7 +1,7 @@
 """What a strategy for 2048 is worth that a model has written as a Python function.
 
 The functions of Unsloth are its own: `launch_openenv` starts the server and looks after it,
-`create_locked_down_function` makes a function of the text, `execute_with_time_limit` ends a game
+`create_locked_down_function` makes a function of the text, `execute_with_time_limit` ends one
 that takes too long.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from game_2048_env import Game2048Action, Game2048Env
-from openenv import ExecutionFailed, OpenEnvError
+from openenv import OpenEnvError
 
 __all__ = ["PROMPT", "WRONG", "Strategies"]
 
@@ -36,14 +37,9 @@ def function_in(reply: str) -> str:
     return found[-1] if found and "def strategy(" in found[-1] else ""
 
 
-def play(client: Any, strategy: Any, seed: int, moves: int) -> float:
-    """The points of a game, divided by its moves at most."""
-    result = client.reset(seed=seed, max_moves=moves)
-    while not result.done:
-        seen = result.observation
-        move = strategy([list(row) for row in seen.board], list(seen.legal_actions))
-        result = client.step(Game2048Action(move=move))
-    return float(result.observation.score) / moves
+def asked(strategy: Any, board: list[list[int]], possible: list[str]) -> Any:
+    """What a strategy says."""
+    return strategy(board, possible)
 
 
 class Strategies:
@@ -52,7 +48,7 @@ class Strategies:
     Args:
         unsloth: The package, or what has its functions.
         moves: At most, in a game.
-        limit_s: Seconds that a game may take.
+        limit_s: Seconds that a strategy may take for all moves of a game.
         seed: Of the games: the same for all strategies of a step, which are compared.
     """
 
@@ -60,9 +56,9 @@ class Strategies:
         self, unsloth: Any, *, moves: int = 200, limit_s: float = 10.0, seed: int = 0
     ) -> None:
         self._unsloth = unsloth
-        self._play = unsloth.execute_with_time_limit(limit_s)(play)
-        self._moves, self._seed = moves, seed
-        self._port, self._client = 9000, None
+        self._moves, self._limit_s, self._seed = moves, limit_s, seed
+        self._port: int = 9000
+        self._client: Any = None
 
     def reward(self, completions: list[Any], **columns: Any) -> list[float | None]:
         """As TRL's GRPOTrainer asks for it.
@@ -89,12 +85,28 @@ class Strategies:
             openenv_class=Game2048Env,
         )
         try:
-            return float(self._play(self._client, strategy, self._seed, self._moves))
-        except ExecutionFailed:  # a move that moves nothing
-            return WRONG
+            return self._played(strategy)
         except OpenEnvError as error:
             sys.stderr.write(f"not scored: {error!r}\n")
-            self._client = None  # the next game has a server of its own
             return None
-        except Exception:  # whatever a strategy may raise, and the end of its time
-            return WRONG
+
+    def _played(self, strategy: Any) -> float:
+        """The points of a game for each move that it might have had.
+
+        How long the environment takes, and where it fails, is not held against the strategy.
+        """
+        result, left_s = self._client.reset(seed=self._seed, max_moves=self._moves), self._limit_s
+        while not result.done:
+            seen, began = result.observation, time.monotonic()
+            board, possible = [list(row) for row in seen.board], list(seen.legal_actions)
+            try:
+                move = self._unsloth.execute_with_time_limit(left_s)(asked)(
+                    strategy, board, possible
+                )
+            except Exception:  # whatever a strategy may raise, and the end of its time
+                return WRONG
+            left_s -= time.monotonic() - began
+            if move not in seen.legal_actions or left_s <= 0:
+                return WRONG
+            result = self._client.step(Game2048Action(move=move))
+        return float(result.observation.score) / self._moves

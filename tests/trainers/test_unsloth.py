@@ -78,7 +78,8 @@ def test_strategies_that_a_model_writes_are_worth_their_points(file: str) -> Non
     told = outcome_of(sys.executable, "unsloth_strategies.py", file)
     for good in ("first", "last", "on_another_server", "after_that"):
         assert told[good] > 1
-    assert len(set(told["together"])) == 1
+    (together,) = set(told["together"])
+    assert together > 1
     for wrong in ("prose", "broken", "impossible", "no_move", "raises", "opens"):
         assert told[wrong] == -1
     for endless in ("endless", "catches"):
