@@ -31,6 +31,11 @@ PACKAGES = {
         "task_api: true",
         "task_api: true\n    declared_tools: [look]",
     ),
+    "semantic.resource_envelope": (
+        "openenv.yaml",
+        "episode_timeout_s: 30\n",
+        "episode_timeout_s: 0.0001\n",
+    ),
 }
 # What a thread cannot be asked. The faults of the first three are planted in what is found of a
 # container, in runtime/test_bounding.py.

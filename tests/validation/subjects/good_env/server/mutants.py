@@ -276,16 +276,6 @@ def gives_a_number_to_every_success() -> type[SignpostEnvironment]:
     return Mutant
 
 
-@_mutant("semantic.resource_envelope")
-def thinks_long_about_every_success() -> type[SignpostEnvironment]:
-    class Mutant(SignpostEnvironment):
-        def score(self) -> Score:
-            time.sleep(0.6 if self.right == DRIVE else 0.0)
-            return super().score()
-
-    return Mutant
-
-
 @_mutant("semantic.monotonicity")
 def punishes_being_nearly_there() -> type[SignpostEnvironment]:
     class Mutant(SignpostEnvironment):
