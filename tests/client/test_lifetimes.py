@@ -253,7 +253,7 @@ class Stuck:
 async def test_all_sessions_are_closed_at_once_and_none_for_long(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setattr(session, "CLOSE_LIMIT_S", 0.1)
+    monkeypatch.setattr(session, "CLOSE_LIMIT_S", 0.5)
     provider, made = Serving(url), list[Stuck]()
 
     def opened() -> Stuck:
@@ -266,7 +266,7 @@ async def test_all_sessions_are_closed_at_once_and_none_for_long(
     siblings = [await client.new_session() for _ in range(4)]
     began = time.perf_counter()
     await client.close()
-    assert time.perf_counter() - began < 0.3
+    assert time.perf_counter() - began < 2  # one after the other they would take 2.5 s
     assert len(made) == 1 + len(siblings) and all(each.aborted for each in made)
     assert provider.events == ["start", "stop"]
 

@@ -141,12 +141,12 @@ def test_a_thread_that_takes_too_long_is_left_behind_and_holds_its_place() -> No
         assert gate.wait(20)
         return 1.0
 
-    scorer = bounded(hangs, timeout_s=0.05, retries=0, concurrency=1)
+    scorer = bounded(hangs, timeout_s=1.0, retries=0, concurrency=1)
     try:
-        assert "within 0.05 s" in refusal(scorer)
+        assert "within 1 s" in refusal(scorer)
         began = time.monotonic()
         assert "held by scoring that is overdue" in refusal(scorer)
-        assert time.monotonic() - began < 0.05
+        assert time.monotonic() - began < 1.0
     finally:
         gate.set()
     wait_until(lambda: scorer._slots._free == 1, 10)
