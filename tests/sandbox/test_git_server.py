@@ -37,6 +37,7 @@ class Server:
 
     def __init__(self, root: Path) -> None:
         self.root, self.asked, self.logins = root, 0, set[str | None]()
+        self.knows_pages = True
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -100,7 +101,7 @@ class Server:
 
     def listed(self, query: dict[str, list[str]]) -> list[dict[str, Any]]:
         names = sorted(path.stem for path in (self.root / USER).glob("*.git"))
-        size, page = int(query["limit"][0]), int(query["page"][0])
+        size, page = int(query["limit"][0]), int(query["page"][0]) if self.knows_pages else 1
         return [
             {
                 "id": 1,
@@ -258,6 +259,14 @@ def test_more_than_a_page_of_repositories_is_listed(
     for number in range(60):
         (server.root / USER / f"empty-{number}.git").mkdir()
     assert len(client.list_repositories()) == 61
+
+
+def test_a_server_that_knows_no_pages_is_not_asked_for_ever(
+    client: GitServerClient, server: Server
+) -> None:
+    server.knows_pages = False
+    with pytest.raises(RuntimeError, match="lists nothing new as page 2 of the repositories"):
+        client.list_repositories()
 
 
 def test_a_server_that_is_not_there_is_waited_for_so_long(tmp_path: Path) -> None:

@@ -118,16 +118,22 @@ class GitServerClient:
             `name`, `full_name`, `clone_url` and `description` of each.
 
         Raises:
-            RuntimeError: The server is not ready, or refuses.
+            RuntimeError: The server is not ready, refuses, or has a page that it had before.
         """
         self._refuse_unless_ready()
-        found: list[dict[str, str]] = []
+        names = ("name", "full_name", "clone_url", "description")
+        found: dict[str, dict[str, str]] = {}
         page = 1
         while repositories := self._page_of_repositories(page):
-            names = ("name", "full_name", "clone_url", "description")
-            found += [{name: str(one.get(name) or "") for name in names} for one in repositories]
+            fresh = [{name: str(one.get(name) or "") for name in names} for one in repositories]
+            if all(one["full_name"] in found for one in fresh):
+                raise RuntimeError(
+                    f"{self.gitea_url} lists nothing new as page {page} of the repositories of "
+                    f"{self.username}; whether the list is whole is not known"
+                )
+            found |= {one["full_name"]: one for one in fresh}
             page += 1
-        return found
+        return list(found.values())
 
     def _page_of_repositories(self, page: int) -> list[dict[str, Any]]:
         path = f"/api/v1/user/repos?limit={PAGE}&page={page}"
