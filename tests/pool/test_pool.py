@@ -19,6 +19,8 @@ from support.processes import is_alive, wait_until
 
 from openenv import EnvironmentsFailed, EnvPool, SessionLost, VectorEnv, create_app
 from openenv.errors import ProviderError, ProviderTimeout
+from openenv.pool._members import Member
+from openenv.pool.pool import _Pool
 from openenv.providers import ProcessProvider
 from openenv.providers.process import HostServer
 from openenv.providers.servers import Server
@@ -224,6 +226,24 @@ def test_servers_come_with_demand_and_go_without(provider: Noting) -> None:
         wait_until(lambda: pool.stats().servers == 1, 20)
         wait_until(lambda: provider.alive == 1, 20)
         assert pool.stats().lost == 0
+
+
+def test_a_server_that_has_just_started_is_counted_once(
+    provider: Noting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = _Pool._join
+
+    def join_and_look(self: _Pool, member: Member) -> None:
+        join(self, member)
+        self._look()
+
+    monkeypatch.setattr(_Pool, "_join", join_and_look)
+    with EnvPool(provider, DiceEnv, sessions_per_server=2, max_servers=4) as pool:
+        envs = pool.lease_many(8)
+        now = pool.stats()
+        assert (now.servers, now.resting) == (4, 0)
+        for env in envs:
+            env.close()
 
 
 def test_a_server_in_use_is_not_ended_for_want_of_others(provider: Noting) -> None:

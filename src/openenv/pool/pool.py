@@ -672,6 +672,8 @@ class _Pool:
             return None
 
     def _join(self, member: Member) -> None:
+        # From here on it is a server; counted as one that starts, too, it would be one too many.
+        self._starting.discard(cast("asyncio.Task[None]", asyncio.current_task()))
         member.check_at = time.monotonic() + self._check_every_s
         self.members.append(member)
         self._serve()
