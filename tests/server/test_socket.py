@@ -249,7 +249,7 @@ def test_10000_requests_without_a_pause_are_answered_in_order(url: str) -> None:
         sender = threading.Thread(target=client.send, args=(steps,), daemon=True)
         sender.start()
         for number in range(10_000):
-            data = json.loads(client.read().payload)["data"]
+            data = json.loads(client.message())["data"]
             assert data["observation"]["value"] == number
         sender.join(5)
 
@@ -266,7 +266,7 @@ def test_10000_requests_of_version_1_are_answered_in_order(url: str) -> None:
         sender.start()
         answers: list[Any] = []
         while len(answers) < 10_001:
-            read = json.loads(client.read().payload)
+            read = json.loads(client.message())
             read = read if isinstance(read, list) else [read]
             answers += [answer for answer in read if answer["type"] != "ack"]
         values = [answer["data"]["observation"]["value"] for answer in answers[1:]]

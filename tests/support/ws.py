@@ -116,6 +116,13 @@ class Raw:
             size = int.from_bytes(self._take(2 if size == 126 else 8), "big")
         return Frame(first & 0x0F, self._take(size), bool(first & 0x80))
 
+    def message(self) -> bytes:
+        """The next text. Pings are left unanswered: a thread may be in the middle of a frame."""
+        while (got := self.read()).opcode == PING:
+            pass
+        assert got.opcode == TEXT, got
+        return got.payload
+
     def close_code(self) -> int | None:
         """Read until the server closes; gives its code. The connection has ended then."""
         while (got := self.read()).opcode != CLOSE:
