@@ -13,12 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support.processes import wait_until
 from support.servers import serving
 
 from openenv import _children
 
 BLOCKED_AFTER_S = 1.0
+
+# No example fails for the time that it takes on a machine that is slow, or busy.
+settings.register_profile(
+    "any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True, scope="module")

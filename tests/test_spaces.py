@@ -134,7 +134,7 @@ def schema_of(space: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(SPACES)
 def test_the_schema_of_a_space_gives_the_same_space_again(space: Any) -> None:
     again = space_of(schema_of(space))
@@ -143,7 +143,7 @@ def test_the_schema_of_a_space_gives_the_same_space_again(space: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(SPACES, st.integers(0, 99))
 def test_elements_survive_a_model_and_its_json(space: Any, seed: int) -> None:
     space.seed(seed)

@@ -299,7 +299,7 @@ def test_an_evaluation_survives_json() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.dictionaries(
         st.text("abcdef", min_size=1, max_size=3),

@@ -327,7 +327,7 @@ def test_p_values_of_few_tasks_are_exact(differences: list[float], expected: flo
     assert permutation_p_values(np.array([differences]).T) == [pytest.approx(expected)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(-20, 20), min_size=2, max_size=8))
 def test_exact_p_values_are_those_of_scipy(drawn: list[int]) -> None:
     differences = np.array(drawn, dtype=float)

@@ -48,7 +48,7 @@ def opened() -> ServerConnection:
     return connection
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(frames)
 def test_a_server_reads_a_request_or_answers_with_an_error_frame(frame: str | bytes) -> None:
     connection = opened()
@@ -65,7 +65,7 @@ def test_a_server_reads_a_request_or_answers_with_an_error_frame(frame: str | by
         assert connection.phase is expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(frames)
 def test_a_client_reads_an_answer_or_raises_a_protocol_error(frame: str | bytes) -> None:
     client = ClientConnection()
@@ -81,7 +81,7 @@ class Anything(Observation):
     value: Any = None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(json_values, st.none() | st.integers() | st.floats(), st.booleans(), st.booleans())
 def test_an_observation_is_written_as_json_or_refused_by_name(
     value: Any, reward: float | None, done: bool, truncated: bool
@@ -100,7 +100,7 @@ def test_an_observation_is_written_as_json_or_refused_by_name(
     assert data.get("metadata", {}).get("truncated", False) is truncated
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(json_values)
 def test_a_state_is_written_as_json_or_refused(value: Any) -> None:
     try:

@@ -254,7 +254,7 @@ frames = (
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(frames, st.booleans(), st.integers(0, 40))
 def test_anything_is_read_or_refused_with_a_typed_error(
     frame: str | bytes, is_binary: bool, cut: int

@@ -157,7 +157,7 @@ values = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(values)
 def test_no_value_depends_on_the_version(value: Any) -> None:
     try:

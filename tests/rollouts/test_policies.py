@@ -8,7 +8,7 @@ from random import Random
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 from rollouts.worlds import Say, Talk
@@ -182,7 +182,6 @@ class Everything(BaseModel):
     tree: Tree
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**31))
 def test_what_is_made_up_fits_its_model(seed: int) -> None:
     made = sampled(Everything.model_json_schema(), Random(seed))
