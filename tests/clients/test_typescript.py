@@ -256,12 +256,15 @@ async def test_an_overdue_step_is_told_at_once_and_its_answer_comes_later(
 
 
 @v1
-async def test_an_overdue_step_that_a_reset_replaces_is_given_up(client: Client) -> None:
-    with serving(create_app(Counter, Do, Seen, state_cls=Progress)) as url:
+async def test_an_overdue_step_that_a_reset_replaces_is_given_up(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stuck, "let_go", threading.Event())
+    with serving(create_app(Stuck, Do, Seen, state_cls=Progress)) as url:
         async with client(url) as env:
             await env.reset()
             with pytest.raises(StepTimeout) as caught:
-                await env.step(Do(what="sleep", value=0.5), timeout_s=0.05)
+                await env.step(Do(what="hang"), timeout_s=0.05)
             assert caught.value.is_running
             number = env.driver.last
             late = asyncio.ensure_future(env.driver.call("late", client=0, args=[number]))
@@ -270,6 +273,7 @@ async def test_an_overdue_step_that_a_reset_replaces_is_given_up(client: Client)
                 await late
             assert not caught.value.is_running
             assert (await env.step(Do())).observation.text == "step 1"
+            Stuck.let_go.set()
 
 
 async def test_a_request_over_the_limit_is_refused_and_nothing_lost(client: Client) -> None:
