@@ -20,6 +20,7 @@ from websockets.sync.client import connect as websocket
 from websockets.typing import Subprotocol
 
 from openenv import SessionBusy, SessionLost, StepTimeout, create_app
+from openenv.client import session as client_session
 from openenv.protocol.http import SESSION_HEADER
 from openenv.sessions import session
 
@@ -109,8 +110,9 @@ def test_a_reset_gives_up_an_environment_that_does_not_come_back(log: Log) -> No
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is cancelled has longer to end than it takes on any machine."""
+    """What is cancelled has longer to end, and its answer to arrive, than any machine takes."""
     monkeypatch.setattr(session, "CANCEL_PATIENCE_S", 5.0)
+    monkeypatch.setattr(client_session, "DEADLINE_SLACK_S", 10.0)
 
 
 @pytest.mark.usefixtures("patience")
