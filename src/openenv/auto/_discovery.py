@@ -25,10 +25,11 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -354,10 +355,10 @@ def _modified(entry: str) -> int:
 
 def _find_environments() -> dict[str, EnvironmentInfo]:
     found = {info.env_key: info for info in _from_entry_points()}
-    for info in (*_from_distributions(), *_from_manifests()):
-        known_directories = {known.directory for known in found.values()}
-        if info.directory is None or info.directory not in known_directories:
-            found.setdefault(info.env_key, info)
+    known = {info.directory for info in found.values() if info.directory is not None}
+    for info in chain(_from_distributions(known), _from_manifests(known)):
+        if found.setdefault(info.env_key, info) is info and info.directory is not None:
+            known.add(info.directory)
     return dict(sorted(found.items()))
 
 
@@ -386,20 +387,22 @@ def _about(distribution: Distribution | None) -> dict[str, str]:
     }
 
 
-def _from_distributions() -> Iterator[EnvironmentInfo]:
+def _from_distributions(known: Container[Path]) -> Iterator[EnvironmentInfo]:
     for distribution in importlib.metadata.distributions():
         name = _canonical(_stated(distribution, "Name"))
         if name.startswith(PREFIX) and name not in NOT_ENVIRONMENTS:
-            info = info_of_distribution(distribution)
+            info = info_of_distribution(distribution, known)
             if info is not None:
                 yield info
 
 
-def info_of_distribution(distribution: Distribution) -> EnvironmentInfo | None:
-    """Describe the environment that a distribution holds; None if it holds none."""
+def info_of_distribution(
+    distribution: Distribution, known: Container[Path] = ()
+) -> EnvironmentInfo | None:
+    """Describe the environment that a distribution holds; None if it holds none, or a known one."""
     module = _module_of(distribution)
     directory = _directory(module)
-    if directory is not None and not _looks_like_an_environment(directory):
+    if directory is not None and (directory in known or not _looks_like_an_environment(directory)):
         return None
     return _info(module, directory, **_about(distribution))
 
@@ -420,15 +423,19 @@ def _module_of(distribution: Distribution) -> str:
     return stem
 
 
-def _from_manifests() -> Iterator[EnvironmentInfo]:
+def _from_manifests(known: Container[Path]) -> Iterator[EnvironmentInfo]:
     roots = [Path(entry or ".") for entry in sys.path]
     for pattern in MANIFESTS_ON_PATH:
         for root in filter(Path.is_dir, roots):
             for manifest in sorted(root.glob(pattern)):
-                directory = manifest.parent
-                module = ".".join(directory.relative_to(root).parts)
-                if _looks_like_a_package(directory) and _directory(module) == directory.resolve():
-                    yield _info(module, directory.resolve())
+                directory = manifest.parent.resolve()
+                module = ".".join(manifest.parent.relative_to(root).parts)
+                if (
+                    directory not in known
+                    and _looks_like_a_package(directory)
+                    and _directory(module) == directory
+                ):
+                    yield _info(module, directory)
 
 
 def _from_module(module: str) -> EnvironmentInfo | None:
