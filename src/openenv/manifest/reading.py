@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def parse(text: str, path: Path | str = MANIFEST) -> Document:
     import yaml
 
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _loader()(text)
         try:
             root = loader.get_single_node()
             _check_size(root, path, text)
@@ -167,6 +168,22 @@ def parse(text: str, path: Path | str = MANIFEST) -> Document:
     document = Document(text, content, root)
     _check_version(document, path)
     return document
+
+
+@cache
+def _loader() -> Any:
+    """PyYAML's loader, but for brackets in brackets, the time of which grows with the square of
+    their depth: they end where they are too deep.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def fetch_flow_collection_start(self, token: Any) -> None:
+            if self.flow_level > MAX_DEPTH:
+                raise RecursionError
+            super().fetch_flow_collection_start(token)
+
+    return Loader
 
 
 def _check_version(document: Document, path: Path | str) -> None:
