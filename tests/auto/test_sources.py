@@ -27,6 +27,8 @@ from openenv.client import EnvClient, GenericAction, GenericEnvClient
 from openenv.mcp.types import CallToolAction
 from openenv.providers import ProcessProvider
 
+pytestmark = pytest.mark.slow  # each looks through all that is installed
+
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / "envs"
 
 NOBODY = "http://127.0.0.1:9"  # the port of a service that discards, and that nobody runs
@@ -161,7 +163,6 @@ def test_an_entry_point_to_nowhere_harms_no_other(site: Path) -> None:
         AutoEnv.get_env_class("gone")
 
 
-@pytest.mark.slow
 def test_an_environment_of_an_entry_point_is_served(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +189,6 @@ def checkout(tmp_path: Path, site: Path) -> Path:
     return make_package(tmp_path / "somewhere", "macaw_env", "Macaw", "name: macaw_env\n")
 
 
-@pytest.mark.slow
 def test_a_directory_is_served_and_has_its_own_client(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +200,6 @@ def test_a_directory_is_served_and_has_its_own_client(
     assert action.__module__ == "macaw_env.models"
 
 
-@pytest.mark.slow
 def test_a_directory_without_its_code_has_a_generic_client(checkout: Path) -> None:
     client = AutoEnv.from_env(str(checkout), skip_install=True)
     assert isinstance(client, GenericEnvClient) and "macaw_env" not in sys.modules

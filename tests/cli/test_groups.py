@@ -62,6 +62,7 @@ def test_every_command_has_the_global_options(words: str) -> None:
     assert {"--quiet", "--color", "--debug"} <= names
 
 
+@pytest.mark.slow
 def test_help_shows_the_examples_as_they_can_be_copied(tmp_path: Path) -> None:
     done = run_openenv("ps", "--help", cwd=tmp_path)
     assert done.returncode == 0
@@ -147,6 +148,7 @@ def test_ctrl_c_ends_a_command_that_runs(tmp_path: Path) -> None:
     assert (top.returncode, words) == (130, "interrupted\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["--help", "serve --help", "--version"])
 def test_a_pipe_that_is_closed_is_no_news(arguments: str, tmp_path: Path) -> None:
     line = f"{shlex.join(COMMAND)} {arguments} | true"
@@ -164,6 +166,7 @@ def test_a_command_that_others_add_is_there_too() -> None:
     assert "mine" in CliRunner().invoke(extended, ["--help"]).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("serve", "broken.py", "--debug"), ("--debug", "mcp", "broken.py")]
 )
@@ -178,6 +181,7 @@ def test_code_that_fails_shows_where_if_asked(arguments: tuple[str, ...], tmp_pa
 # ------------------------------------------------------------------ its manner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_quiet_leaves_data_and_errors(where: str, tmp_path: Path) -> None:
     words = ("init", "quiet_env", "--json", "--no-lock")
@@ -189,6 +193,7 @@ def test_quiet_leaves_data_and_errors(where: str, tmp_path: Path) -> None:
     assert again.stderr.startswith("Error: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "variables", "is_coloured"),
     [
@@ -275,6 +280,7 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path: Path) -> None:
     assert "openenv.sh" in (tmp_path / ".bashrc").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_is_answered(shell: str, tmp_path: Path) -> None:
     asking = {**environ(), "_OPENENV_COMPLETE": f"complete_{shell}", "COMP_CWORD": "1"}

@@ -12,6 +12,8 @@ from support.commands import COMMAND, environ, run_openenv
 
 import openenv
 
+pytestmark = pytest.mark.slow  # programs are started
+
 NAME = "openenv-cli"
 
 

@@ -254,12 +254,14 @@ def of_tasks(
     return draw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tasks", "samples"), [(10, 8), (40, 4)])
 def test_the_bootstrap_has_the_truth_in_it_as_often_as_it_says(tasks: int, samples: int) -> None:
     """Three standard errors of 300 runs at 95 % are 3.8 %."""
     assert covered(of_tasks(tasks, samples), 0.5) >= 0.95 - 0.038
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", [2, 3, 5])
 def test_of_few_tasks_too_the_interval_has_the_truth_in_it(tasks: int) -> None:
     """A bootstrap of two tasks has it in half of the runs."""
@@ -284,6 +286,7 @@ def test_wilson_of_alike_samples_has_the_truth_in_it_and_the_naive_one_has_not()
     assert naive / 300 < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tasks", "samples"), [(3, 50), (5, 50), (8, 20)])
 def test_the_interval_of_a_rate_has_the_truth_in_it_also_of_few_tasks(
     tasks: int, samples: int

@@ -27,6 +27,7 @@ def echo(tmp_path: Path) -> Path:
     return Path(shutil.copytree(ENVS / "echo_env", tmp_path / "echo_env", ignore=ignored))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(one.name for one in ENVS.iterdir() if one.is_dir()))
 def test_our_environments_can_be_pushed(name: str) -> None:
     with staged(ENVS / name) as copy:

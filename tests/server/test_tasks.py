@@ -547,6 +547,7 @@ def test_an_episode_over_http_is_begun_with_a_task(url: str) -> None:
     assert httpx.post(f"{url}/reset", json={"task": "sum-44"}).status_code == 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_workers_have_the_tasks_too(form: Any, serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
