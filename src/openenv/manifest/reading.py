@@ -178,10 +178,10 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        def fetch_flow_collection_start(self, token: Any) -> None:
+        def fetch_flow_collection_start(self, TokenClass: Any) -> None:
             if self.flow_level > MAX_DEPTH:
                 raise RecursionError
-            super().fetch_flow_collection_start(token)
+            super().fetch_flow_collection_start(TokenClass)
 
     return Loader
 
