@@ -122,18 +122,19 @@ class GitServerClient:
         """
         self._refuse_unless_ready()
         names = ("name", "full_name", "clone_url", "description")
-        found: dict[str, dict[str, str]] = {}
+        found: list[dict[str, str]] = []
         page = 1
         while repositories := self._page_of_repositories(page):
-            fresh = [{name: str(one.get(name) or "") for name in names} for one in repositories]
-            if all(one["full_name"] in found for one in fresh):
+            listed = [{name: str(one.get(name) or "") for name in names} for one in repositories]
+            fresh = [one for one in listed if one not in found]
+            if not fresh:
                 raise RuntimeError(
                     f"{self.gitea_url} lists nothing new as page {page} of the repositories of "
                     f"{self.username}; whether the list is whole is not known"
                 )
-            found |= {one["full_name"]: one for one in fresh}
+            found += fresh
             page += 1
-        return list(found.values())
+        return found
 
     def _page_of_repositories(self, page: int) -> list[dict[str, Any]]:
         path = f"/api/v1/user/repos?limit={PAGE}&page={page}"
