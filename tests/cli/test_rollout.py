@@ -216,17 +216,33 @@ def test_a_server_that_does_not_answer_exits_with_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_interrupted_can_be_gone_on_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given_first", "signals", "code"),
+    [
+        ([], [signal.SIGINT], 130),
+        ([], [signal.SIGTERM, signal.SIGTERM], 143),  # as `timeout` does
+        ([], [signal.SIGHUP], 129),
+        (["env", "--ignore-signal=INT"], [signal.SIGTERM], 143),  # as what a script puts behind
+    ],
+    ids=["ctrl-c", "twice", "closed terminal", "without ctrl-c"],
+)
+def test_a_run_that_is_interrupted_can_be_gone_on_with(
+    tmp_path: Path, given_first: list[str], signals: list[signal.Signals], code: int
+) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-n", "3000"]
     given += ["--seed", "1", "--output", "x.jsonl"]
     output = tmp_path / "x.jsonl"
     with subprocess.Popen(
-        [*COMMAND, "rollout", *given], cwd=tmp_path, env=environ(TESTS), stderr=subprocess.PIPE
+        [*given_first, *COMMAND, "rollout", *given],
+        cwd=tmp_path,
+        env=environ(TESTS),
+        stderr=subprocess.PIPE,
     ) as process:
         wait_until(lambda: output.exists() and output.stat().st_size > 50_000, 30)
-        process.send_signal(signal.SIGINT)
+        for one in signals:
+            process.send_signal(one)
         _, words = process.communicate(timeout=20)
-    assert process.returncode == 130, words.decode()
+    assert process.returncode == code, words.decode()
     assert b"Traceback" not in words
     content = output.read_bytes()
     assert content.endswith(b"\n")

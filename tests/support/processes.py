@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def is_alive(pid: int) -> bool:
@@ -21,3 +23,13 @@ def wait_until(
     while not condition():
         assert time.monotonic() < deadline, f"it never came true {shown()}"
         time.sleep(0.02)
+
+
+def commands() -> dict[int, str]:
+    """The command lines of all processes of this machine by their ids, words parted by blanks."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().rstrip(b"\0").split(b"\0")
+            found[int(path.parent.name)] = b" ".join(words).decode(errors="replace")
+    return found

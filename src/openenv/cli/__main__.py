@@ -8,6 +8,7 @@ import typer
 
 import openenv
 from openenv.cli._console import be_quiet, set_color, show_tracebacks
+from openenv.cli._failures import end_as_by_ctrl_c
 from openenv.cli._groups import GLOBAL_PANEL, LazyGroup, Listed
 
 __all__ = ["app", "main"]
@@ -131,7 +132,8 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line. It exits 0; 1 if a command failed; 2 if it was misused; or 130."""
+    """Run the command line. It exits 0; 1 if a command failed; 2 if it was misused; 130; 143."""
+    end_as_by_ctrl_c()
     app(prog_name="openenv")
 
 

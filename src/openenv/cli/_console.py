@@ -30,7 +30,7 @@ __all__ = [
     "stdout",
 ]
 
-# The exit codes; the shell's own 130 stands for Ctrl-C.
+# The exit codes; the shell's own 130 stands for Ctrl-C, and 128 and its number for another signal.
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130

@@ -1,9 +1,14 @@
-"""How `openenv` ends: 0; 1 if a command failed; 2 if it was misused; 130 after Ctrl-C."""
+"""How `openenv` ends: 0; 1 if a command failed; 2 if it was misused; 130 after Ctrl-C.
+
+Another signal that ends it, be it of a person, `timeout`, Slurm or Kubernetes, does what Ctrl-C
+does: what was begun is put away, and what was done is kept. Then it is 128 and its number.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -25,7 +30,7 @@ from openenv.cli._console import (
     say,
 )
 
-__all__ = ["exit_code_of", "in_words"]
+__all__ = ["end_as_by_ctrl_c", "exit_code_of", "in_words"]
 
 # Where frames are that say nothing to a user: of this package, and of Python.
 HOMES = (Path(__file__).parents[1], Path(os.__file__).parent / "importlib")
@@ -33,6 +38,27 @@ NOT_THEIRS = (*(f"{home}{os.sep}" for home in HOMES), "<frozen ")
 
 # Where typer has it from differs from version to version.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+_ended_by: list[signal.Signals] = []
+
+
+def end_as_by_ctrl_c() -> None:
+    """Have SIGTERM, and SIGHUP of a terminal that is closed, do what Ctrl-C does.
+
+    Those that are ignored (`nohup`) stay so.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    if _ended_by:  # `timeout` sends two, and the second is not to disturb what is put away
+        return
+    _ended_by.append(signal.Signals(number))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def exit_code_of(run: Callable[[], Any]) -> int:
@@ -61,6 +87,9 @@ def exit_code_of(run: Callable[[], Any]) -> int:
     except Exception as error:
         report(_unexpected(error))
         return FAILED
+    if code == INTERRUPTED and _ended_by:
+        say(f"ended by {_ended_by[0].name}")
+        return 128 + _ended_by[0]
     if code == INTERRUPTED:
         say("interrupted")
     return code if isinstance(code, int) else 0

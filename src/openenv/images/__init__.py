@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from openenv.images.build import Built, build, push
 from openenv.images.engines import Engine, Options, find_builder
-from openenv.images.errors import BuildError
+from openenv.images.errors import BuildError, EngineError
 from openenv.images.locking import Locking
 from openenv.images.plan import Plan, default_tags, read_plan
 
@@ -15,6 +15,7 @@ __all__ = [
     "BuildError",
     "Built",
     "Engine",
+    "EngineError",
     "Locking",
     "Options",
     "Plan",

@@ -13,12 +13,12 @@ import openenv
 from openenv.images.context import scratch_directory, set_times, stage
 from openenv.images.dockerfile import LOCK, OURS
 from openenv.images.engines import Engine, Options, Request
-from openenv.images.errors import BuildError
+from openenv.images.errors import BuildError, EngineError
 from openenv.images.locking import Locked, Locking, lock
 from openenv.images.plan import Plan
 from openenv.images.sbom import READER, bill_of_materials
 
-__all__ = ["Built", "Progress", "build", "listing_of", "push"]
+__all__ = ["Built", "Progress", "bill_of", "build", "listing_of", "push"]
 
 SBOM_LABEL = "dev.openenv.sbom.sha256"
 LOCK_LABEL = "dev.openenv.lock.sha256"
@@ -98,7 +98,7 @@ def build(
     digest = None
     if sbom is not None:
         say("reading what is installed in it")
-        digest = _write_bill(plan, engine, made, tags[0], sbom)
+        digest = _write_bill(bill_of(plan, engine, made, tags[0]), sbom)
     more = {SBOM_LABEL: digest} if digest is not None else {}
     try:
         image = engine.seal(made, plan.epoch_s, more)
@@ -154,22 +154,38 @@ def listing_of(plan: Plan) -> list[tuple[str, int | None]]:
     return files
 
 
-def _write_bill(plan: Plan, engine: Engine, image: str, name: str, file: Path) -> str:
+def bill_of(plan: Plan, engine: Engine, image: str, name: str) -> bytes:
+    """What is installed in an image, as a bill of materials (CycloneDX 1.5, JSON).
+
+    Args:
+        plan: What it was built from.
+        engine: What has it.
+        image: Its id.
+        name: What the bill calls it.
+
+    Raises:
+        BuildError: It cannot be looked into: Python is not in it.
+    """
     try:
         found = json.loads(engine.run_python(image, READER))
+    except EngineError:
+        raise
     except BuildError as error:
         raise BuildError(
             "what is installed in the image cannot be read",
-            hint="--sbom runs Python in the image, which has to have it",
+            hint="a bill of materials is made by Python in the image, which has to have it",
             log=error.log.splitlines(),
         ) from error
-    data = bill_of_materials(
+    return bill_of_materials(
         found,
         name=name,
         version=plan.labels.get("org.opencontainers.image.version", ""),
         epoch_s=plan.epoch_s,
         tool_version=openenv.__version__,
     )
+
+
+def _write_bill(data: bytes, file: Path) -> str:
     unfinished = file.with_name(f".{file.name}.unfinished")
     try:
         unfinished.write_bytes(data)

@@ -25,7 +25,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from openenv.images.errors import LAST_LINES, BuildError
+from openenv.images.errors import LAST_LINES, BuildError, EngineError
 
 __all__ = ["ENGINES", "Engine", "Image", "Options", "Request", "find_builder"]
 
@@ -205,11 +205,31 @@ class Engine(ABC):
 
     @abstractmethod
     def run_python(self, image: str, code: str) -> str:
-        """Run Python in an image, without a network, and give what it prints."""
+        """Run Python in an image, without a network, and give what it prints.
+
+        Raises:
+            BuildError: It did not run: Python is not in the image.
+            EngineError: It took too long.
+        """
+
+    def names(self) -> list[str]:
+        """The names of the images that it has."""
+        return [name for name in self._names().splitlines() if "<none>" not in name]
+
+    def _names(self) -> str:
+        return self._call("images", "--format", "{{.Repository}}:{{.Tag}}")
 
     def tag(self, image: str, name: str) -> None:
         """Give an image a name."""
         self._call("tag", image, name)
+
+    def untag(self, name: str) -> None:
+        """Take a name from an image; one that has no other is removed.
+
+        Raises:
+            EngineError: There is no such name, or a container needs the image.
+        """
+        self._call("rmi", name, timeout_s=None)
 
     def push(self, name: str, *, tls: bool = True) -> None:
         """Push an image to the registry that its name begins with, as whom the user is logged in.
@@ -233,7 +253,13 @@ class Engine(ABC):
     def _of_registry(self, tls: bool) -> Sequence[str]:
         return () if tls else ("--tls-verify=false",)
 
-    def _call(self, *command: str, timeout_s: float | None = ANSWER_S, told: str = "") -> str:
+    def _call(
+        self,
+        *command: str,
+        timeout_s: float | None = ANSWER_S,
+        told: str = "",
+        failure: type[BuildError] = EngineError,
+    ) -> str:
         try:
             done = subprocess.run(  # nosec B603  # no shell; an engine
                 [self.program, *command],
@@ -244,12 +270,12 @@ class Engine(ABC):
                 timeout=timeout_s,
             )
         except subprocess.TimeoutExpired:
-            raise BuildError(
+            raise EngineError(
                 f"{self.program} {command[0]} took longer than {timeout_s:g} s"
             ) from None
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if not _NOISE.search(line)]
-            raise BuildError(f"{self.program} {command[0]} failed", log=lines)
+            raise failure(f"{self.program} {command[0]} failed", log=lines)
         return done.stdout
 
 
@@ -304,7 +330,7 @@ class Docker(Engine):
     def run_python(self, image: str, code: str) -> str:
         command = ["run", "--rm", "--interactive", "--network", "none", "--no-healthcheck"]
         command += ["--entrypoint", "/bin/sh", image, "-c", _PYTHON]
-        return self._call(*command, told=code)
+        return self._call(*command, told=code, failure=BuildError)
 
     def _of_registry(self, tls: bool) -> Sequence[str]:
         if not tls:
@@ -421,6 +447,9 @@ class Buildah(Podman):
 
     program = "buildah"
 
+    def _names(self) -> str:
+        return self._call("images", "--format", "{{.Name}}:{{.Tag}}")
+
     def has(self, image: str) -> bool:
         try:
             self._call("inspect", "--type", "image", image)
@@ -454,9 +483,8 @@ class Buildah(Podman):
     def run_python(self, image: str, code: str) -> str:
         container = self._call("from", "--pull-never", image).strip()
         try:
-            return self._call(
-                "run", "--network", "none", container, "--", "/bin/sh", "-c", _PYTHON, told=code
-            )
+            command = ["run", "--network", "none", container, "--", "/bin/sh", "-c", _PYTHON]
+            return self._call(*command, told=code, failure=BuildError)
         finally:
             self._call("rm", container)
 
@@ -528,10 +556,19 @@ def _follow(
             _end(building, has_daemon=has_daemon)
             raise
     if code:
-        raise _failure(step, list(lines), request)
+        raise _failure(step, list(lines), request, code)
 
 
-def _failure(step: str, lines: list[str], request: Request) -> BuildError:
+def _failure(step: str, lines: list[str], request: Request, code: int) -> BuildError:
+    if code < 0:
+        return EngineError(f"the build was ended by {signal.Signals(-code).name}", log=lines)
+    if any("no space left on device" in line.lower() for line in lines):
+        return EngineError(
+            "there is no room left for the build",
+            hint="`df -h` shows where; an engine's own store can be emptied by `podman system "
+            "prune`, or `docker system prune`",
+            log=lines,
+        )
     base = next((one for one in request.bases if f"FROM {one}" in step), None)
     if (base or not step) and any(_NO_BASE.search(line) for line in lines):
         name = base or ", ".join(request.bases)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from openenv._redaction import redact
 from openenv.errors import OpenEnvError
 
-__all__ = ["LAST_LINES", "BuildError"]
+__all__ = ["LAST_LINES", "BuildError", "EngineError"]
 
 LAST_LINES = 15
 
@@ -25,3 +25,7 @@ class BuildError(OpenEnvError, RuntimeError):
         self.log = redact("\n".join(log[-LAST_LINES:]))
         text = redact(message)
         super().__init__(f"{text}; its last lines:\n{self.log}" if self.log else text)
+
+
+class EngineError(BuildError):
+    """An engine failed by itself, whatever it was to build: it says nothing of that."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from support.commands import COMMAND, ENVIRONMENTS, environ, run_openenv
-from support.processes import wait_until
+from support.processes import commands, wait_until
 from support.registries import registry_in
 
 from openenv import GenericEnvClient
@@ -316,24 +316,16 @@ def test_a_build_that_is_interrupted_leaves_nothing(small: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as building:
-        wait_until(lambda: b"sleep 300" in commands(), 60)
+        wait_until(lambda: "sleep 300" in commands().values(), 60)
         began = time.monotonic()
         building.send_signal(signal.SIGINT)
         _, words = building.communicate(timeout=30)
     assert building.returncode == 130, words
     assert time.monotonic() - began < 15
-    wait_until(lambda: b"sleep 300" not in commands(), 15)
+    wait_until(lambda: "sleep 300" not in commands().values(), 15)
     assert containers() == before
     left = Path(tempfile.gettempdir()).glob("openenv-build-*")
     assert not [one for one in left if f"/{building.pid}/" in (one / "owner").read_text()]
-
-
-def commands() -> bytes:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            found.append(path.read_bytes().replace(b"\0", b" "))
-    return b"\n".join(one for one in found if not one.startswith((b"podman", b"/usr/bin/python")))
 
 
 def containers() -> str:

@@ -13,13 +13,21 @@ from openenv.providers.engines import find_engine
 
 @pytest.fixture(autouse=True, scope="module")
 def engine() -> Iterator[Any]:
-    """The engine; at the end it has no image and no container of these tests."""
+    """The engine; at the end it has no image and no container more of packages of these tests."""
     told = ENVIRONMENTS.parent / ".containers" / "containers.conf"
     with pytest.MonkeyPatch.context() as patch:
         if told.exists():
             patch.setenv("CONTAINERS_CONF", str(told))
         client = find_engine()
+        before = held(client)
         yield client
-        names = [name for image in client.images() for name in image.get("RepoTags") or ()]
-        assert not [name for name in names if "openenv-validate" in name]
-        assert client.containers(all=True, filters={"label": "dev.openenv.validation"}) == []
+        assert held(client) - before == set()
+
+
+def held(client: Any) -> set[str]:
+    """What validations hold: names of images of the package of these tests, and containers."""
+    names = [name for image in client.images() for name in image.get("RepoTags") or ()]
+    containers = client.containers(all=True, filters={"label": "dev.openenv.validation"})
+    return {name for name in names if "openenv-validate-lamp-env" in name} | {
+        container["Id"] for container in containers
+    }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -142,8 +140,6 @@ def serve(
     from openenv.discovery import write_site
     from openenv.discovery.serving import site_server
 
-    # By an exception, so that the directory goes.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="openenv-catalog-") as directory, _told():
         write_site(repository, directory, revision=revision, root=root)
         with site_server(Path(directory), host, port) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -281,6 +282,8 @@ def serve(
     else:
         from openenv.server import run
 
+        # It ends by the signal itself, so that what supervises it knows why.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         run.serve(application, host=host, bound=bound, **tls)
 
 

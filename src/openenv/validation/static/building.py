@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import tempfile
+import logging
+import secrets
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from openenv.images import BuildError, Built, Engine, Locking, Options, build, find_builder
-from openenv.images.engines import Image
-from openenv.images.plan import Plan
+from openenv.images import (
+    BuildError,
+    Built,
+    Engine,
+    EngineError,
+    Locking,
+    Options,
+    Plan,
+    build,
+    default_tags,
+    find_builder,
+)
+from openenv.images.build import bill_of
+from openenv.images.engines import ENGINES, Image
+from openenv.providers.owners import is_orphan, own_name
 
 __all__ = ["BuildSettings", "ImageBuilds", "build_twice", "is_means"]
 
-TAG = "localhost/openenv-validate-{package}:{number}"
+logger = logging.getLogger(__name__)
+
+REPOSITORY = "localhost/openenv-validate-"
 MEANS = (
     "base image",
     "reaches no network",
@@ -70,12 +84,10 @@ class ImageBuilds:
         return f"sha256:{self.built[0].id}" if self.built else None
 
     def forget(self) -> None:
-        """Remove what was built, names and images, from its engine."""
-        for built in self.built:
-            for tag in built.tags:
-                subprocess.run(  # nosec B603  # no shell; an engine
-                    [built.engine, "rmi", tag], capture_output=True, stdin=subprocess.DEVNULL
-                )
+        """Take the names of what was built away, and what has no other name."""
+        if self.built:
+            tags = {tag for built in self.built for tag in built.tags}
+            _untag(ENGINES[self.built[0].engine], tags.__contains__)
 
 
 def build_twice(
@@ -86,45 +98,81 @@ def build_twice(
 ) -> ImageBuilds:
     """Build an image, list what is in it, and build it again without what is kept of the first.
 
+    What is built has names that no other run gives, until it is forgotten. Where anything goes
+    wrong, nothing has them; where this process is killed, the next run takes them away.
+
     Args:
         plan: What is built.
         settings: What this machine needs for it.
         tell: Told what is done now.
     """
     how = settings or BuildSettings()
-    tags = [TAG.format(package=plan.package.replace("_", "-").lower(), number=n) for n in (1, 2)]
     again = replace(how.options, no_cache=True)
+    tags = _tags(plan.package)
     try:
         engine = find_builder()
-        tell("building its image")
-        first = build(plan, engine, tags[:1], options=how.options, locking=how.locking)
-        bill, why_no_bill = _bill(plan, engine, tags[0], how, tell)
-        tell("building its image once more, from nothing")
-        second = build(plan, engine, tags[1:], options=again, locking=how.locking)
+        _untag(engine, _is_left)
+        with ExitStack() as stack:
+            stack.callback(_untag, engine, tags.__contains__)
+            tell("building its image")
+            first = build(plan, engine, tags[:1], options=how.options, locking=how.locking)
+            tell("listing what is in it")
+            bill, why_no_bill = _bill(plan, engine, first)
+            tell("building its image once more, from nothing")
+            second = build(plan, engine, tags[1:], options=again, locking=how.locking)
+            images = (engine.inspect(first.id), engine.inspect(second.id))
+            stack.pop_all()
     except BuildError as error:
         if is_means(error):
             return ImageBuilds(skipped=f"image_build: {error}", hint=error.hint)
         return ImageBuilds(failure=str(error), hint=error.hint)
-    images = (engine.inspect(first.id), engine.inspect(second.id))
     return ImageBuilds(built=(first, second), images=images, bill=bill, why_no_bill=why_no_bill)
 
 
-def _bill(
-    plan: Plan, engine: Engine, tag: str, how: BuildSettings, tell: Callable[[str], None]
-) -> tuple[Mapping[str, Any] | None, str]:
-    """The bill of materials of what was built, out of the engine's cache."""
-    tell("listing what is in it")
-    with tempfile.TemporaryDirectory(prefix="openenv-bill-") as folder:
-        file = Path(folder) / "bill.json"
-        try:
-            build(plan, engine, [tag], options=how.options, locking=how.locking, sbom=file)
-        except BuildError as error:
-            return None, str(error)
-        content: Mapping[str, Any] = json.loads(file.read_bytes())
-    return content, ""
+def _bill(plan: Plan, engine: Engine, built: Built) -> tuple[Mapping[str, Any] | None, str]:
+    try:
+        data = bill_of(plan, engine, built.id, default_tags(plan)[0])
+    except EngineError:
+        raise
+    except BuildError as error:
+        return None, str(error)
+    return json.loads(data), ""
+
+
+# ------------------------------------------------------------------ the names of what is built
+
+
+def _tags(package: str) -> list[str]:
+    """Names for two builds, which say whose they are: no other run gives them."""
+    run = f"{own_name().replace('/', '_')}_{secrets.token_hex(4)}"
+    name = f"{REPOSITORY}{package.replace('_', '-').lower()}"
+    return [f"{name}:{run}_{number}" for number in (1, 2)]
+
+
+def _is_left(name: str) -> bool:
+    """Whether a name was given by a run whose process was killed."""
+    repository, _, tag = name.rpartition(":")
+    owner = "/".join(tag.split("_")[:-2])
+    return repository.startswith(REPOSITORY) and is_orphan(owner)
+
+
+def _untag(engine: Engine, is_meant: Callable[[str], bool]) -> None:
+    """Take names away. What cannot be is told, and left: no verdict hangs by it."""
+    try:
+        for name in filter(is_meant, engine.names()):
+            with suppress(EngineError):  # another run may have been quicker
+                engine.untag(name)
+        left = list(filter(is_meant, engine.names()))
+    except EngineError as error:
+        logger.warning("images of this validation may be left: %s", error)
+        return
+    if left:
+        logger.warning("could not be removed, and are left: %s", ", ".join(left))
 
 
 def is_means(error: BuildError) -> bool:
     """Whether a build failed for what this machine lacks, and not by the package's fault."""
+    if isinstance(error, EngineError):
+        return True
     own_words = str(error).removesuffix(error.log) + (error.hint or "")
     return any(word in own_words for word in MEANS)
