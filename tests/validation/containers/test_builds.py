@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import urllib.request
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +97,15 @@ def names(engine: Any) -> set[str]:
 
 def test_a_second_build_that_fails_leaves_nothing_of_the_first(engine: Any, tmp_path: Path) -> None:
     before = names(engine)
-    once = DOCKERFILE.replace("USER", "RUN mkdir /shared/built\nUSER")
+    made = f"mkdir /shared/{uuid.uuid4().hex}"  # which no earlier build has left in the cache
+    once = DOCKERFILE.replace("USER", f"RUN {made}\nUSER")
     package = package_in(tmp_path / "package", once)
     (tmp_path / "shared").mkdir()
     options = Options(volumes=[f"{tmp_path / 'shared'}:/shared"])
     validation = validate(package, max_level=Level.STATIC, build=BuildSettings(options=options))
     found = {result.check_id: result for result in validation.report.results}
     assert found["static.reproducible_build"].status is CheckStatus.FAIL
-    assert "mkdir /shared/built" in found["static.reproducible_build"].evidence[0]
+    assert made in found["static.reproducible_build"].evidence[0]
     assert names(engine) == before
 
 
