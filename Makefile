@@ -11,7 +11,8 @@ TEST_READY := $(READY) engines
 
 # What has a target of its own.
 COMMON := not containers and not swarm and not kubernetes and not ray and not trainers and not packaging and not packages and not long
-CORE := not slow and not compat and $(COMMON)
+QUICK := not slow and not compat and $(COMMON)
+CORE := not upper and $(QUICK)
 
 # What is compiled once is kept: tests start hundreds of interpreters.
 export PYTHONDONTWRITEBYTECODE :=
@@ -24,7 +25,7 @@ demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 test: $(TEST_READY)  ## every test but those of container engines, and those that take long
 	$(PYTEST) -m "$(COMMON)"
 
-test-core: $(TEST_READY)  ## what needs no other package and is quick
+test-core: $(TEST_READY)  ## contract, wire, servers and clients: what needs no other package and is quick
 	$(PYTEST) -m "$(CORE)"
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
@@ -69,8 +70,8 @@ test-packaging: $(READY)  ## wheels, extras, lowest versions, each Python that t
 	$(PYTHON) -m pytest --durations 0 -m packaging tests/distributions
 
 PYTHONS ?= 3.10 3.12 3.13 3.14
-test-pythons: $(TEST_READY)  ## core tests on every other Python that this machine has
-	RUNNERS=$(RUNNERS) MARKS="$(CORE)" scripts/pythons $(PYTHONS)
+test-pythons: $(TEST_READY)  ## all quick tests on every other Python that this machine has
+	RUNNERS=$(RUNNERS) MARKS="$(QUICK)" scripts/pythons $(PYTHONS)
 
 conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
 	$(PYTHON) scripts/conformance.py

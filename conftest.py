@@ -1,4 +1,6 @@
-"""What is no core test: whatever plays whole games, starts engines, or takes its time otherwise."""
+"""What is no core test: whatever plays whole games, starts engines, or takes its time otherwise;
+and what is of a layer that stands upon the contract, the wire, servers and clients.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,22 @@ SLOW = {ROOT / "tests" / name for name in ("adapters", "integrations", "sandbox"
     ROOT / "tests" / "mcp" / "test_clients.py",
     *(path for path in (ROOT / "envs").iterdir() if path.name not in CORE),
 }
+UPPER = {
+    ROOT / "tests" / name
+    for name in (
+        *("catalog", "evals", "gateway", "harness", "hub", "images", "llm", "rollouts", "tasks"),
+        *("validation", "web", "rewards/external", "rewards/test_judge.py", "test_import_cost.py"),
+    )
+}
 # What a module says of all of its tests.
 MARKS = re.compile(r"^pytestmark = (?:\[[^\]]*\]|.*)", re.MULTILINE)
 MARK = re.compile(r"\bpytest\.mark\.(\w+)")
 
 
-def _is_slow(path: Path) -> bool:
-    return not SLOW.isdisjoint((path, *path.parents))
+def _marked_by_place(path: Path) -> list[str]:
+    places = (path, *path.parents)
+    by_place = {"slow": SLOW, "upper": UPPER}
+    return [mark for mark, marked in by_place.items() if not marked.isdisjoint(places)]
 
 
 @cache
@@ -36,13 +47,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Do not even read those that are not asked for."""
     asked: str = config.option.markexpr
     unasked = set(re.findall(r"\bnot (\w+)", asked)) if " or " not in asked else set()
-    is_unwanted = not unasked.isdisjoint(_marks(collection_path))
-    is_unwanted |= "slow" in unasked and _is_slow(collection_path)
-    return True if is_unwanted else None
+    marks = {*_marks(collection_path), *_marked_by_place(collection_path)}
+    return None if unasked.isdisjoint(marks) else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the larger environments, and of what starts engines, as slow."""
+    """Mark tests by where they are."""
     for item in items:
-        if _is_slow(item.path):
-            item.add_marker(pytest.mark.slow)
+        for mark in _marked_by_place(item.path):
+            item.add_marker(mark)

@@ -419,6 +419,8 @@ def imports() -> list[Import]:
 
 def _imports_in(importer: str, node: ast.AST, when: str) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue  # no import is part of one
         if isinstance(child, ast.Import | ast.ImportFrom):
             for target in _targets(child):
                 yield Import(importer, target, child.lineno, when)
@@ -427,7 +429,7 @@ def _imports_in(importer: str, node: ast.AST, when: str) -> Iterator[Import]:
             yield from _imports_in(importer, ast.Module(child.body, []), typed)
             yield from _imports_in(importer, ast.Module(child.orelse, []), runtime)
         else:
-            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from _imports_in(importer, child, "call" if function else when)
 
 
