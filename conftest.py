@@ -1,5 +1,5 @@
 """What is no core test: whatever plays whole games, starts engines, or takes its time otherwise;
-and what is of a layer that stands upon the contract, the wire, servers and clients.
+and what is of a layer beside or above the contract, the wire, servers and clients.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ ROOT = Path(__file__).parent
 CORE = {"echo_env", "openspiel_env"}
 SLOW = {ROOT / "tests" / name for name in ("adapters", "integrations", "sandbox")} | {
     ROOT / "tests" / "mcp" / "test_clients.py",
+    ROOT / "tests" / "test_import_cost.py",
     *(path for path in (ROOT / "envs").iterdir() if path.name not in CORE),
 }
 UPPER = {
     ROOT / "tests" / name
     for name in (
-        *("catalog", "evals", "gateway", "harness", "hub", "images", "llm", "rollouts", "tasks"),
-        *("validation", "web", "rewards/external", "rewards/test_judge.py", "test_import_cost.py"),
+        *("catalog", "evals", "gateway", "harness", "hub", "images", "llm", "rollouts"),
+        *("validation", "web", "rewards/external", "rewards/test_judge.py"),
     )
 }
 # What a module says of all of its tests.

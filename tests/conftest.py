@@ -84,11 +84,11 @@ def the_loop_is_never_blocked(
     run: Callable[[Any], None] = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
-        began = time.perf_counter()
+        what, began = repr(handle), time.perf_counter()
         run(handle)
         took = time.perf_counter() - began
-        if took > BLOCKED_AFTER_S:  # how it is written takes longer than most of them
-            culprits.append(f"{took:.2f} s in {handle!r}")
+        if took > BLOCKED_AFTER_S:
+            culprits.append(f"{took:.2f} s in {what}")
 
     monkeypatch.setattr(asyncio.Handle, "_run", timed)
     yield

@@ -213,6 +213,7 @@ print(*ids(sampler.sample(40)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuffled", "curriculum"])
 def test_one_goes_on_in_another_process(name: str) -> None:
     sampler = SAMPLERS[name](taskset())

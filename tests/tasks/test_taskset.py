@@ -97,6 +97,7 @@ def test_a_fingerprint_says_what_the_tasks_are(tasks: Taskset) -> None:
     assert tasks[:29].fingerprint == load_tasks(ROWS)[:29].fingerprint
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"id": "a"}\n{"id": "b"}\n{"id": "c"}\n')

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.processes import is_alive, wait_until
 from support.validated import installed_graders, replace, write_package
 
 from openenv.validation import (
@@ -21,6 +26,12 @@ from openenv.validation import (
     validate,
 )
 from openenv.validation.graders import Check, Evidence, GraderError, Subject
+from openenv.validation.manifest import (
+    ExecutionDeclaration,
+    NetworkPolicy,
+    ResourceDeclaration,
+)
+from openenv.validation.providers import LaunchSpec
 from openenv.validation.providers.process import ProcessValidationProvider
 from openenv.validation.report import ValidationReportV2, passed
 from openenv.validation.static.building import ImageBuilds
@@ -340,7 +351,6 @@ def test_a_package_is_run_and_what_was_seen_is_kept(tmp_path: Path) -> None:
 def test_a_process_is_started_and_stopped(tmp_path: Path) -> None:
     import urllib.request
 
-    from openenv.validation.manifest import ExecutionDeclaration
     from openenv.validation.parsers import default_parsers
     from openenv.validation.run import Run, Startup
     from openenv.validation.types import SignatureKind
@@ -361,6 +371,35 @@ def test_a_process_is_started_and_stopped(tmp_path: Path) -> None:
     for url in (subject.base_url, another.base_url):
         with pytest.raises(OSError):
             urllib.request.urlopen(f"{url}/health", timeout=5)
+
+
+def test_one_that_is_interrupted_while_it_starts_is_gone_at_once(tmp_path: Path) -> None:
+    package = write_package(tmp_path)
+    begun = tmp_path / "begun"
+    hanging = (
+        f"import os, pathlib, time\npathlib.Path({str(begun)!r}).write_text(str(os.getpid()))\n"
+    )
+    (package / "server" / "app.py").write_text(f"{hanging}time.sleep(60)\n")
+    provider = ProcessValidationProvider()
+    spec = LaunchSpec(
+        image_ref=provider.build(package, ExecutionDeclaration()),
+        resources=ResourceDeclaration(cpu=1, memory_mb=512, disk_mb=64, episode_timeout_s=60),
+        network=NetworkPolicy(mode="public"),
+        run_id="validate-test",
+    )
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        wait_until(lambda: begun.exists() and bool(begun.read_text()), 40)
+        time.sleep(1.0)  # its port is known by then, and its answer waited for
+        signal.pthread_kill(main, signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(KeyboardInterrupt) as caught:
+        interrupting = pool.submit(interrupt)
+        provider.start(spec)
+    assert interrupting.result() is None
+    assert not is_alive(int(begun.read_text()))  # though the exception still refers to it
+    assert caught.traceback
 
 
 def test_a_subject_is_what_the_public_package_makes_it() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.commands import ENVIRONMENTS
+from validation.containers.parts import held
 
 from openenv.providers.engines import find_engine
 
@@ -22,12 +23,3 @@ def engine() -> Iterator[Any]:
         before = held(client)
         yield client
         assert held(client) - before == set()
-
-
-def held(client: Any) -> set[str]:
-    """What validations hold: names of images of the package of these tests, and containers."""
-    names = [name for image in client.images() for name in image.get("RepoTags") or ()]
-    containers = client.containers(all=True, filters={"label": "dev.openenv.validation"})
-    return {name for name in names if "openenv-validate-lamp-env" in name} | {
-        container["Id"] for container in containers
-    }

@@ -7,7 +7,7 @@ from typing import Any
 from openenv.validation.manifest import NetworkPolicy, ResourceDeclaration
 from openenv.validation.providers import LaunchSpec
 
-__all__ = ["BASE", "IMAGE", "RESOURCES", "spec_of"]
+__all__ = ["BASE", "IMAGE", "RESOURCES", "held", "names", "spec_of"]
 
 BASE = "localhost/openenv-test-base:latest"
 IMAGE = "localhost/openenv-test:latest"
@@ -24,3 +24,15 @@ def spec_of(engine: Any, **changes: Any) -> LaunchSpec:
         "startup_timeout_s": 60.0,
     }
     return LaunchSpec(**{**values, **changes})
+
+
+def names(engine: Any) -> set[str]:
+    """The names that validations have given to images of the package of these tests."""
+    found = [name for image in engine.images() for name in image.get("RepoTags") or ()]
+    return {name for name in found if "openenv-validate-lamp-env" in name}
+
+
+def held(engine: Any) -> set[str]:
+    """What validations hold: names of images of the package of these tests, and containers."""
+    containers = engine.containers(all=True, filters={"label": "dev.openenv.validation"})
+    return names(engine) | {container["Id"] for container in containers}

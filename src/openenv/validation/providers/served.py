@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from typing_extensions import Self
@@ -43,11 +44,13 @@ class ServedSubject(ABC):
             server = launch()
         except ProviderError as error:
             raise _subject_error(error, "start") from error
-        try:
-            server.wait_for_ready(spec.startup_timeout_s)
-        except ProviderError as error:
-            server.stop()
-            raise _subject_error(error, "readiness") from error
+        with ExitStack() as stack:
+            stack.callback(server.stop)  # whatever ends the wait, also Ctrl-C
+            try:
+                server.wait_for_ready(spec.startup_timeout_s)
+            except ProviderError as error:
+                raise _subject_error(error, "readiness") from error
+            stack.pop_all()
         return cls(server, spec)
 
     @abstractmethod

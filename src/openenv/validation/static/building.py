@@ -164,10 +164,10 @@ def _untag(engine: Engine, is_meant: Callable[[str], bool]) -> None:
                 engine.untag(name)
         left = list(filter(is_meant, engine.names()))
     except EngineError as error:
-        logger.warning("images of this validation may be left: %s", error)
+        logger.warning("images of validations may be left: %s", error)
         return
     if left:
-        logger.warning("could not be removed, and are left: %s", ", ".join(left))
+        logger.warning("images of validations could not be removed: %s", ", ".join(left))
 
 
 def is_means(error: BuildError) -> bool:
