@@ -17,11 +17,13 @@ SLOW = {ROOT / "tests" / name for name in ("adapters", "integrations", "sandbox"
     ROOT / "tests" / "test_import_cost.py",
     *(path for path in (ROOT / "envs").iterdir() if path.name not in CORE),
 }
+COMMANDS = ("blackjack", "collect", "eval", "replay", "rollout", "score", "validate")
 UPPER = {
     ROOT / "tests" / name
     for name in (
         *("catalog", "evals", "gateway", "harness", "hub", "images", "llm", "rollouts"),
-        *("validation", "web", "rewards/external", "rewards/test_judge.py"),
+        *("testing", "validation", "web", "rewards/external", "rewards/test_judge.py"),
+        *(f"cli/test_{command}.py" for command in COMMANDS),
     )
 }
 # What a module says of all of its tests.
