@@ -1,32 +1,94 @@
 # Every command of this repository. `make demo` and `make test` set a fresh machine up by themselves.
+.DEFAULT_GOAL := demo
 
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 # One more than there are processors: tests wait a good deal.
 RUNNERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadfile
+# Groups of tests that share a server go to one worker, the longest first (tests/support/scheduling.py).
+PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadscope
 
 TEST_READY := $(READY) engines
 
-# What has a target of its own.
-COMMON := not containers and not swarm and not kubernetes and not ray and not trainers and not packaging and not packages and not long
-QUICK := not slow and not compat and $(COMMON)
-CORE := not upper and $(QUICK)
+# What needs an engine, or other projects' packages, has targets of its own.
+OTHERS := not containers and not swarm and not kubernetes and not ray and not trainers and not packaging and not packages
+ALL := $(OTHERS) and not compat
+SELECTION := $(ALL) and not extended
+CORE := not upper and not slow and $(SELECTION)
 
 # What is compiled once is kept: tests start hundreds of interpreters.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo engines escapes test test-core test-compat test-packages test-long test-packaging test-pythons test-trainers test-containers test-images test-swarm test-kubernetes test-ray conformance check audit format bench docs drawings notebooks mirrors lock release badges site site-serve clean
+.PHONY: help demo engines escapes test test-core test-changed test-extended test-all test-repeat \
+	test-compat test-packages test-packaging test-pythons test-trainers test-containers test-images \
+	test-swarm test-kubernetes test-ray durations coverage planted-faults print-selection conformance \
+	check audit format bench docs drawings notebooks mirrors lock release badges site site-serve clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ The four that matter
 
 demo: $(READY)  ## train a policy on blackjack over 64 concurrent sessions
 	$(VENV)/bin/openenv demo
 
-test: $(TEST_READY)  ## every test but those of container engines, and those that take long
-	$(PYTEST) -m "$(COMMON)"
-
-test-core: $(TEST_READY)  ## contract, wire, servers and clients: what needs no other package and is quick
+test-core: $(TEST_READY)  ## test the contract, the wire, servers and clients: a minute
 	$(PYTEST) -m "$(CORE)"
+
+test: $(TEST_READY)  ## show every promise once: what a change must pass, some minutes
+	$(PYTEST) -m "$(SELECTION)"
+
+check: $(READY)  ## lint, types, generated files, known vulnerabilities; quick if little has changed
+	$(PYTHON) scripts/check.py
+
+##@ More tests
+
+BASE ?= $(shell git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main)
+test-changed: $(TEST_READY)  ## all tests of what has changed since BASE, by default since the merge base
+	OPENENV_TESTS=all $(PYTEST) -m "$(OTHERS)" --changed "$(BASE)"
+
+test-extended: $(TEST_READY)  ## what `make test` leaves out: environments, long runs, full crossings
+	OPENENV_TESTS=all $(PYTEST) -m "$(ALL) and extended"
+
+test-all: $(TEST_READY)  ## everything that this machine can run, and what it could not, and why
+	$(PYTHON) scripts/test_all.py
+
+RUNS ?= 20
+BUSY ?= 6
+test-repeat: $(TEST_READY)  ## `make test` RUNS times, BUSY of them beside a busy loop on each core
+	$(PYTHON) scripts/repeat.py --runs $(RUNS) --busy $(BUSY)
+
+PYTHONS ?= 3.10 3.12 3.13 3.14
+test-pythons: $(TEST_READY)  ## `make test` on every other Python that this machine has
+	RUNNERS=$(RUNNERS) MARKS="$(SELECTION)" scripts/pythons $(PYTHONS)
+
+planted-faults: $(TEST_READY)  ## plant faults into the core, and see that `make test` notices each
+	$(PYTHON) tests/planted_faults/run.py
+
+durations: $(TEST_READY)  ## run everything once and record what it costs: tests/durations.json, a plot
+	OPENENV_TESTS=all $(PYTHON) scripts/durations.py -- -n $(RUNNERS) --dist loadscope -m "$(ALL)"
+
+coverage: $(TEST_READY)  ## line coverage of src by `make test`, subprocesses included
+	SELECTION="$(SELECTION)" RUNNERS=$(RUNNERS) scripts/coverage
+
+print-selection:
+	@echo "$(SELECTION)"
+
+##@ Tests with engines, and with other projects' packages
+
+test-compat: $(TEST_READY)  ## with the public package, and programs of npm
+	$(PYTEST) -m "$(OTHERS) and compat"
+
+test-packages: $(TEST_READY)  ## with other projects' packages, each in a virtual environment of its own
+	$(PYTEST) -m packages
+
+test-packaging: $(READY)  ## wheels, extras, lowest versions, each Python that this machine has
+	$(PYTHON) -m pytest --durations 0 -m packaging tests/distributions
+
+test-trainers: $(TEST_READY)  ## with the trainers themselves, each in a virtual environment of its own
+	$(PYTHON) -m pytest -m trainers
 
 test-containers: $(READY)  ## on a real engine: Podman, which is installed by apt
 	scripts/containers
@@ -48,17 +110,11 @@ test-swarm: $(READY)  ## on Docker's engine, with a swarm of this machine
 test-ray: $(READY)  ## on a cluster of Ray with three nodes, on this machine
 	scripts/ray
 
-test-compat: $(TEST_READY)  ## with the public package, and programs of npm
-	$(PYTEST) -m compat
+conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
+	$(PYTHON) scripts/conformance.py
 
-test-packages: $(TEST_READY)  ## with other projects' packages, each in a virtual environment of its own
-	$(PYTEST) -m packages
-
-test-long: $(TEST_READY)  ## what takes minutes, and shows at length what other tests show in short
-	$(PYTEST) -m long
-
-test-trainers: $(TEST_READY)  ## with the trainers themselves, each in a virtual environment of its own
-	$(PYTHON) -m pytest -m trainers
+escapes: $(READY)  ## every way out of every kind of sandbox; writes docs/reference/sandbox-escapes.md
+	$(PYTHON) scripts/escapes.py
 
 badges: $(READY)  ## validate our environments in containers; writes their badges and a table
 	scripts/containers
@@ -66,49 +122,22 @@ badges: $(READY)  ## validate our environments in containers; writes their badge
 		--base localhost/openenv-test-base:latest --network host \
 		--ca-file /etc/ssl/certs/ca-certificates.crt
 
-test-packaging: $(READY)  ## wheels, extras, lowest versions, each Python that this machine has
-	$(PYTHON) -m pytest --durations 0 -m packaging tests/distributions
-
-PYTHONS ?= 3.10 3.12 3.13 3.14
-test-pythons: $(TEST_READY)  ## all quick tests on every other Python that this machine has
-	RUNNERS=$(RUNNERS) MARKS="$(QUICK)" scripts/pythons $(PYTHONS)
-
-conformance: $(READY)  ## with the official MCP suite; writes docs/reference/mcp-conformance.md
-	$(PYTHON) scripts/conformance.py
-
-check: $(READY)  ## lint, types, generated files, known vulnerabilities
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy src envs tests scripts benchmarks
-	$(VENV)/bin/pyright --pythonpath $(PYTHON)
-	$(PYTHON) scripts/mirrors.py --check
-	$(PYTHON) scripts/reference.py --check
-	$(PYTHON) scripts/protocol.py --check
-	$(PYTHON) scripts/notebooks.py --check
-	$(PYTHON) scripts/drawings.py --check
-	$(VENV)/bin/bandit --configfile pyproject.toml --quiet --recursive src envs scripts
-	$(PYTHON) scripts/audit.py
-
-engines:  ## programs that tests use for real, by apt: bubblewrap, Stockfish, Chromium
+engines:  ## install the programs that tests use, by apt: bubblewrap, Stockfish, Chromium
 	scripts/engines
 
-escapes: $(READY)  ## every way out of every kind of sandbox; writes docs/reference/sandbox-escapes.md
-	$(PYTHON) scripts/escapes.py
-
-audit: $(READY)  ## known vulnerabilities; fails where they cannot be looked up
-	$(PYTHON) scripts/audit.py --strict
+##@ Writing and checking
 
 format: $(READY)  ## mend what can be mended of lint and format
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+audit: $(READY)  ## known vulnerabilities; fails where they cannot be looked up
+	$(PYTHON) scripts/audit.py --strict
+
 bench: $(READY)  ## measure against the public package; writes benchmarks/RESULTS.md
 	$(PYTHON) benchmarks/peer.py
 	-$(PYTHON) benchmarks/import_cost.py --install
 	$(PYTHON) benchmarks/run.py
-
-help:  ## what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 docs: $(READY)  ## write the reference anew and run every code block
 	$(PYTHON) scripts/reference.py
@@ -138,10 +167,11 @@ lock: $(READY)  ## resolve requirements.lock anew
 release: $(READY)  ## prepare a release, `make release VERSION=0.11.0`: builds into dist/, tags nothing
 	$(PYTHON) scripts/release.py $(VERSION)
 
+clean:  ## remove all that was made
+	rm -rf clients/typescript/node_modules clients/typescript/dist
+	rm -rf $(VENV) .npm .peer .peers .pythons .ray dist outputs site .checked .coverage .coverage.d
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
 $(READY): requirements.lock pyproject.toml $(wildcard envs/*/pyproject.toml) scripts/setup
 	scripts/setup $(VENV)
 	touch $@
-
-clean:  ## remove all that was made
-	rm -rf clients/typescript/node_modules clients/typescript/dist
-	rm -rf $(VENV) .npm .peer .peers .pythons .ray dist .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs site

@@ -1,21 +1,27 @@
-"""What is no core test: whatever plays whole games, starts engines, or takes its time otherwise;
-and what is of a layer beside or above the contract, the wire, servers and clients.
+"""Which tests there are for whom: marks by place, what is not even imported, and who runs what.
+
+``docs/concepts/running-the-tests.md`` explains the selections; the Makefile has their expressions.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent
+# Environments whose own tests are part of `make test`: the simplest, and one of the core tests.
 CORE = {"echo_env", "openspiel_env"}
-SLOW = {ROOT / "tests" / name for name in ("adapters", "integrations", "sandbox")} | {
+OTHERS = [path for path in (ROOT / "envs").iterdir() if path.name not in CORE]
+SLOW = {
+    *(ROOT / "tests" / name for name in ("adapters", "integrations", "sandbox")),
     ROOT / "tests" / "mcp" / "test_clients.py",
     ROOT / "tests" / "test_import_cost.py",
-    *(path for path in (ROOT / "envs").iterdir() if path.name not in CORE),
+    *OTHERS,
 }
 COMMANDS = ("blackjack", "collect", "eval", "replay", "rollout", "score", "validate")
 UPPER = {
@@ -26,15 +32,46 @@ UPPER = {
         *(f"cli/test_{command}.py" for command in COMMANDS),
     )
 }
+EXTENDED = {*OTHERS}
+BY_PLACE = {"slow": SLOW, "upper": UPPER, "extended": EXTENDED}
 # What a module says of all of its tests.
 MARKS = re.compile(r"^pytestmark = (?:\[[^\]]*\]|.*)", re.MULTILINE)
 MARK = re.compile(r"\bpytest\.mark\.(\w+)")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("openenv")
+    group.addoption(
+        "--durations-file",
+        type=Path,
+        metavar="FILE",
+        help="Record there what each test, fixture and module costs; see scripts/durations.py.",
+    )
+    group.addoption(
+        "--changed",
+        metavar="COMMIT",
+        help="Run only the tests of what has changed since then; see tests/support/changes.py.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell has what it starts in the background ignore Ctrl-C, and children inherit that: the
+    # tests of Ctrl-C would wait in vain.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    file = config.getoption("--durations-file")
+    if file is not None:
+        from support.durations import Durations
+
+        config.pluginmanager.register(Durations(config, file))
+
+
+# ------------------------------------------------------------------ selecting
+
+
 def _marked_by_place(path: Path) -> list[str]:
     places = (path, *path.parents)
-    by_place = {"slow": SLOW, "upper": UPPER}
-    return [mark for mark, marked in by_place.items() if not marked.isdisjoint(places)]
+    return [mark for mark, marked in BY_PLACE.items() if not marked.isdisjoint(places)]
 
 
 @cache
@@ -47,15 +84,31 @@ def _marks(path: Path) -> frozenset[str]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even read those that are not asked for."""
+    """Do not even import modules none of whose tests are selected."""
     asked: str = config.option.markexpr
     unasked = set(re.findall(r"\bnot (\w+)", asked)) if " or " not in asked else set()
     marks = {*_marks(collection_path), *_marked_by_place(collection_path)}
     return None if unasked.isdisjoint(marks) else True
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by where they are."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for mark in _marked_by_place(item.path):
             item.add_marker(mark)
+    if config.getoption("dist", "no") == "loadscope":
+        from support.scheduling import longest_first
+
+        longest_first(items)
+
+
+# ------------------------------------------------------------------ running
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute the tests by our own groups."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from support.scheduling import GroupScheduling
+
+    return GroupScheduling(config, log)

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from support.amounts import examples
 
 from openenv import Action, EnvClient, Environment, Observation, State, create_app
 from openenv.arrays import Array, Blob, NDArray, pack_array, unpack_array
@@ -65,7 +66,7 @@ def test_an_array_comes_back_from_its_bytes(name: str) -> None:
     assert_equal(unpack_array(memoryview(pack_array(array))), array)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.sampled_from("?bBhHiIlLqQefdFDmM"),
     st.lists(st.integers(0, 4), max_size=4),
@@ -81,7 +82,7 @@ def test_any_array_comes_back_from_its_bytes(
     assert_equal(unpack_array(memoryview(pack_array(array))), array)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary(max_size=60), st.integers(0, 60))
 def test_any_bytes_are_an_array_or_a_value_error(data: bytes, cut: int) -> None:
     for one in (data, pack_array(SAMPLES["uint8"])[:cut] + data):

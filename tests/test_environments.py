@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.amounts import rest
 from support.servers import serving
 
 from openenv import GenericEnvClient, check_environment, create_app
@@ -102,7 +103,7 @@ def test_none_is_forgotten() -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("workers", [0, 1], ids=["threads", "processes"])
+@pytest.mark.parametrize("workers", [0, rest(1)], ids=["threads", "processes"])
 def test_the_contract_is_kept_in_every_lane(subject: Subject, workers: int) -> None:
     factory = class_of(subject)
     model = EnvironmentSpec.of(factory).action_cls

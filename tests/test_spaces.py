@@ -11,10 +11,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
+from support.amounts import examples
 
 from openenv import Action, Observation
 from openenv.arrays import Array
@@ -134,7 +135,7 @@ def schema_of(space: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@examples(100)
 @given(SPACES)
 def test_the_schema_of_a_space_gives_the_same_space_again(space: Any) -> None:
     again = space_of(schema_of(space))
@@ -143,7 +144,7 @@ def test_the_schema_of_a_space_gives_the_same_space_again(space: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@examples(100)
 @given(SPACES, st.integers(0, 99))
 def test_elements_survive_a_model_and_its_json(space: Any, seed: int) -> None:
     space.seed(seed)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.amounts import rest
 from support.commands import COMMAND, ENVIRONMENTS, environ, openenv_running, run_openenv
 
 from openenv import GenericEnvClient, ProcessProvider, VectorEnv, create_app
@@ -71,10 +72,10 @@ def test_workers_serve_it(tmp_path: Path, expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("target", "action"),
     [
-        ("python:games:Corridor?length=2", {"action": 2}),
+        rest("python:games:Corridor?length=2", {"action": 2}),
         ("pettingzoo:games?sticks=3", {"action": 0}),
-        ("pettingzoo:games?parallel=true", {"actions": {"a": 1, "b": [0.0, 1.0]}}),
-        ("dm_env:games:Catch?rows=4", {"action": 1}),
+        rest("pettingzoo:games?parallel=true", {"actions": {"a": 1, "b": [0.0, 1.0]}}),
+        rest("dm_env:games:Catch?rows=4", {"action": 1}),
         ("openspiel:tic_tac_toe", {"action_id": 4}),
     ],
 )

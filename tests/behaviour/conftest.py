@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -50,6 +52,10 @@ NOT_IN_TYPESCRIPT = {
     "test_a_credit_assignment_of_no_known_name_is_refused": "likewise",
 }
 
+HERE = Path(__file__).parent
+POSITIONS = pytest.StashKey[dict[str, int]]()
+NO_PARAMETERS: Any = SimpleNamespace(params={})
+KIND = {"environment", "kind"}  # parameters that say which kind of environment it is
 Connect = Callable[..., CounterEnv]
 
 
@@ -111,3 +117,39 @@ def connect(transport: str, request: pytest.FixtureRequest) -> Iterator[Connect]
             return client
 
         yield connect
+
+
+# ------------------------------------------------------------------ pairwise
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to `make test-all` what pairs show already.
+
+    Nine transports times three kinds of environment times values is a thousand tests. `make test`
+    runs a Latin square of them: each test over every transport, each transport with every kind,
+    each value over every transport.
+    """
+    square: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if (
+            item.path.parent == HERE
+            and KIND & getattr(item, "callspec", NO_PARAMETERS).params.keys()
+        ):
+            name = item.path.name, item.originalname  # type: ignore[attr-defined]
+            square.setdefault(name, []).append(item)
+    for number, of_one_test in enumerate(square.values()):
+        seen: dict[str, list[str]] = {}  # the values of each parameter, in order
+        for item in of_one_test:
+            at = {}
+            for key, value in item.callspec.params.items():  # type: ignore[attr-defined]
+                values = seen.setdefault(key, [])
+                if repr(value) not in values:
+                    values.append(repr(value))
+                at[key] = values.index(repr(value))
+            item.stash[POSITIONS] = at
+        for item in of_one_test:
+            at = item.stash[POSITIONS]
+            (kind,) = KIND & at.keys()
+            others = sum(at.values()) - at[kind]
+            if at[kind] != (number + others) % len(seen[kind]):
+                item.add_marker(pytest.mark.extended("another kind shows it over this transport"))

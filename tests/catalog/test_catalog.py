@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, ViewportSize
 from support import browsers
 from support.commands import COMMAND, environ, run_openenv
 from support.packages import write
+from support.zygote import PythonProcess
 
 from openenv.discovery import (
     CatalogError,
@@ -32,6 +33,7 @@ from openenv.discovery import (
 from openenv.discovery.serving import site_server
 
 ROOT = Path(__file__).resolve().parents[2]
+OTHER_LOOKS = pytest.mark.extended("other widths and schemes are audited alike")
 URI = "https://git.example/us/envs.git"
 
 PARROT = """\
@@ -403,10 +405,10 @@ def test_our_own_environments_make_a_site(tmp_path: Path, page: Page) -> None:
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [
-        (1280, "light"),
         (360, "dark"),
-        pytest.param(1280, "dark", marks=pytest.mark.long),
-        pytest.param(360, "light", marks=pytest.mark.long),
+        pytest.param(1280, "dark", marks=OTHER_LOOKS),
+        pytest.param(360, "light", marks=OTHER_LOOKS),
+        pytest.param(1280, "light", marks=OTHER_LOOKS),
     ],
 )
 def test_axe_finds_nothing_serious(
@@ -457,7 +459,7 @@ def test_the_site_is_served_until_it_is_stopped_and_leaves_nothing(
 ) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with subprocess.Popen(
+    with PythonProcess(
         [*COMMAND, "catalog", "serve", "--port", "0", "--json"],
         cwd=repository,
         env=environ() | {"TMPDIR": str(scratch)},

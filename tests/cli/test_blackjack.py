@@ -135,6 +135,7 @@ def test_a_failure_ends_the_round_and_leaves_no_task_behind() -> None:
     assert asyncio.run(with_clients(4, use)) == 0
 
 
+@pytest.mark.extended("trains a policy twice")
 @pytest.mark.slow
 def test_training_is_reproducible_and_learns_not_to_lose_most_hands() -> None:
     def trained(count: int) -> Any:

@@ -18,6 +18,7 @@ from support.hub_server import hub
 from support.llm_server import Reply, llm_server
 from support.processes import wait_until
 from support.venvs import python_of
+from support.zygote import PythonProcess, run_python
 
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
@@ -37,7 +38,7 @@ def run(
     command = [python, *COMMAND[1:], *arguments]
     if limit is not None:
         command = ["bash", "-c", f'ulimit -f {limit} && exec "$@"', "-", *command]
-    return subprocess.run(
+    return run_python(
         command,
         cwd=cwd,
         env={**environ(TESTS), **variables},
@@ -80,6 +81,7 @@ def test_a_game_of_a_server_is_collected(serve: Serve, tmp_path: Path) -> None:
     assert len(list((tmp_path / "data").glob("results.*.bak.jsonl"))) == 1
 
 
+@pytest.mark.extended("imports datasets and asks a model hundreds of times")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_questions_of_a_dataset_are_asked_of_a_model(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
     path = tmp_path / "data" / "results.jsonl"
     for _ in range(2):
         before = path.stat().st_size if path.exists() else 0
-        with subprocess.Popen(
+        with PythonProcess(
             [*COMMAND, *given, "-n", "100000"],
             cwd=tmp_path,
             env=environ(TESTS),
@@ -154,7 +156,7 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_whole_lines_and_exits_with_130(tmp_path: Path) -> None:
     given = ["collect", "rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-o", "data"]
     path = tmp_path / "data" / "results.jsonl"
-    with subprocess.Popen(
+    with PythonProcess(
         [*COMMAND, *given, "-n", "100000"],
         cwd=tmp_path,
         env=environ(TESTS),

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.commands import COMMAND, environ
+from support.zygote import run_python
 
 from openenv.cli import _doctor
 from openenv.cli._doctor import Finding, Status
@@ -47,7 +47,7 @@ class Machine:
         known = {name: value for name, value in environ().items() if name != "KUBECONFIG"}
         # Without what this machine has: only what Python itself and a sandbox need.
         path = os.pathsep.join((str(self.programs), "/usr/sbin"))
-        done = subprocess.run(
+        done = run_python(
             [*COMMAND, "doctor", "--json", *options],
             env={**known, "PATH": path, **self.variables},
             capture_output=True,
@@ -202,7 +202,7 @@ def test_a_port_that_is_taken_is_said(machine: Machine, monkeypatch: pytest.Monk
 
 
 def test_people_read_a_line_each_and_the_cure_below(machine: Machine) -> None:
-    done = subprocess.run(
+    done = run_python(
         [*COMMAND, "doctor"],
         env={**environ(), "PATH": str(machine.programs)},
         capture_output=True,

@@ -16,6 +16,7 @@ from support.certificates import Certificates, certificates
 from support.commands import COMMAND, environ, openenv_running, run_openenv
 from support.probe import Ask, ProbeEnv
 from support.processes import wait_until
+from support.zygote import run_python
 
 from openenv import AuthenticationError
 
@@ -63,7 +64,8 @@ def test_keys_are_asked_for_and_shown_nowhere(
     options = () if by == "variable" else (f"--api-key-file={key_file}",)
     command = ("serve", PROBE, "--port=0", "--json", *options, *workers)
     monkeypatch.setenv("OPENENV_LOG_LEVEL", "trace")
-    with openenv_running(*command, cwd=tmp_path, log=tmp_path / "log") as server:
+    log = tmp_path / "log"
+    with openenv_running(*command, cwd=tmp_path, log=log, is_forked=False) as server:
         monkeypatch.delenv("OPENENV_API_KEY", raising=False)
         url = server.first_line()["url"]
         with pytest.raises(AuthenticationError):
@@ -117,7 +119,7 @@ def test_keys_that_nothing_would_ask_for_are_refused(
     (tmp_path / "plain.py").write_text("from fastapi import FastAPI\napp = FastAPI()\n")
     module = COMMAND if way == "openenv serve" else (sys.executable, "-m", "openenv.server.run")
     arguments = ["serve"] if way == "openenv serve" else []
-    done = subprocess.run(
+    done = run_python(
         [*module, *arguments, "plain.py:app", "--port=0", f"--api-key-file={key_file}"],
         cwd=tmp_path,
         env=environ(),
@@ -219,7 +221,7 @@ def test_certificates_that_do_not_fit_are_said_to(
         (f"--ssl-keyfile={made.private_key}", lambda words: "--ssl-certfile" in words),
     ]
     for option, is_said in wrong:
-        done = subprocess.run(
+        done = run_python(
             [sys.executable, "-m", module, *arguments, PROBE, "--port=0", option],
             cwd=tmp_path,
             env=environ(),

@@ -22,6 +22,7 @@ else:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 HERE = Path(__file__).parent
+OTHER_KINDS = pytest.mark.extended("checks a generated package: ruff, mypy, its tests, validate")
 ORS = HERE.parent / "adapters" / "ors_server.py"
 OPENREWARD = "openreward==0.1.167"
 
@@ -160,6 +161,7 @@ def walking(folder: Path) -> Path:
     return made
 
 
+@pytest.mark.extended("checks a generated package: ruff, mypy, its tests, validate")
 def test_a_project_of_gymnasium_becomes_a_package_with_its_source(tmp_path: Path) -> None:
     walking(tmp_path)
     package = imported("walking", "walk_env", tmp_path)
@@ -177,7 +179,12 @@ def test_a_project_of_gymnasium_becomes_a_package_with_its_source(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("source", "kind"), [(TURNS, "pettingzoo"), (STEPS, "dm_env"), (DESK, "mcp")]
+    ("source", "kind"),
+    [
+        (TURNS, "pettingzoo"),
+        pytest.param(STEPS, "dm_env", marks=OTHER_KINDS),
+        pytest.param(DESK, "mcp", marks=OTHER_KINDS),
+    ],
 )
 def test_a_file_becomes_a_package(source: str, kind: str, tmp_path: Path) -> None:
     project(tmp_path, "sources", mine=source)

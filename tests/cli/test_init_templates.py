@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import pytest
 from cli.generated import NEWEST, check_clean, check_generated, check_typed
+from support.amounts import mostly_extended
 from support.commands import SOURCES, openenv_running, run_openenv
 
 from openenv.cli._template import TEMPLATES, EnvironmentNames, render, write_tree
@@ -22,6 +23,7 @@ from openenv.spaces import space_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 WRITTEN = [name for name in TEMPLATES if name != "package"]
+OTHER_CLASSES = pytest.mark.extended("other classes become packages alike")
 ACTIONS: dict[str, dict[str, Any]] = {
     "gym": {"message": "hello"},
     "mcp": {"tool_name": "list_notes", "arguments": {}},
@@ -119,15 +121,12 @@ def tree_of(template: str, trees: Path) -> Path:
 # ------------------------------------------------------------------ each template
 
 
-@pytest.mark.parametrize(
-    "template",
-    [pytest.param(one, marks=pytest.mark.long if one == "coding" else ()) for one in WRITTEN],
-)
+@pytest.mark.parametrize("template", mostly_extended(WRITTEN, ["text-game"]))
 def test_what_it_writes_passes_every_check(template: str, trees: Path) -> None:
     check_generated(tree_of(template, trees), "semantic")
 
 
-@pytest.mark.long
+@pytest.mark.extended("mypy checks each template as each Python has its types")
 @pytest.mark.parametrize("template", WRITTEN)
 def test_what_it_writes_is_typed_as_the_newest_python_has_it(template: str, trees: Path) -> None:
     check_typed(tree_of(template, trees), NEWEST)
@@ -198,13 +197,14 @@ def test_where_no_index_can_be_reached_a_warning_says_what_to_do(
 # ------------------------------------------------------------------ Gymnasium
 
 
+@pytest.mark.extended("checks a generated package: ruff, mypy, its tests, validate")
 @pytest.mark.parametrize(
     "env_id",
     [
         "Blackjack-v1",
         "Pendulum-v1",
-        pytest.param("CartPole-v1", marks=pytest.mark.long),
-        pytest.param("Taxi-v4", marks=pytest.mark.long),
+        pytest.param("CartPole-v1", marks=OTHER_CLASSES),
+        pytest.param("Taxi-v4", marks=OTHER_CLASSES),
     ],
 )
 def test_an_environment_of_gymnasium_becomes_a_package(env_id: str, tmp_path: Path) -> None:
@@ -277,12 +277,14 @@ def wrapped(what: str, odd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.extended("checks a generated package: ruff, mypy, its tests, validate")
 def test_the_methods_of_a_class_become_tools(odd: Path) -> None:
     done = wrapped("odd_package:Counter", odd)
     assert done.returncode == 0, done.stderr
     check_generated(odd / "mine_env", "runtime", odd)
 
 
+@pytest.mark.extended("checks a generated package: ruff, mypy, its tests, validate")
 def test_a_class_of_gymnasium_with_all_kinds_of_spaces_gets_their_models(odd: Path) -> None:
     done = wrapped("odd_package:Odd", odd)
     assert done.returncode == 0, done.stderr

@@ -192,6 +192,7 @@ def test_how_a_validation_crashed_is_said(monkeypatch: pytest.MonkeyPatch, folde
     assert entry.why == "it was ended by signal 9 (Killed): last"
 
 
+@pytest.mark.extended("waits until the time of a validation is over")
 @pytest.mark.slow
 def test_what_a_validation_that_hangs_said_last_is_told(
     monkeypatch: pytest.MonkeyPatch, folder: Path

@@ -15,6 +15,7 @@ from support.commands import COMMAND, environ, run_openenv
 from support.llm_server import Reply, llm_server
 from support.processes import wait_until
 from support.terminals import run_on_a_terminal
+from support.zygote import PythonProcess, run_python
 
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
@@ -26,7 +27,7 @@ TESTS = Path(__file__).parents[1]
 
 def rollout(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command, with the modules of the tests to import from."""
-    return subprocess.run(
+    return run_python(
         [*COMMAND, "rollout", *arguments],
         cwd=cwd,
         env=environ(TESTS),
@@ -132,7 +133,7 @@ def test_a_full_disk_is_said_and_the_run_can_be_gone_on_with(tmp_path: Path) -> 
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-n", "60"]
     given += ["--seed", "1", "--output", "x.jsonl"]
     limited = ["bash", "-c", 'ulimit -f 20 && exec "$@"', "-", *COMMAND, "rollout", *given]
-    done = subprocess.run(
+    done = run_python(
         limited, cwd=tmp_path, env=environ(TESTS), capture_output=True, text=True, timeout=40
     )
     assert done.returncode == 1, done.stderr
@@ -147,7 +148,7 @@ def test_a_full_disk_is_said_and_the_run_can_be_gone_on_with(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_person_may_leave_in_the_middle_of_a_line(tmp_path: Path) -> None:
     command = [*COMMAND, "rollout", "rollouts.worlds:Talk", "--policy", "human"]
-    with subprocess.Popen(
+    with PythonProcess(
         command,
         cwd=tmp_path,
         env=environ(TESTS),
@@ -232,7 +233,7 @@ def test_a_run_that_is_interrupted_can_be_gone_on_with(
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-n", "3000"]
     given += ["--seed", "1", "--output", "x.jsonl"]
     output = tmp_path / "x.jsonl"
-    with subprocess.Popen(
+    with PythonProcess(
         [*given_first, *COMMAND, "rollout", *given],
         cwd=tmp_path,
         env=environ(TESTS),

@@ -18,6 +18,7 @@ from support.commands import COMMAND, environ, run_openenv
 from support.dice import Dice, DiceEnv, Roll
 from support.processes import wait_until
 from support.servers import serving
+from support.zygote import PythonProcess, run_python
 
 from openenv import create_app
 from openenv.cli.__main__ import app
@@ -338,7 +339,7 @@ def test_after_a_kill_exactly_what_is_missing_is_scored(here: Path) -> None:
     (here / "slow").touch()
     command = [*COMMAND, "score", "long.jsonl", "--with", "scorers:logged", "--concurrency", "2"]
     output, calls = here / "long.scored.jsonl", here / "calls"
-    with subprocess.Popen(
+    with PythonProcess(
         command, cwd=here, env=environ(), stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
         try:
@@ -351,7 +352,7 @@ def test_after_a_kill_exactly_what_is_missing_is_scored(here: Path) -> None:
     calls.unlink()
     with output.open("ab") as file:
         file.write(b'{"id": "t/20#0", "rew')  # as far as the disk had it
-    done = subprocess.run(
+    done = run_python(
         [*command, "--resume", "--json"], cwd=here, env=environ(), capture_output=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
@@ -368,7 +369,7 @@ def test_ctrl_c_ends_it_and_says_how_to_go_on(here: Path) -> None:
         writer.write(rollout(1, "a"))
         writer.write(rollout(30, "a"))
     command = [*COMMAND, "score", "long.jsonl", "--with", "scorers:logged"]
-    with subprocess.Popen(
+    with PythonProcess(
         command, cwd=here, env=environ(), stderr=subprocess.PIPE, text=True
     ) as process:
         wait_until(lambda: (here / "calls").exists() and "t/30" in (here / "calls").read_text(), 60)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from support.commands import COMMAND, environ, run_openenv
+from support.zygote import run_python
 
 import openenv
 
@@ -25,7 +26,7 @@ def add(tmp_path: Path) -> Any:
     home.mkdir()
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return run_python(
             [*COMMAND, "skills", "add", *options],
             cwd=project,
             env={**environ(), "HOME": str(home)},

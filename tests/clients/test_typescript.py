@@ -122,6 +122,7 @@ async def test_what_is_lost_on_the_way_is_sent_again(
     assert log.count("step") == 5
 
 
+@pytest.mark.extended("test_schedules.py shows the same of the client in Python")
 @v1
 async def test_every_step_of_many_sessions_is_taken_once_whenever_it_breaks(
     relay: Relay, client: Client, log: Log

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from support.chaos import run_schedules
 
-pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.extended("hundreds of schedules"),
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 
 def test_the_schedules_find_what_goes_wrong_in_silence(peer_python: str) -> None:

@@ -40,6 +40,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [built(project, tmp_path_factory)[1] for project in (ROOT, ECHO)]
 
 
+@pytest.mark.extended("installs packages into a virtual environment")
 @pytest.mark.slow
 @pytest.mark.compat
 @pytest.mark.timeout(300)

@@ -24,6 +24,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from typing import IO, Any
 import pytest
 from fastapi import FastAPI
 from support.typescript import followed
+from support.zygote import PythonProcess, run_python
 
 from openenv import IgnoredArgumentWarning
 from openenv.client import background
@@ -64,6 +66,7 @@ LINKED = sorted(
 )
 COMMAND_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
+SHELLS = re.compile(r"[|&;<>()$`*?\[\n]")  # what only a shell can do
 SERVER = re.compile(r"((?:\w+=\S+ )*)openenv (?:serve|gateway)\b")  # with variables of its own
 
 # Blocks that are not run, by page and first line, each with its reason.
@@ -216,8 +219,8 @@ class Reader:
         program = command.split()[0]
         if shutil.which(program, path=self._environment["PATH"]) is None:
             pytest.skip(f"{program} is not installed on this machine")
-        done = subprocess.run(
-            ["bash", "-c", self._addressed(command)],
+        done = run_python(
+            _words(self._addressed(command)),
             cwd=self._here,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -235,8 +238,8 @@ class Reader:
         named = SERVER.match(asked)
         variables = named[1] if named else ""
         log = self._stack.enter_context((self.directory / ".server.log").open("w+"))
-        server = subprocess.Popen(
-            ["bash", "-c", f"{variables}exec {asked.removeprefix(variables)} --port 0 --json"],
+        server = PythonProcess(
+            _words(f"{asked.removeprefix(variables)} --port 0 --json", f"{variables}exec "),
             cwd=self._here,
             env=self._environment,
             stdout=subprocess.PIPE,
@@ -247,6 +250,21 @@ class Reader:
         url = _announced_url(server)
         assert url, f"$ {command}\ndid not start:\n{(self.directory / '.server.log').read_text()}"
         self._addresses[given[1] if given else "8000"] = url.partition("://")[2]
+
+
+def _words(command: str, by_shell: str = "") -> list[str]:
+    """Return the arguments of a process that carries out a command.
+
+    A shell does (behind what `by_shell` says), unless all it would do is start `openenv` or
+    `python`: these are started directly, so that they can be forked (see `support.zygote`).
+    """
+    if by_shell in ("", "exec ") and not SHELLS.search(command):
+        match shlex.split(command):
+            case ["openenv", *arguments]:
+                return [sys.executable, "-m", "openenv.cli", *arguments]
+            case ["python", *arguments]:
+                return [sys.executable, *arguments]
+    return ["bash", "-c", f"{by_shell}{command}"]
 
 
 def _announced_url(server: subprocess.Popen[str]) -> str | None:
@@ -324,15 +342,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "page",
-    [
-        # Those are carried out as notebooks too (test_notebooks.py).
-        pytest.param(page, marks=pytest.mark.long if page.parent.name == "tutorial" else ())
-        for page in PAGES
-    ],
-    ids=name_of,
-)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     for block in blocks_of(page):
         if not block.is_excluded:

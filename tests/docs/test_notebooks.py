@@ -106,6 +106,7 @@ def python() -> str:
 
 @pytest.mark.compat
 @pytest.mark.slow
+@pytest.mark.extended("test_docs.py carries out the pages that the notebooks are written from")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_does_what_it_says(notebook: Path, python: str, tmp_path: Path) -> None:
@@ -122,8 +123,7 @@ def _missing(source: str, printed: str) -> Iterator[tuple[str, str]]:
             yield expected, printed
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.extended("installs a package into a virtual environment")
 @pytest.mark.timeout(600)
 def test_a_kernel_that_has_nothing_gets_it_from_the_clone(tmp_path: Path) -> None:
     """The first cell installs what is missing, and imports it without a new kernel."""

@@ -95,11 +95,13 @@ def broken(site: Path, pages: dict[str, Reader]) -> Iterator[str]:
                 yield f"{address}: {link} has no such section"
 
 
+@pytest.mark.extended("test_docs.py checks the links of the sources")
 def test_no_link_is_broken(site: Path, pages: dict[str, Reader]) -> None:
     assert len(pages) > 100
     assert list(broken(site, pages)) == []
 
 
+@pytest.mark.extended("builds the site")
 def test_a_broken_link_is_found(site: Path, pages: dict[str, Reader], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text('<a href="gone/">a</a> <a href="../#no-such">b</a> <img src="no.png">')
@@ -194,6 +196,7 @@ def open_page(chromium: Browser, served: str) -> Iterator[Any]:
     assert wrong == []
 
 
+@pytest.mark.extended("a browser audits every kind of page")
 @pytest.mark.compat
 @pytest.mark.parametrize(
     ("path", "scheme", "width"),

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.amounts import examples
 from support.runs import FAILED, HEADER, header, rollout, run_of
 
 from openenv.evals import Comparison, ComparisonError, Evaluation, compare, evaluate
@@ -229,7 +230,7 @@ REWARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=3)
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(25)
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(REWARDS, REWARDS), min_size=1))
 def test_the_other_way_round_all_signs_are_changed(
     drawn: dict[str, tuple[list[float], list[float]]],

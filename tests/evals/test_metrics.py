@@ -7,8 +7,9 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.amounts import examples
 from support.runs import FAILED, HEADER, header, rollout, run_of
 
 from openenv.evals import Evaluation, evaluate
@@ -299,7 +300,7 @@ def test_an_evaluation_survives_json() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.dictionaries(
         st.text("abcdef", min_size=1, max_size=3),

@@ -184,6 +184,7 @@ def test_a_run_without_any_reward_has_a_report() -> None:
     assert "| solved | - | - |" in markdown_report(run)
 
 
+@pytest.mark.extended("evaluates ten thousand tasks")
 @pytest.mark.slow
 def test_ten_thousand_tasks_have_a_report_of_a_bounded_size() -> None:
     before = evaluate(run_of({f"t{i}": [float(i % 3 == 0)] for i in range(10_000)}), header())

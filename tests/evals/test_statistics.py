@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from support.amounts import examples
 
 from openenv.evals.statistics import (
     are_few,
@@ -330,7 +331,7 @@ def test_p_values_of_few_tasks_are_exact(differences: list[float], expected: flo
     assert permutation_p_values(np.array([differences]).T) == [pytest.approx(expected)]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(st.integers(-20, 20), min_size=2, max_size=8))
 def test_exact_p_values_are_those_of_scipy(drawn: list[int]) -> None:
     differences = np.array(drawn, dtype=float)

@@ -10,6 +10,7 @@ from subprocess import Popen
 from typing import Any
 
 import pytest
+from support.amounts import mostly_extended
 from support.cable import Cable, cable, can_be_laid
 from support.commands import environ
 from support.environments import Counter, Log
@@ -46,7 +47,7 @@ def close_output(player: Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("version", ["0", "1"])
-@pytest.mark.parametrize("way", ["socket", "asgi"])
+@pytest.mark.parametrize("way", mostly_extended(["socket", "asgi"]))
 def test_the_slot_of_a_client_that_is_cut_off_comes_free(
     line: Cable, log: Log, monkeypatch: pytest.MonkeyPatch, version: str, way: str
 ) -> None:

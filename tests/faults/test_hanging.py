@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.amounts import rest
 from support.environments import CounterEnv, Do, Log
 from support.processes import wait_until
 from support.stuck import Pid, Stuck, StuckInAsyncClose, StuckInClose, StuckInFactory, StuckInReset
@@ -40,7 +41,9 @@ def use_and_leave(url: str) -> None:
             pass
 
 
-@pytest.mark.parametrize("environment", [StuckInFactory, StuckInReset, Pid, StuckInClose])
+@pytest.mark.parametrize(
+    "environment", [StuckInReset, StuckInClose, rest(StuckInFactory), rest(Pid)]
+)
 def test_a_worker_process_is_ended_in_which_nobody_waits_for_anything(
     serve: Serve, environment: type[Pid]
 ) -> None:

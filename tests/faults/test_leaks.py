@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,17 +12,19 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.amounts import amount
 from support.commands import environ
 from support.environments import CounterEnv, Do
 from support.processes import wait_until
+from support.zygote import PythonProcess
 
 TESTS = Path(__file__).parents[1]
 ROUNDS = 5
-A_ROUND = {  # ways, how many processes, how many sessions each: 2,000
-    "killed_at_work": (4, 250),
-    "reset_in_mid_air": (1, 500),
-    "cancelled": (1, 400),
-    "left_open": (1, 100),
+A_ROUND = {  # ways, how many processes, how many sessions each: 2,000 in `make test-all`
+    "killed_at_work": (4, amount(250, 50)),
+    "reset_in_mid_air": (1, amount(500, 100)),
+    "cancelled": (1, amount(400, 100)),
+    "left_open": (1, amount(100, 20)),
 }
 # What may differ: the pool's idle threads come and go, the allocator keeps some.
 LEEWAY = {"threads": 6, "descriptors": 3, "kibibytes": 40_000}
@@ -59,7 +60,9 @@ def witness(url: str) -> Iterator[Witness]:
     finally:
         witness.over.set()
         thread.join(20)
-    assert witness.failure == [] and witness.steps > 100, "a live session was never touched"
+    assert witness.failure == [] and witness.steps > amount(100, 10), (
+        "a live session was never touched"
+    )
 
 
 @contextlib.contextmanager
@@ -69,7 +72,7 @@ def ugly_server(directory: Path, **variables: str) -> Iterator[str]:
     command = [sys.executable, "-m", "openenv.server.run", "support.ugly:app", "--port", "0"]
     command += ["--port-file", str(port_file), "--app-dir", str(TESTS)]
     with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
+        process = PythonProcess(
             command,
             env={**environ(TESTS), "UGLY_DIRECTORY": str(held), **variables},
             stdout=log,
@@ -105,7 +108,7 @@ def held(url: str) -> dict[str, int]:
 def vandalise(url: str, seed: int) -> None:
     """A round of sessions, in every way at once."""
     vandals = [
-        subprocess.Popen(
+        PythonProcess(
             [sys.executable, str(TESTS / "faults/vandal.py"), url, way, str(count), f"{seed}"],
             env=environ(TESTS),
         )
@@ -124,7 +127,8 @@ def is_back(url: str, before: dict[str, int]) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("workers", "rounds"), [("0", 1), ("2", 1), pytest.param("0", ROUNDS, marks=pytest.mark.long)]
+    ("workers", "rounds"),
+    [("0", 1), ("2", 1), pytest.param("0", ROUNDS, marks=pytest.mark.extended("10,000 sessions"))],
 )
 def test_thousands_of_sessions_leave_nothing_behind(
     tmp_path: Path, workers: str, rounds: int

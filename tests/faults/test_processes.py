@@ -19,6 +19,7 @@ from support.environments import Counter, CounterEnv, Do, Log
 from support.processes import wait_until
 from support.relay import Relay
 from support.servers import serving
+from support.zygote import PythonProcess
 
 from openenv import SessionLost, create_app
 from openenv.sessions.manager import ConcurrencyConfig
@@ -33,7 +34,7 @@ def test_a_client_that_is_paused_goes_on_where_it_was(log: Log) -> None:
     with serving(create_app(Counter)) as url:
         relay = Relay(url)
         command = [sys.executable, PLAYER, relay.url, "20", "0.02"]
-        with subprocess.Popen(
+        with PythonProcess(
             command, stdout=subprocess.PIPE, text=True, env=environ(TESTS)
         ) as player:
             assert player.stdout is not None
@@ -79,7 +80,7 @@ def server(tmp_path: Path, *command: str) -> Iterator[tuple[str, subprocess.Pope
     (tmp_path / "notes").mkdir()
     variables = {**environ(TESTS), "NOTES_OF_ENVIRONMENTS": str(tmp_path / "notes")}
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
+        process = PythonProcess(
             [sys.executable, "-m", *command], env=variables, stdout=log, stderr=log, cwd=tmp_path
         )
         try:

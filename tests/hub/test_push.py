@@ -17,6 +17,7 @@ from support.commands import COMMAND, environ
 from support.hub_server import HubServer, User
 from support.hub_server import hub as hub_server
 from support.processes import wait_until
+from support.zygote import PythonProcess, run_python
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def variables(hub: HubServer, folder: Path, **more: str) -> dict[str, str]:
 def run(
     hub: HubServer, echo: Path, *arguments: str, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_python(
         [*COMMAND, *arguments],
         cwd=echo,
         env=variables(hub, echo.parent, **more),
@@ -274,7 +275,7 @@ def test_a_hub_that_is_away_is_said(hub: HubServer, echo: Path) -> None:
 def test_an_upload_that_is_killed_is_gone_on_with(hub: HubServer, echo: Path) -> None:
     hub.stalls = True
     command, env = [*COMMAND, "push"], variables(hub, echo.parent)
-    with subprocess.Popen(command, cwd=echo, env=env, stderr=subprocess.DEVNULL) as process:
+    with PythonProcess(command, cwd=echo, env=env, stderr=subprocess.DEVNULL) as process:
         try:
             wait_until(lambda: len(_puts(hub)) > 1 and len(hub.objects) == 1, 30)
         finally:
@@ -290,6 +291,7 @@ def test_an_upload_that_is_killed_is_gone_on_with(hub: HubServer, echo: Path) ->
     assert len(hub.commits) == 1 and "client.py" in hub.files["me/echo_env"]
 
 
+@pytest.mark.extended("huggingface_hub tries again for 20 s")
 def test_a_connection_that_is_cut_is_said_and_gone_on_with(hub: HubServer, echo: Path) -> None:
     (echo / "table.bin").write_bytes(b"\0" + os.urandom(3_000_000))
     hub.cuts_after, hub.cuts = 100_000, 1000
@@ -302,10 +304,11 @@ def test_a_connection_that_is_cut_is_said_and_gone_on_with(hub: HubServer, echo:
     assert hub.files["me/echo_env"]["table.bin"] == (echo / "table.bin").read_bytes()
 
 
+@pytest.mark.extended("huggingface_hub tries again for 20 s")
 def test_ctrl_c_says_that_it_can_go_on(hub: HubServer, echo: Path) -> None:
     hub.stalls = True
     command, env = [*COMMAND, "push"], variables(hub, echo.parent)
-    with subprocess.Popen(command, cwd=echo, env=env, stderr=subprocess.PIPE, text=True) as process:
+    with PythonProcess(command, cwd=echo, env=env, stderr=subprocess.PIPE, text=True) as process:
         wait_until(lambda: len(_puts(hub)) > 1, 30)
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
@@ -417,7 +420,7 @@ def test_where_it_goes_is_said_once(
 def test_the_stand_in_runs_by_hand() -> None:
     command = [sys.executable, "-m", "support.hub_server", "--port", "0"]
     tests = Path(__file__).parents[1]
-    with subprocess.Popen(command, cwd=tests, stdout=subprocess.PIPE, text=True) as process:
+    with PythonProcess(command, cwd=tests, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("export HF_ENDPOINT=http://127.0.0.1:")

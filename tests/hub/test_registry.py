@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.commands import COMMAND, ENVIRONMENTS, environ
 from support.registries import registry_in
+from support.zygote import run_python
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(300)]
 
@@ -35,7 +36,7 @@ def test_an_image_is_built_as_told_and_pushed(
     with registry_in(tmp_path) as registry:
         options = ["--registry", f"{registry}/me", "--base-image", BASE, "--interface"]
         options += ["--engine", "podman", "--push-without-tls", "--json"]
-        done = subprocess.run(
+        done = run_python(
             [*COMMAND, "push", str(echo), *options],
             env=environ(),
             capture_output=True,

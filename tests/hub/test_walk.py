@@ -19,6 +19,7 @@ with AutoEnv.from_env("me/talker_env", trust_remote_code=True) as env:
 """
 
 
+@pytest.mark.extended("installs packages into a virtual environment")
 def test_what_is_pushed_is_installed_by_its_name_and_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

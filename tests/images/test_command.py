@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.commands import ENVIRONMENTS, environ, run_openenv
+from support.zygote import run_python
 
 ECHO = str(ENVIRONMENTS / "echo_env")
 
@@ -94,7 +94,7 @@ def test_an_option_of_the_lock_means_nothing_to_a_dockerfile_without(tmp_path: P
 
 @pytest.mark.slow
 def test_without_an_engine_it_says_what_to_install(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = run_python(
         [sys.executable, "-m", "openenv.cli", "build", ECHO],
         env={**environ(), "PATH": str(tmp_path)},
         capture_output=True,

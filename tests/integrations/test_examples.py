@@ -23,6 +23,7 @@ def run(name: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.extended("trains a policy")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_ppo_gets_better_at_cartpole_and_draws_it(tmp_path: Path) -> None:
@@ -33,6 +34,7 @@ def test_ppo_gets_better_at_cartpole_and_draws_it(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.extended("trains a policy")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_frames_of_pong_move_a_policy() -> None:

@@ -321,6 +321,7 @@ def told(infos: Any) -> Any:
     return {key: told(value) for key, value in infos.items() if key not in ("prob", "_prob")}
 
 
+@pytest.mark.extended("plays every kind of vector beside Gymnasium's own")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1", "Blackjack-v1", "Pendulum-v1"])

@@ -21,8 +21,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import Subscription
 from support import agents, workshop
 from support.agents import CLIENTS, TESTS, Agent, Connect, over_stdio
+from support.amounts import mostly_extended
 from support.commands import COMMAND, environ, run_openenv
 from support.workshop import Street, Workshop
+from support.zygote import PythonProcess
 
 from openenv import ConcurrencyConfig, create_app
 from openenv.mcp.bridge import OBSERVATION, README
@@ -59,7 +61,11 @@ def connect(request: pytest.FixtureRequest, serve: Serve, tmp_path: Path) -> Any
     return connected
 
 
-each_way = pytest.mark.parametrize("connect", WAYS, indirect=True, ids="-".join)
+# Each client over HTTP, and one over standard streams, where a process is started for each test.
+SHOWN = [(client, "http") for client in CLIENTS] + [("sdk", "stdio")]
+each_way = pytest.mark.parametrize(
+    "connect", mostly_extended(WAYS, SHOWN), indirect=True, ids="-".join
+)
 
 
 # ------------------------------------------------------------------ every client, every transport
@@ -497,7 +503,7 @@ def said(*tools: str) -> list[dict[str, Any]]:
 
 def test_stdout_of_openenv_mcp_carries_the_protocol_only(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(NOISY)
-    with subprocess.Popen(
+    with PythonProcess(
         [*COMMAND, "mcp", "noisy.py"],
         cwd=tmp_path,
         env=environ(),
@@ -535,7 +541,7 @@ def test_openenv_mcp_that_is_told_to_stop_closes_what_it_has(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     (tmp_path / "noisy.py").write_text(NOISY)
-    with subprocess.Popen(
+    with PythonProcess(
         [*COMMAND, "mcp", "noisy.py"],
         cwd=tmp_path,
         env=environ(),

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.amounts import amount
 from support.environments import Counter
 from support.raw import address
 
 from openenv import create_app
 
-REQUESTS = 5000
+REQUESTS = amount(5000, 1000)
 MCP = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",

@@ -20,6 +20,7 @@ import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import EmptyResult, Request
+from support.amounts import mostly_extended
 from support.processes import wait_until
 from support.venvs import python_of
 
@@ -115,7 +116,7 @@ def text(called: Any) -> str:
     return str(called["result"]["content"][0]["text"])
 
 
-@pytest.mark.parametrize("kind", ["fastmcp", "sdk", "lowlevel"])
+@pytest.mark.parametrize("kind", mostly_extended(["lowlevel", "fastmcp", "sdk"]))
 def test_a_server_is_an_environment(fastmcp: str, python: str, kind: str) -> None:
     found = play(python, kind)
     assert found["versions"]["mcp"].startswith("2." if fastmcp == "4" else "1.")
@@ -297,6 +298,7 @@ REFUSED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.extended("test_leaks.py shows the same of the version that is installed")
 def test_5000_refused_requests_leave_nothing(served: Served) -> None:
     def refuse(client: httpx.Client, count: int) -> None:
         for number in range(count):

@@ -523,6 +523,7 @@ async def test_what_a_server_has_started_ends_with_it() -> None:
     wait_until(lambda: not is_alive(child))
 
 
+@pytest.mark.extended("a server that does not end is waited for")
 async def test_a_server_that_will_not_end_is_killed() -> None:
     async with living(wrap([*BARE, "--stubborn"])) as play:
         await play.reset()

@@ -358,6 +358,7 @@ def test_a_server_that_dies_while_nobody_looks_is_replaced(provider: Noting) -> 
             assert env.reset().done is False
 
 
+@pytest.mark.extended("a server that hangs is waited for")
 def test_one_that_hangs_is_given_up(provider: Noting) -> None:
     with EnvPool(provider, DiceEnv, check_every_s=0.2) as pool, pool.lease() as env:
         env.reset()

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.amounts import examples
 
 from openenv import Observation
 from openenv.errors import EncodingError, OpenEnvError, ProtocolError
@@ -48,7 +49,7 @@ def opened() -> ServerConnection:
     return connection
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(frames)
 def test_a_server_reads_a_request_or_answers_with_an_error_frame(frame: str | bytes) -> None:
     connection = opened()
@@ -65,7 +66,7 @@ def test_a_server_reads_a_request_or_answers_with_an_error_frame(frame: str | by
         assert connection.phase is expected
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(frames)
 def test_a_client_reads_an_answer_or_raises_a_protocol_error(frame: str | bytes) -> None:
     client = ClientConnection()
@@ -81,7 +82,7 @@ class Anything(Observation):
     value: Any = None
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(json_values, st.none() | st.integers() | st.floats(), st.booleans(), st.booleans())
 def test_an_observation_is_written_as_json_or_refused_by_name(
     value: Any, reward: float | None, done: bool, truncated: bool
@@ -100,7 +101,7 @@ def test_an_observation_is_written_as_json_or_refused_by_name(
     assert data.get("metadata", {}).get("truncated", False) is truncated
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(json_values)
 def test_a_state_is_written_as_json_or_refused(value: Any) -> None:
     try:

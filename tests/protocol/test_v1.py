@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.amounts import examples
 
 from openenv import Observation
 from openenv.arrays import Picture
@@ -254,7 +255,7 @@ frames = (
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@examples(200)
 @given(frames, st.booleans(), st.integers(0, 40))
 def test_anything_is_read_or_refused_with_a_typed_error(
     frame: str | bytes, is_binary: bool, cut: int

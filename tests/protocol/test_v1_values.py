@@ -16,9 +16,10 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, field_serializer
+from support.amounts import examples
 
 from openenv import Observation, State
 from openenv.errors import EncodingError
@@ -157,7 +158,7 @@ values = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@examples(200)
 @given(values)
 def test_no_value_depends_on_the_version(value: Any) -> None:
     try:

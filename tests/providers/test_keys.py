@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from support.probe import Ask, ProbeEnv
+from support.zygote import run_python
 
 from echo_env import EchoAction, EchoEnv
 from openenv import AuthenticationError, VectorEnv
@@ -72,7 +72,7 @@ def test_another_process_is_let_in_with_it_only() -> None:
     with ProcessProvider("echo_env") as provider:
         provider.wait_for_ready()
         for key, wanted in ((provider.api_key, 0), ("", 1)):
-            done = subprocess.run(
+            done = run_python(
                 [sys.executable, "-c", OTHER_PROCESS, provider.base_url],
                 input=key,
                 env=_environ(),

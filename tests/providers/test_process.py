@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.amounts import mostly_extended
 from support.probe import Ask, ProbeEnv
 from support.processes import is_alive, wait_until
 
@@ -362,7 +363,7 @@ def program(end: str, how: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["started", "forked"])
+@pytest.mark.parametrize("how", mostly_extended(["forked", "started"]))
 @pytest.mark.parametrize("end", ENDS)
 def test_nothing_outlives_the_program_that_started_it(end: str, how: str) -> None:
     with program(end, how) as parent:
@@ -381,7 +382,7 @@ def test_nothing_outlives_the_program_that_started_it(end: str, how: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["started", "forked"])
+@pytest.mark.parametrize("how", mostly_extended(["forked", "started"]))
 def test_a_forked_child_does_not_end_the_server_of_its_parent(how: str) -> None:
     with program("forked child exits", how) as parent:
         out, errors = parent.communicate(timeout=20)

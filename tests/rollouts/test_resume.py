@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.amounts import amount
 from support.commands import environ
 from support.processes import wait_until
+from support.zygote import PythonProcess
 
 from openenv import GenericEnvClient
 from openenv.rollouts import read_header, read_rollouts
@@ -32,7 +34,7 @@ def server(folder: Path, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[
     command = [sys.executable, "-m", "openenv.server.run", "ledger_app:app", "--app-dir", str(HERE)]
     command += ["--port", str(port), "--port-file", str(told)]
     with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, stderr=log, stdout=log, env=environ())
+        process = PythonProcess(command, stderr=log, stdout=log, env=environ())
         try:
             wait_until(told.exists, 20, (folder / "server.log").read_text)
             url = f"http://127.0.0.1:{int(told.read_text())}"
@@ -51,7 +53,7 @@ def write_tasks(path: Path, count: int) -> Path:
 
 def play(url: str, tasks: Path, output: Path, concurrency: int) -> subprocess.Popen[str]:
     command = [sys.executable, PLAYER, url, str(tasks), str(output), str(concurrency)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ(HERE.parent))
+    return PythonProcess(command, stdout=subprocess.PIPE, text=True, env=environ(HERE.parent))
 
 
 def size(path: Path) -> int:
@@ -73,10 +75,10 @@ def done_by(url: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_of_10_000_tasks_none_is_lost_or_done_twice_however_often_the_run_is_killed(
+def test_of_thousands_of_tasks_none_is_lost_or_done_twice_however_often_the_run_is_killed(
     tmp_path: Path,
 ) -> None:
-    count, concurrency = 10_000, 256
+    count, concurrency = amount(10_000, 3_000), 256
     tasks, output = write_tasks(tmp_path / "tasks.jsonl", count), tmp_path / "runs" / "sums.jsonl"
     chance = random.Random(8)
     kills = sorted(chance.uniform(0.02, 0.95) for _ in range(5))
@@ -112,6 +114,7 @@ def test_of_10_000_tasks_none_is_lost_or_done_twice_however_often_the_run_is_kil
     assert state["most_sessions"] >= concurrency
 
 
+@pytest.mark.extended("plays while servers are killed")
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_server_that_is_killed_costs_retries_and_no_task(tmp_path: Path) -> None:

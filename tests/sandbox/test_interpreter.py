@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.amounts import rest
 
 from openenv.sandbox import Interpreter, Sandbox, SandboxEnded, SandboxPolicy
 from openenv.sandbox.policy import MIB
@@ -156,7 +157,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("code", [IGNORE, CATCH], ids=["ignored", "caught"])
+@pytest.mark.parametrize("code", [IGNORE, rest(CATCH)], ids=["ignored", "caught"])
 def test_what_cannot_be_interrupted_is_ended_and_its_names_are_told_to_be_gone(
     python: Interpreter, code: str
 ) -> None:

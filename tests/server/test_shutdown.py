@@ -26,6 +26,7 @@ from support.noted import DIRECTORY, notes
 from support.processes import wait_until
 from support.raw import reset_connection
 from support.servers import serving
+from support.zygote import PythonProcess
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
@@ -97,7 +98,7 @@ def launch(tmp_path: Path) -> Iterator[Callable[[str, str], Launched]]:
         def launch(launcher: str, target: str) -> Launched:
             module, *more = LAUNCHERS[launcher]
             log = stack.enter_context((tmp_path / "log").open("wb"))
-            process = subprocess.Popen(
+            process = PythonProcess(
                 [sys.executable, "-m", module, f"support.noted:{target}", "--port", "0", *more],
                 cwd=tmp_path,
                 env={**environ(TESTS), DIRECTORY: str(tmp_path / "notes")},

@@ -1,4 +1,7 @@
-"""The command line as its users have it: `python -m openenv.cli` in a process of its own."""
+"""Run the command line as users do: ``python -m openenv.cli`` in a process of its own.
+
+The process is forked, not started: see `support.zygote`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import openenv
+from support.zygote import PythonProcess, run_python
 
 SOURCES = Path(openenv.__file__).parents[1]
 ENVIRONMENTS = SOURCES.parent / "envs"
@@ -29,7 +33,7 @@ def environ(*more: Path) -> dict[str, str]:
 
 def run_openenv(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
+    return run_python(
         [*COMMAND, *arguments],
         cwd=cwd,
         env=environ(),
@@ -66,12 +70,20 @@ class Running:
 
 @contextlib.contextmanager
 def openenv_running(
-    *arguments: str, cwd: Path, log: Path, command: Sequence[str] = COMMAND
+    *arguments: str,
+    cwd: Path,
+    log: Path,
+    command: Sequence[str] = COMMAND,
+    is_forked: bool = True,
 ) -> Iterator[Running]:
-    """Start a command; it ends with the block."""
+    """Start a command; it ends with the block.
+
+    With ``is_forked=False`` it is a new process, whose arguments and variables the system shows.
+    """
+    start = PythonProcess if is_forked else subprocess.Popen
     with (
         log.open("w", encoding="utf-8") as stderr,
-        subprocess.Popen(
+        start(
             [*command, *arguments],
             cwd=cwd,
             env=environ(),

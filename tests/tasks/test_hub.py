@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.zygote import PythonProcess, run_python
 
 from openenv.tasks import TasksetError, load_tasks
 from openenv.tasks.hub import Declared, declared_environment
@@ -68,7 +69,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (directory / "README.md").write_text(CARD)
     (directory / "environment.yaml").write_text(MANIFEST)
     program = Path(__file__).with_name("hub_server.py")
-    server = subprocess.Popen(
+    server = PythonProcess(
         [sys.executable, str(program), str(directory), COMMIT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -84,7 +85,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def ask(hub: str, home: Path, *asked: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     known = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    done = subprocess.run(
+    done = run_python(
         [sys.executable, "-c", ASK],
         input=json.dumps(asked),
         env=known | {"HF_ENDPOINT": hub, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.zygote import run_python
 
 from openenv.tasks import (
     CurriculumSampler,
@@ -218,7 +218,7 @@ print(*ids(sampler.sample(40)))
 def test_one_goes_on_in_another_process(name: str) -> None:
     sampler = SAMPLERS[name](taskset())
     play(sampler, 17, random.Random(1))
-    done = subprocess.run(
+    done = run_python(
         [sys.executable, "-c", RESUMED, name],
         input=json.dumps(sampler.state_dict()),
         cwd=Path(__file__).parents[1],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.zygote import run_python
 
 from openenv.tasks import Task, Taskset, TasksetError, load_tasks
 from openenv.tasks.rows import IdIndex
@@ -105,7 +105,7 @@ def test_a_fingerprint_is_the_same_in_another_process(tmp_path: Path) -> None:
         "import sys; from openenv.tasks import load_tasks\n"
         "print(load_tasks(sys.argv[1]).select([2, 0]).fingerprint)"
     )
-    done = subprocess.run(
+    done = run_python(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=30
     )
     assert done.stdout.strip() == load_tasks(path).select([2, 0]).fingerprint, done.stderr

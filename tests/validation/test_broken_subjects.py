@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from support.amounts import rest
 from validation.subjects.threads import GOOD, ThreadProvider, ThreadSubject, copied
 
 from openenv.validation.providers import LaunchSpec
@@ -127,13 +128,15 @@ DETERMINISM, STATE = "runtime.episode_determinism", "runtime.state_contract"
         (always("[1, 2]"), SCHEMA_CHECK, "no object with a type"),
         (always('{"type": "observation"}'), REWARD, "null"),
         (always('{"type": "observation", "data": [1]}'), REWARD, "null"),
-        (always(frame("observation", {**SHOWN, "observation": [1]})), SCHEMA_CHECK, "observation"),
+        rest(
+            always(frame("observation", {**SHOWN, "observation": [1]})), SCHEMA_CHECK, "observation"
+        ),
         (always(frame("observation", {**SHOWN, "reward": "much"})), REWARD, "'much'"),
         (always(frame("observation", {**SHOWN, "metadata": 3})), STATE, "state"),
-        (answering("reset", says_nothing), DETERMINISM, "no answer came within"),
+        rest(answering("reset", says_nothing), DETERMINISM, "no answer came within"),
         (answering("step", says_nothing), DETERMINISM, "no answer came within"),
         (answering("state", says_nothing), STATE, "no answer came within"),
-        (answering("reset", goes_away), DETERMINISM, "connection was lost"),
+        rest(answering("reset", goes_away), DETERMINISM, "connection was lost"),
         (answering("step", goes_away), DETERMINISM, "connection was lost"),
         (answering("step", sends_too_much), DETERMINISM, "more than 33554432 bytes"),
     ],
@@ -163,7 +166,11 @@ def test_a_server_that_does_not_speak_as_it_should_fails_by_name(
 
 @pytest.mark.parametrize(
     ("left", "check_id"),
-    [(60, "runtime.seed_control"), (95, "runtime.session_isolation"), (150, "runtime.latency")],
+    [
+        (60, "runtime.seed_control"),
+        rest(95, "runtime.session_isolation"),
+        rest(150, "runtime.latency"),
+    ],
 )
 def test_a_server_that_goes_away_later_is_not_said_to_be_well(left: int, check_id: str) -> None:
 

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from support.amounts import mostly_extended
 from support.commands import ENVIRONMENTS
 
 from openenv.validation import CheckStatus, validate
@@ -20,16 +21,12 @@ UNSEEN = {
     "runtime.resource_bounds",
 }
 NAMES = sorted(path.parent.name for path in ENVIRONMENTS.glob("*/openenv.yaml"))
-LARGE = {"browser_env", "coding_env", "terminal_env"}
 LIBRARIES = {"reasoning_gym_env": "reasoning_gym", "textarena_env": "textarena"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in NAMES],
-)
+@pytest.mark.parametrize("name", mostly_extended(NAMES, ["echo_env"]))
 def test_it_passes_all_that_a_process_can_show(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 from support import browsers
+from support.amounts import mostly_extended
 from support.shown import Talker
 
 from chess_env.server.chess_environment import ChessEnvironment
@@ -24,7 +25,7 @@ def axe() -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", mostly_extended([360, 1280]))
 def test_nothing_serious_is_found(
     open_page: Open, axe: str, scheme: Literal["light", "dark"], width: int
 ) -> None:

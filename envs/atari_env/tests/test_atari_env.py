@@ -70,6 +70,7 @@ def episode(env: AtariEnvironment, steps: int = 100, **options: Any) -> list[dic
 # ------------------------------------------------------------------ the contract
 
 
+EVERY_GAME = pytest.mark.extended("plays every game")
 SHORT = {"frameskip": 30, "max_frames": 300}
 
 
@@ -189,7 +190,7 @@ def test_the_games_are_those_that_ale_plays_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("games", [GAMES[::13], pytest.param(GAMES, marks=pytest.mark.long)])
+@pytest.mark.parametrize("games", [GAMES[::13], pytest.param(GAMES, marks=EVERY_GAME)])
 def test_every_game_is_played_stored_and_gone_on_with(games: Sequence[str]) -> None:
     for game in games:
         env, elsewhere = AtariEnvironment(game), AtariEnvironment("pong")
@@ -545,7 +546,7 @@ def test_tasks_are_counted_and_sliced() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=EVERY_GAME)])
 def test_every_task_can_be_begun(every: int) -> None:
     env = AtariEnvironment(obs_type="ram")
     tasks = {task.id: task for tasks in SPLITS.values() for task in tasks}

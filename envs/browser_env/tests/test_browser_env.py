@@ -564,7 +564,7 @@ async def test_time_is_real_where_nobody_asks_for_determinism(home: dict[str, Pa
         assert (await env.step_async(late)).error == ""
 
 
-@pytest.mark.long
+@pytest.mark.extended("opens hundreds of pages")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_seed_and_actions_determine_the_whole_episode_of_every_task() -> None:

@@ -51,6 +51,7 @@ def test_old_code_names_the_models(serve: Serve) -> None:
         assert told(client.step({"message": "hi"}))["turn_number"] == 1
 
 
+@pytest.mark.extended("test_served.py shows it over a server")
 @pytest.mark.slow
 def test_it_keeps_the_contract_of_environments() -> None:
     check_environment(Desk, actions=[HarnessAction(message="hello")] * 2)  # which raises

@@ -1,0 +1,305 @@
+"""Faults to plant into the core: each is a small edit that breaks a promise.
+
+`run.py` beside this file plants them one by one and checks that a test of ``make test`` fails. Add
+a fault whenever a defect has reached a user: what let it pass once lets the next one pass too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["FAULTS", "Fault"]
+
+
+class Fault(NamedTuple):
+    """An edit of a module, and a test that must notice it.
+
+    Attributes:
+        name: What is wrong afterwards.
+        file: The module, relative to ``src/openenv``.
+        before: A piece of its text that occurs once.
+        after: What stands there instead.
+        caught_by: Tests, as node ids of pytest, of which at least one must fail. Each is in the
+            selection of ``make test``.
+    """
+
+    name: str
+    file: str
+    before: str
+    after: str
+    caught_by: tuple[str, ...]
+
+
+RESUME = "tests/faults/test_resume.py"
+DEADLINES = "tests/faults/test_deadlines.py"
+QUEUE = "tests/faults/test_queue.py"
+LIMITS = "tests/faults/test_limits.py"
+AUTH = "tests/server/test_auth.py"
+MANAGER = "tests/sessions/test_manager.py"
+BEHAVIOUR = "tests/behaviour/test_behaviour.py"
+LOSS = "tests/client/test_loss.py"
+
+FAULTS = (
+    # ------------------------------------------------------------ resuming
+    Fault(
+        "a resend leaves out the first frame that the peer lacks",
+        "protocol/ledger.py",
+        "        return list(self._kept)\n",
+        "        return list(self._kept[1:])\n",
+        (f"{RESUME}::test_an_answer_made_while_nobody_was_there_is_not_lost",),
+    ),
+    Fault(
+        "an acknowledgement drops one frame too many",
+        "protocol/ledger.py",
+        "            del kept[:fresh]\n",
+        "            del kept[: fresh + 1]\n",
+        ("tests/protocol/test_v1.py",),
+    ),
+    Fault(
+        "a server that resumes claims a frame that never came",
+        "sessions/multiplex.py",
+        'count = self._codec.encode_data({"received": self._ledger.received})',
+        'count = self._codec.encode_data({"received": self._ledger.received + 1})',
+        (f"{RESUME}::test_a_step_whose_request_was_lost_is_taken_when_it_comes_again",),
+    ),
+    Fault(
+        "a connection is resumed without its token",
+        "sessions/multiplex.py",
+        "        return is_token and principal is self._principal\n",
+        "        return principal is self._principal\n",
+        (f"{RESUME}::test_nobody_resumes_what_is_not_theirs",),
+    ),
+    Fault(
+        "a connection is resumed under another key",
+        "sessions/multiplex.py",
+        "        return is_token and principal is self._principal\n",
+        "        return is_token\n",
+        (AUTH,),
+    ),
+    Fault(
+        "a client does not try to resume",
+        "client/_resuming.py",
+        "    return multiplexer.is_resumable and error.code in ACCIDENTS\n",
+        "    return False\n",
+        (f"{RESUME}::test_an_episode_goes_on_where_it_was",),
+    ),
+    # ------------------------------------------------------------ losses
+    Fault(
+        "a lost episode is followed by a new one in silence",
+        "client/session.py",
+        "        self._lost = reason\n",
+        "        self._lost = None\n",
+        (f"{LOSS}::test_a_drop_in_mid_episode_is_an_error_and_not_a_fresh_environment",),
+    ),
+    Fault(
+        "any request of the same type counts as asking again",
+        "client/session.py",
+        "        return encode([_bare(request)]) == encode([_bare(earlier)])\n",
+        "        return True\n",
+        (BEHAVIOUR, RESUME, "tests/client"),
+    ),
+    Fault(
+        "a step after an unanswered step is sent",
+        "client/session.py",
+        '        if request.type == "step" and self._unanswered is not None:\n',
+        "        if False:\n",
+        (BEHAVIOUR, "tests/client/test_loss.py"),
+    ),
+    # ------------------------------------------------------------ one call at a time, cancellation
+    Fault(
+        "two calls run at once in one environment",
+        "sessions/session.py",
+        "        if self._running is None and phase is _OPEN:\n",
+        "        if phase is _OPEN:\n",
+        ("tests/sessions", BEHAVIOUR),
+    ),
+    Fault(
+        "a cancelled call goes on",
+        "sessions/session.py",
+        "        self.is_cancelled = True\n        if self.task is not None:\n",
+        "        self.is_cancelled = True\n        if False:\n",
+        (f"{DEADLINES}::test_a_coroutine_is_cancelled_and_the_episode_goes_on",),
+    ),
+    Fault(
+        "a waiter that gives up keeps the slot that it was just given",
+        "sessions/manager.py",
+        "            if place.granted.done() and place.granted.exception() is None:\n"
+        "                self._give_back_slot()\n",
+        "",
+        (MANAGER, QUEUE),
+    ),
+    # ------------------------------------------------------------ deadlines
+    Fault(
+        "the server does not keep the deadline of a step",
+        "sessions/session.py",
+        "call_later(timeout_s, self._expire, work)",
+        "call_later(60 * timeout_s, self._expire, work)",
+        (f"{DEADLINES}::test_the_caller_is_told_at_once_and_can_have_the_answer_later",),
+    ),
+    Fault(
+        "a step whose time is over before its turn runs all the same",
+        "sessions/session.py",
+        "            self._waiting.remove(work)\n            work.answered",
+        "            work.answered",
+        (f"{DEADLINES}::test_a_step_that_waited_too_long_is_not_begun",),
+    ),
+    # ------------------------------------------------------------ slots and the queue
+    Fault(
+        "a client of many sessions is served before all others",
+        "sessions/queue.py",
+        "        self._lines.move_to_end(client)\n",
+        "",
+        (f"{QUEUE}::test_a_client_of_many_does_not_make_others_wait_for_all_of_them",),
+    ),
+    Fault(
+        "the server's limit on waiting is ignored",
+        "sessions/manager.py",
+        "        timeout_s = min(patience.timeout_s, self.limits.max_queue_s)\n",
+        "        timeout_s = patience.timeout_s\n",
+        (QUEUE, MANAGER),
+    ),
+    Fault(
+        "a throwaway session gives back a slot that it never took",
+        "sessions/manager.py",
+        "            self._active -= not session.is_throwaway\n",
+        "            self._active -= 1\n",
+        (MANAGER, "tests/server/test_http.py"),
+    ),
+    Fault(
+        "a session with a live socket is closed as idle",
+        "sessions/manager.py",
+        "            and not session.attachments\n",
+        "",
+        (MANAGER,),
+    ),
+    Fault(
+        "a session whose step runs is closed as idle",
+        "sessions/manager.py",
+        "            and not session.is_busy\n            and now",
+        "            and now",
+        (f"{MANAGER}::test_a_running_step_is_never_reaped",),
+    ),
+    # ------------------------------------------------------------ keys, origins, secrets
+    Fault(
+        "a session is found by another key than its own",
+        "sessions/manager.py",
+        "        if principal is not None and not self._is_of(session_id, principal):\n",
+        "        if False:\n",
+        (f"{AUTH}::test_a_session_is_there_for_the_key_that_opened_it_only",),
+    ),
+    Fault(
+        "a role reaches every route",
+        "server/auth.py",
+        "        if not may_reach(principal.role, path):\n",
+        "        if False:\n",
+        (f"{AUTH}::test_a_key_reaches_what_its_role_may_and_nothing_else",),
+    ),
+    Fault(
+        "an unknown key is let in",
+        "server/auth.py",
+        'raise NotAuthenticatedError("this server does not know the key that was sent")',
+        "return None",
+        (f"{AUTH}::test_nothing_is_reached_without_a_key",),
+    ),
+    Fault(
+        "the rate limit of a key is not kept",
+        "sessions/principal.py",
+        "        if wait_s > 0:\n",
+        "        if wait_s > 1e9:\n",
+        (AUTH,),
+    ),
+    Fault(
+        "the key of an agent outlives its session",
+        "sessions/principal.py",
+        "            self._principals.pop(digest, None)\n",
+        "            pass\n",
+        (AUTH, "tests/server/test_agents.py"),
+    ),
+    Fault(
+        "an exception's text is sent without debug",
+        "_incidents.py",
+        "    if debug:\n        return incident.text\n",
+        "    if True:\n        return incident.text\n",
+        ("tests/server/test_incidents.py",),
+    ),
+    Fault(
+        "a registered secret is not hidden",
+        "_redaction.py",
+        "        if written in text:\n",
+        "        if False:\n",
+        ("tests/server/test_incidents.py",),
+    ),
+    # ------------------------------------------------------------ bounds
+    Fault(
+        "an answer over the limit is sent",
+        "sessions/multiplex.py",
+        "        elif len(data) > self._largest:\n",
+        "        elif False:\n",
+        (f"{LIMITS}::test_an_observation_over_the_limit_is_refused_with_the_sizes",),
+    ),
+    Fault(
+        "a client that does not read is never cut off",
+        "sessions/backlog.py",
+        "        self._cut()\n",
+        "",
+        (f"{LIMITS}::test_a_client_that_does_not_read_is_cut_off",),
+    ),
+    # ------------------------------------------------------------ what an answer says
+    Fault(
+        "an argument that the environment does not take is dropped in silence",
+        "sessions/host.py",
+        "        self._shown = transition = normalise(value, method.name, ignored)\n",
+        "        self._shown = transition = normalise(value, method.name, ())\n",
+        (BEHAVIOUR,),
+    ),
+    Fault(
+        "an unscored step counts as nothing instead of making the episode unscored",
+        "reward.py",
+        "            return None if any(unscored) or not scored else math.fsum(scored)\n",
+        "            return None if not scored else math.fsum(scored)\n",
+        ("tests/test_reward.py",),
+    ),
+    Fault(
+        "version 0 does not tell a truncation from an end",
+        "client/codec.py",
+        "            result.truncated = True\n",
+        "            pass\n",
+        (BEHAVIOUR,),
+    ),
+    Fault(
+        "a late answer is taken for that of the next call",
+        "client/session.py",
+        "                    if owner == ticket or _is_fatal(reply):\n",
+        "                    if True:\n",
+        (f"{BEHAVIOUR}::test_a_late_answer_is_never_taken_for_another",),
+    ),
+    # ------------------------------------------------------------ workers, recordings, metrics
+    Fault(
+        "a recording does not say how many events are missing",
+        "sessions/recording.py",
+        "            data = gap(self._unwritten) + data\n",
+        "            pass\n",
+        ("tests/sessions/test_recording.py",),
+    ),
+    Fault(
+        "a frame from a worker that comes in two pieces is lost",
+        "sessions/link.py",
+        "        elif at:\n            buffer[: self._filled] = buffer[at:end]\n",
+        "        elif at:\n            self._filled = 0\n",
+        ("tests/sessions/test_workers.py", "tests/server/test_workers.py"),
+    ),
+    Fault(
+        "errors are not counted",
+        "sessions/multiplex.py",
+        "        self._tally.failed(error)\n        self._send(self._codec.error(request.session",
+        "        self._send(self._codec.error(request.session",
+        ("tests/server/test_metrics.py",),
+    ),
+    Fault(
+        "a session that is replaced leaves its old environment open",
+        "sessions/session.py",
+        "        left._running, left._overdue = work, work\n",
+        "        left._running, left._overdue = work, None\n",
+        (f"{DEADLINES}::test_a_worker_process_that_is_stuck_is_killed_when_it_is_given_up",),
+    ),
+)
