@@ -4,8 +4,8 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-# One more than there are processors: tests wait a good deal.
-RUNNERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Twice as many as there are processors: tests wait a good deal.
+RUNNERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 # Groups of tests that share a server go to one worker, the longest first (tests/support/scheduling.py).
 PYTEST := $(PYTHON) -m pytest -n $(RUNNERS) --dist loadscope
 

@@ -325,7 +325,7 @@ def test_a_site_is_replaced_and_nothing_else_is(repository: Path, site: Path) ->
 
 def test_the_server_has_the_pages_and_lists_no_directory(site: Path) -> None:
     with site_server(site, "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}"
         with urllib.request.urlopen(f"{url}/parrot_env/index.html") as answer:

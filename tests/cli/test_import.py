@@ -178,6 +178,7 @@ def test_a_project_of_gymnasium_becomes_a_package_with_its_source(tmp_path: Path
     check_generated(package)
 
 
+@pytest.mark.extended("test_init_templates.py checks a generated package")
 @pytest.mark.parametrize(
     ("source", "kind"),
     [

@@ -17,8 +17,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ENVIRONMENTS = PROJECTS[1:]
 # What of an environment's directory is for those who develop it, or read its README there.
 NOT_INSTALLED = (".", "pyproject.toml", "requirements.lock", "tests/", "validation/")
-every_project = pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.name)
 SHOWN = [path for path in ENVIRONMENTS if path.name == "echo_env"]
+every_project = pytest.mark.parametrize(
+    "project", mostly_extended(PROJECTS, [ROOT, *SHOWN]), ids=lambda path: path.name
+)
 every_environment = pytest.mark.parametrize(
     "project", mostly_extended(ENVIRONMENTS, SHOWN), ids=lambda path: path.name
 )

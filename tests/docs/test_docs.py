@@ -64,6 +64,9 @@ LINKED = sorted(
         ROOT / "tutorial" / "README.md",
     }
 )
+# Pages of the tutorial that start dozens of servers; test_notebooks.py carries them out as well.
+LONG = {"02-build.md", "05-scale.md", "06-validate.md"}
+SLOW_PAGES = pytest.mark.extended("starts dozens of servers")
 COMMAND_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 SHELLS = re.compile(r"[|&;<>()$`*?\[\n]")  # what only a shell can do
@@ -342,7 +345,11 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=SLOW_PAGES if page.name in LONG else ()) for page in PAGES],
+    ids=name_of,
+)
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     for block in blocks_of(page):
         if not block.is_excluded:

@@ -25,7 +25,12 @@ HOST = "https://site.invalid"
 BUILD_TIMEOUT_S = 110
 TRY_LATER = 75
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.blocks_the_loop]
+pytestmark = [
+    pytest.mark.extended("builds the site; test_docs.py checks the links of its sources"),
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+    pytest.mark.blocks_the_loop,
+]
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +148,7 @@ def served(site: Path) -> Iterator[str]:
     with ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))
     ) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.amounts import amount
+from support.amounts import ALL, amount
 from support.commands import environ
 from support.environments import CounterEnv, Do
 from support.processes import wait_until
@@ -143,5 +143,5 @@ def test_thousands_of_sessions_leave_nothing_behind(
         wait_until(lambda: is_back(url, before), 60)
         assert held(url)["directories"] == 0
         assert opened(url) - opened_before == rounds * sum(n * m for n, m in A_ROUND.values()) + 1
-    if workers != "0":
+    if workers != "0" and ALL:  # of fewer sessions none may hang
         assert "is ended: its calls do not come back" in (tmp_path / "log").read_text()

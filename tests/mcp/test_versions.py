@@ -138,7 +138,7 @@ def test_a_server_is_an_environment(fastmcp: str, python: str, kind: str) -> Non
     assert found["plain"] == [None] * 5
 
 
-@pytest.mark.parametrize("kind", ["fastmcp", "sdk"])
+@pytest.mark.parametrize("kind", mostly_extended(["sdk", "fastmcp"]))
 def test_tools_may_do_what_servers_let_them(fastmcp: str, python: str, kind: str) -> None:
     found = play(python, kind)
     assert found["point"]["result"]["structured_content"] == {"x": 1, "y": 2}

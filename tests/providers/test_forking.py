@@ -174,6 +174,7 @@ def test_a_fork_server_that_is_killed_is_replaced_and_its_servers_go_on(
     assert not is_alive(pid)
 
 
+@pytest.mark.extended("starts several fork servers")
 def test_a_program_that_changes_back_and_forth_has_one_fork_server_for_each(
     fork_server: _children._ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +201,7 @@ def test_one_that_does_not_end_is_waited_for_in_vain_and_killed() -> None:
         assert server.exit_code == -signal.SIGKILL
 
 
+@pytest.mark.extended("starts a fork server and eight servers")
 def test_many_are_started_at_once_from_many_threads() -> None:
     providers = [ProcessProvider(PROBE) for _ in range(8)]
     try:

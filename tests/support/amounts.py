@@ -7,7 +7,7 @@ repeats it as often as the promise says.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ def examples(count: int) -> settings:
     return settings(max_examples=amount(count, max(count // 5, 20)))
 
 
-def mostly_extended(values: Sequence[Any], kept: Sequence[Any] | int = 1) -> list[Any]:
+def mostly_extended(values: Sequence[Any], kept: Collection[Any] | int = 1) -> list[Any]:
     """Parametrize a test so that `make test` tries some of the values, and `make test-all` each.
 
     Args:

@@ -90,7 +90,7 @@ class Assets(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Assets) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()

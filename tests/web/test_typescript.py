@@ -48,7 +48,7 @@ class Files(SimpleHTTPRequestHandler):
 def origin() -> Iterator[str]:
     handler = functools.partial(Files, directory=str(built()))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()

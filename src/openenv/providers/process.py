@@ -292,12 +292,37 @@ class ServerProcess:
 
 
 def _wait_for_group(group: int) -> None:
-    """Wait until those who were killed have ended; for a second, where nobody collects them."""
+    """Wait until the killed processes of a group have ended, for `GROUP_END_S` at most."""
     deadline = time.monotonic() + GROUP_END_S
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < deadline:
-            os.killpg(group, 0)
-            time.sleep(0.005)
+    while _is_running(group) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def _is_running(group: int) -> bool:
+    """Return whether a process of a group runs.
+
+    One that has ended, but that its parent has not waited for, does not. The watcher's parent is
+    init, and what is process 1 in a container may wait for its children late, or never.
+    """
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    try:
+        processes = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:  # not Linux
+        return True
+    return any(_group_and_state(name) == (str(group), True) for name in processes)
+
+
+def _group_and_state(process: str) -> tuple[str, bool]:
+    """Return the group of a process, by its entry in /proc, and whether it runs; see proc(5)."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            state, _parent, group, *_rest = file.read().rpartition(")")[2].split()
+    except (OSError, ValueError):  # it is gone
+        return "", False
+    return group, state not in ("Z", "X")
 
 
 def _environment(scratch: Path, env_vars: Mapping[str, str]) -> dict[str, str]:

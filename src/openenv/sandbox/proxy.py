@@ -47,13 +47,14 @@ class Proxy:
         self._server = _Server(str(self.path), self)
         self.path.chmod(0o666)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="openenv-sandbox-proxy", daemon=True
+            target=self._server.serve, name="openenv-sandbox-proxy", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
         """Let nobody out any more."""
-        self._server.shutdown()
+        self._server.end()
+        self._thread.join()
         self._server.server_close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -95,7 +96,24 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     def __init__(self, path: str, proxy: Proxy) -> None:
         self.proxy = proxy
         self._places = threading.Semaphore(MAX_CONNECTIONS)
+        self._is_ending = False
         super().__init__(path, _Connection)
+
+    def serve(self) -> None:
+        """Answer until `end`. `serve_forever` would look twice a second whether it is to end, and
+        closing a sandbox would wait for that.
+        """
+        while not self._is_ending:
+            self.handle_request()
+
+    def end(self) -> None:
+        """Have `serve` return."""
+        self._is_ending = True
+        with socket.socket(socket.AF_UNIX) as wake, contextlib.suppress(OSError):
+            wake.connect(self.server_address)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return not self._is_ending
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._places.acquire(blocking=False):
