@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for mark in _marked_by_place(item.path):
             item.add_marker(mark)
+    if (commit := config.getoption("--changed")) is not None:
+        from support.changes import changed_since, keep_affected
+
+        keep_affected(config, items, changed_since(commit))
     if config.getoption("dist", "no") == "loadscope":
         from support.scheduling import longest_first
 
@@ -112,3 +117,36 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from support.scheduling import GroupScheduling
 
     return GroupScheduling(config, log)
+
+
+# ------------------------------------------------------------------ slow tests
+
+SLOW_FROM_S = 5.0
+
+
+def slow_reason(item: pytest.Item) -> str:
+    """Return why a test may take long: the argument of its mark `slow`."""
+    given = [mark.args[0] for mark in item.iter_markers("slow") if mark.args]
+    return given[0] if given else ""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.user_properties.append(("slow", slow_reason(item)))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """List the tests that took long, with the reasons that they give."""
+    seconds: dict[str, float] = defaultdict(float)
+    reasons: dict[str, str] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration") and hasattr(report, "nodeid"):
+                seconds[report.nodeid] += report.duration
+                reasons[report.nodeid] = dict(report.user_properties).get("slow", "")
+    slow = {name: took for name, took in seconds.items() if took > SLOW_FROM_S}
+    if slow:
+        terminalreporter.section(f"tests over {SLOW_FROM_S:g} s")
+    for name in sorted(slow, key=lambda name: -slow[name]):
+        why = reasons.get(name) or "gives no reason: pytest.mark.slow(REASON)"
+        terminalreporter.write_line(f"{slow[name]:6.1f} s  {name}: {why}")

@@ -62,7 +62,7 @@ def release(root: Path, wanted: str) -> None:
         built(root, project)
     print(f"dist/ holds {len(list((root / 'dist').glob('*.whl')))} wheels and their sources; next:")
     print("  raise the versions of environments that an index has already: envs/*/pyproject.toml")
-    print("  make check test test-packages test-long test-pythons test-packaging")
+    print("  make check test-all test-pythons")
     print(f"  git commit -am 'Version {new}'")
     print(f"  git tag -a v{new} -m 'Version {new}' && git push --follow-tags")
     print("  uv publish dist/*")

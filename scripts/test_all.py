@@ -53,6 +53,11 @@ def lacks_program(name: str, target: str) -> Callable[[], str | None]:
     return obstacle
 
 
+def lacks_ray() -> str | None:
+    """Return why there is no cluster of Ray: it is not installed."""
+    return None if (ROOT / ".ray").exists() else "Ray is not installed; `make test-ray` installs it"
+
+
 def lacks_index() -> str | None:
     """Return why packages cannot be installed: the index does not answer."""
     command = [sys.executable, "-m", "pip", "index", "versions", "pip"]
@@ -78,9 +83,7 @@ SETS = [
     TestSet("test-images", lacks_program("podman", "test-images")),
     TestSet("test-kubernetes", lacks_program("kube-apiserver", "test-kubernetes")),
     TestSet("test-swarm", lacks_program("dockerd", "test-swarm")),
-    TestSet(
-        "test-ray", lambda: None if (ROOT / ".ray").exists() else "`make test-ray` installs Ray"
-    ),
+    TestSet("test-ray", lacks_ray),
     TestSet("test-trainers", lacks_room_for_trainers),
 ]
 

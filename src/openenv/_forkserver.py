@@ -34,7 +34,7 @@ from typing import Any, TextIO
 __all__ = ["CODE", "HEAD", "Request", "main", "read_exactly", "receive", "send"]
 
 # What servers and workers import before they look at an environment, and what they do alike.
-PRELOADED = ("openenv.client", "openenv.sessions.worker", "uvloop", "yaml")
+PRELOADED: tuple[str, ...] = ("openenv.client", "openenv.sessions.worker", "uvloop", "yaml")
 WARM_UP = ("openenv.server.run", "warm_up")
 HEAD = struct.Struct("<Q")
 CODE = struct.Struct("<i")  # an exit code; of a request, the process id, or minus the errno

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow  # most start servers in processes of their own
 ENDS_WITHIN_S = 15.0
 
 
+@pytest.mark.slow("trains a policy")
 def test_a_short_demo_learns_and_leaves_its_files(tmp_path: Path) -> None:
     pytest.importorskip("pyspiel")
     done = run_openenv(

@@ -64,7 +64,7 @@ def test_an_environments_own_tasks_are_played(tmp_path: Path) -> None:
     assert refused.returncode != 0 and "train, test" in refused.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow("evaluates a run and draws its report")
 def test_a_run_has_its_folder(folder: Path) -> None:
     names = {file.name for file in (folder / "runs" / "b").iterdir()}
     reports = {"report.html", "report.md", "result.json", "comparison.json"}

@@ -63,7 +63,7 @@ def test_one_that_fails_stops_no_other_and_comes_last(folder: Path, tmp_path: Pa
     assert late.why.startswith("static.timeout_ceiling") and "ambiguous" in odd.why
 
 
-@pytest.mark.slow
+@pytest.mark.slow("validates environments")
 def test_what_has_not_changed_is_not_done_again(folder: Path, tmp_path: Path) -> None:
     targets, out = targets_of([str(folder)])[:2], tmp_path / "out"
     first = rank(targets, out, STATIC)

@@ -233,7 +233,8 @@ class Reader:
             timeout=COMMAND_TIMEOUT_S,
         )
         assert done.returncode == 0, f"$ {command}\nexited with {done.returncode}:\n{done.stdout}"
-        return done.stdout
+        printed: str = done.stdout
+        return printed
 
     def _serve(self, command: str) -> None:
         given = re.search(r"\s--port[ =](\d+)", command)
@@ -343,7 +344,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
             del sys.modules[name]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("follows a page from top to bottom, and its servers start")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "page",

@@ -46,6 +46,7 @@ def close_output(player: Popen[str]) -> None:
     player.stdout.close()
 
 
+@pytest.mark.slow("waits until the silence of a pulled cable is noticed")
 @pytest.mark.parametrize("version", ["0", "1"])
 @pytest.mark.parametrize("way", mostly_extended(["socket", "asgi"]))
 def test_the_slot_of_a_client_that_is_cut_off_comes_free(
@@ -69,6 +70,7 @@ def test_the_slot_of_a_client_that_is_cut_off_comes_free(
             close_output(player)
 
 
+@pytest.mark.slow("waits until the silence of a pulled cable is noticed")
 def test_an_outage_in_mid_episode_costs_nothing(line: Cable, log: Log) -> None:
     """Longer than either side takes the other for alive."""
     with serving(create_app(Counter, limits=Limits(dead_peer_s=2)), host=line.here) as url:

@@ -67,6 +67,7 @@ def test_a_coroutine_is_cancelled_for_which_nobody_waits(serve: Serve) -> None:
     assert Stuck.log.count("close") == 1
 
 
+@pytest.mark.slow("waits until the time to close is over")
 def test_a_thread_keeps_its_slot_and_the_operator_is_told(
     serve: Serve, let_go: threading.Event
 ) -> None:

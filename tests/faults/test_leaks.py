@@ -124,7 +124,7 @@ def is_back(url: str, before: dict[str, int]) -> bool:
     return all(now[what] <= count + LEEWAY.get(what, 0) for what, count in before.items())
 
 
-@pytest.mark.slow
+@pytest.mark.slow("opens and leaves hundreds of sessions")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("workers", "rounds"),

@@ -21,7 +21,7 @@ def ours(count: int, **variables: str) -> dict[str, object]:
     return run_schedules(sys.executable, count, SEED, PYTHONPATH=path, **variables)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("plays a hundred schedules of faults")
 @pytest.mark.timeout(900)
 def test_of_many_schedules_none_loses_a_step_or_takes_one_twice() -> None:
     count = amount(1000, 100)

@@ -19,7 +19,10 @@ from support.hub_server import hub as hub_server
 from support.processes import wait_until
 from support.zygote import PythonProcess, run_python
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.extended("of the hub; docs/guides/publishing.md pushes, forks and deploys"),
+    pytest.mark.slow,
+]
 
 ENVS = Path(__file__).parents[2] / "envs"
 SECRET = "k7mQ2xv9Rb4Lt8Wc" + "3Ny6Hd1Jf5Gs0Pa"

@@ -148,7 +148,7 @@ def test_entropy_is_that_of_shannon() -> None:
     assert entropy("aaaa") == 0 and entropy("abcd") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow("looks through every file of the repository")
 def test_nothing_is_found_in_our_own_environments_examples_and_pages() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "envs", "examples", "tutorial", "docs", "src"],

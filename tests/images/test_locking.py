@@ -85,6 +85,7 @@ def locked(environment: Path, scratch: Path, how: Locking) -> str:
     return text
 
 
+@pytest.mark.slow("resolves and installs a project")
 def test_everything_is_locked_with_hashes_and_installs(
     environment: Path, wheels: Path, tmp_path: Path
 ) -> None:

@@ -435,6 +435,7 @@ def test_a_number_that_means_nothing_is_named(
         EnvPool(**{"sources": provider, "client": DiceEnv, **options})
 
 
+@pytest.mark.slow("plays while servers are killed")
 def test_a_run_goes_on_while_servers_die(provider: Noting) -> None:
     """Every episode that was begun is played to its end, or said to be lost."""
     options = {"min_servers": 3, "max_servers": 4, "sessions_per_server": 8, "check_every_s": 0.5}

@@ -73,7 +73,7 @@ def done_by(url: str) -> dict[str, Any]:
         return env.state()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("plays thousands of tasks while the run is killed")
 @pytest.mark.timeout(120)
 def test_of_thousands_of_tasks_none_is_lost_or_done_twice_however_often_the_run_is_killed(
     tmp_path: Path,

@@ -26,7 +26,7 @@ AFTER = list(dict.fromkeys(escape.kind for escape in ESCAPES))
 Make = Callable[[SandboxPolicy], Sandbox]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("some attempts go on until a limit ends them")
 @pytest.mark.timeout(300)  # some attempts go on until their time is over
 @pytest.mark.parametrize("after", mostly_extended(AFTER, QUICK))
 @pytest.mark.parametrize("kind", mostly_extended(["bubblewrap", "landlock"]))

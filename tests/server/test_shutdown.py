@@ -175,7 +175,7 @@ def test_a_signal_closes_every_environment(
     assert not re.search(r"Traceback|ERROR", server.log), server.log
 
 
-@pytest.mark.slow
+@pytest.mark.slow("waits until the time to close is over")
 def test_environments_that_hang_do_not_keep_uvicorn_from_ending(
     launch: Callable[[str, str], Launched],
 ) -> None:

@@ -52,7 +52,7 @@ class Durations:
         record = self.tests.setdefault(item.nodeid, {})
         cpu, starts = _cpu_seconds(), self.starts
         try:
-            return (yield)  # type: ignore[misc]  # pytest's wrappers are typed as plain iterators
+            return (yield)
         finally:
             record["cpu"] = _cpu_seconds() - cpu
             record["processes"] = self.starts - starts
@@ -62,7 +62,7 @@ class Durations:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Iterator[None]:
         self.tests.setdefault(item.nodeid, {})[call.when] = call.duration
-        return (yield)  # type: ignore[misc]
+        return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
@@ -82,7 +82,7 @@ class Durations:
         fixturedef.addfinalizer(ended)  # finalizers run in reverse, so this is the last
         began = time.perf_counter()
         try:
-            return (yield)  # type: ignore[misc]
+            return (yield)
         finally:
             sums[COUNT] += 1
             sums[SECONDS] += time.perf_counter() - began
@@ -92,7 +92,7 @@ class Durations:
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
         began = time.perf_counter()
         try:
-            return (yield)  # type: ignore[misc]
+            return (yield)
         finally:
             if isinstance(collector, pytest.Module):
                 self.modules[collector.nodeid] = time.perf_counter() - began

@@ -194,7 +194,7 @@ class PythonProcess(subprocess.Popen[Any]):
         if self._forked is None:
             return super()._internal_poll(*arguments, **options)  # type: ignore[misc,no-any-return]
         if self.returncode is None:
-            self.returncode = self._forked.poll()  # type: ignore[assignment]
+            self.returncode = self._forked.poll()
         return self.returncode
 
     def _wait(self, timeout: float | None) -> int:

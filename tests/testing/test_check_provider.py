@@ -40,6 +40,7 @@ def test_there_are_forty_promises_and_each_is_checked() -> None:
     assert set(provider._CHECKS) == set(provider.PROMISES)
 
 
+@pytest.mark.slow("starts a server for each of forty promises")
 def test_processes_keep_all_of_them(targets: Callable[[str], ProcessProvider]) -> None:
     report = check_provider(
         ProcessProvider("echo_env"),

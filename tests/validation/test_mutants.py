@@ -172,7 +172,7 @@ def test_a_package_in_which_one_file_is_wrong_is_caught_by_its_check_alone(
     assert_caught_alone(check_id, results(root))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("plays as many episodes as learning takes")
 @pytest.mark.parametrize("check_id", mostly_extended(LEARNED, ["learning.curve"]))
 def test_a_mutant_that_teaches_nothing_is_caught_by_its_check_alone(check_id: str) -> None:
     found = results(GOOD, check_id, Level.STATISTICAL)

@@ -14,7 +14,12 @@ from playwright.sync_api import Page, expect
 from openenv import create_app
 from openenv.mcp import wrap
 
-pytestmark = [pytest.mark.slow, pytest.mark.blocks_the_loop, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.extended("of the web page; test_page.py plays an environment"),
+    pytest.mark.slow,
+    pytest.mark.blocks_the_loop,
+    pytest.mark.timeout(120),
+]
 
 Open = Callable[..., Page]
 Begun = Callable[[str], Page]

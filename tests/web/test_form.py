@@ -27,6 +27,7 @@ import openenv
 from openenv.types import Action
 
 pytestmark = [
+    pytest.mark.extended("of the web page; test_page.py fills a form in and plays"),
     pytest.mark.slow,
     # Playwright's synchronous face runs the test itself on its event loop.
     pytest.mark.blocks_the_loop,

@@ -23,7 +23,11 @@ from openenv.arrays import as_base64, write_png
 
 # Playwright's synchronous calls return within a callback of its loop: our own time counts as the
 # callback's.
-pytestmark = [pytest.mark.slow, pytest.mark.blocks_the_loop]
+pytestmark = [
+    pytest.mark.extended("of the web page; test_page.py shows an episode"),
+    pytest.mark.slow,
+    pytest.mark.blocks_the_loop,
+]
 
 ASSETS = Path(__file__).parents[2] / "src" / "openenv" / "web" / "assets"
 POLICY = (

@@ -37,6 +37,7 @@ def stage(page: Page) -> Any:
     return page.get_by_role("region", name="Environment", exact=True)
 
 
+@pytest.mark.slow("waits until a closed tab is missed")
 def test_each_visitor_has_a_session_which_ends_with_the_tab(
     chromium: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
