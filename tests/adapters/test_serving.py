@@ -52,6 +52,7 @@ def expected() -> list[Any]:
         return played(env)
 
 
+@pytest.mark.extended("starts a server; other tests show the library in this process")
 def test_it_is_served_to_one_and_to_many(tmp_path: Path, expected: list[Any]) -> None:
     with served(tmp_path, CARTPOLE) as url, driven(url) as env:
         assert played(env) == expected
@@ -64,11 +65,13 @@ def test_it_is_served_to_one_and_to_many(tmp_path: Path, expected: list[Any]) ->
             assert (terminated | truncated).dtype == bool
 
 
+@pytest.mark.extended("starts a server; other tests show the library in this process")
 def test_workers_serve_it(tmp_path: Path, expected: list[Any]) -> None:
     with served(tmp_path, CARTPOLE, "--workers", "2") as url, driven(url) as env:
         assert played(env) == expected
 
 
+@pytest.mark.extended("starts a server; other tests show the library in this process")
 @pytest.mark.parametrize(
     ("target", "action"),
     [
@@ -86,6 +89,7 @@ def test_workers_serve_every_library(tmp_path: Path, target: str, action: dict[s
         assert env.state()["step_count"] >= 1
 
 
+@pytest.mark.extended("starts a server; other tests show the library in this process")
 def test_a_class_from_the_python_side_is_held_by_workers(
     serve: Callable[[Any], str], expected: list[Any]
 ) -> None:
@@ -94,6 +98,7 @@ def test_a_class_from_the_python_side_is_held_by_workers(
         assert played(env) == expected
 
 
+@pytest.mark.extended("starts a server; other tests show the library in this process")
 def test_a_provider_starts_it(expected: list[Any]) -> None:
     with GenericEnvClient.with_provider(ProcessProvider(CARTPOLE)).sync() as env:
         assert played(env) == expected
@@ -130,6 +135,7 @@ def test_an_unknown_id_is_told_on_the_command_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.extended("starts a server; other tests show the library in this process")
 def test_an_agent_acts_in_it_by_mcp(tmp_path: Path) -> None:
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client

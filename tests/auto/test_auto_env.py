@@ -403,6 +403,7 @@ def test_an_address_here_where_nothing_runs_is_served_by_the_installed_package(
         assert client.reset().observation.word == "hello"
 
 
+@pytest.mark.extended("installs a package or starts a server; other tests show the choice")
 def test_with_nothing_given_the_installed_package_is_served_from_a_process(parrot: Path) -> None:
     client = AutoEnv.from_env("parrot", env_vars={"PARROT_GREETING": "ahoy"})
     assert client.base_url is None
@@ -513,6 +514,7 @@ def test_a_provider_of_one_server_is_used_too(parrot: Path, serve: Callable[[Any
     assert provider.calls == [("start", None, None, {}), ("wait", 3.0), ("stop",)]
 
 
+@pytest.mark.extended("installs a package or starts a server; other tests show the choice")
 def test_a_server_that_is_not_ready_in_time_is_stopped(parrot: Path) -> None:
     packages.write(parrot, {"server/app.py": "import time\nwhile True: time.sleep(0.1)\n"})
     client = AutoEnv.from_env("parrot", wait_timeout=0.5)
@@ -648,6 +650,7 @@ def test_what_the_hub_does_not_have_is_said(hub: HubServer) -> None:
         AutoEnv.from_env("owner/empty", trust_remote_code=True)
 
 
+@pytest.mark.extended("installs a package or starts a server; other tests show the choice")
 @pytest.mark.slow
 @pytest.mark.usefixtures("uv")
 @pytest.mark.parametrize("tool", ["uv", "pip"])
@@ -705,6 +708,7 @@ def test_the_commit_is_pinned_and_a_newer_one_is_said(
     assert caplog.text == ""
 
 
+@pytest.mark.extended("installs a package or starts a server; other tests show the choice")
 @pytest.mark.slow
 @pytest.mark.usefixtures("uv")
 def test_a_private_space_is_installed_by_who_may_see_it(

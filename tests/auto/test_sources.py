@@ -163,6 +163,7 @@ def test_an_entry_point_to_nowhere_harms_no_other(site: Path) -> None:
         AutoEnv.get_env_class("gone")
 
 
+@pytest.mark.extended("installs a package or starts a server; other tests show the choice")
 def test_an_environment_of_an_entry_point_is_served(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -361,6 +361,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     assert wrong == []
 
 
+@pytest.mark.extended("builds and serves a site of our own environments")
 @pytest.mark.slow
 @pytest.mark.blocks_the_loop
 def test_the_site_works_from_the_disk(site: Path, page: Page) -> None:
@@ -382,6 +383,7 @@ def test_the_site_works_from_the_disk(site: Path, page: Page) -> None:
     assert not wide and page.locator("img[src='bird.svg']").evaluate("i => i.naturalWidth") == 9
 
 
+@pytest.mark.extended("builds and serves a site of our own environments")
 @pytest.mark.slow
 @pytest.mark.blocks_the_loop
 def test_our_own_environments_make_a_site(tmp_path: Path, page: Page) -> None:
@@ -427,6 +429,7 @@ def test_axe_finds_nothing_serious(
 # ------------------------------------------------------------------ the commands
 
 
+@pytest.mark.extended("builds and serves a site of our own environments")
 @pytest.mark.slow
 def test_a_catalogue_is_built_and_searched_from_the_command_line(
     repository: Path, tmp_path: Path
@@ -452,6 +455,7 @@ def test_discover_says_that_it_looks_at_what_is_installed(tmp_path: Path) -> Non
     assert "the installed environments" in done.stderr and done.stdout.startswith("chess ")
 
 
+@pytest.mark.extended("builds and serves a site of our own environments")
 @pytest.mark.slow
 @pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_site_is_served_until_it_is_stopped_and_leaves_nothing(

@@ -57,6 +57,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.extended("starts commands; tests/harness shows what they do")
 @pytest.mark.slow
 def test_a_game_of_a_server_is_collected(serve: Serve, tmp_path: Path) -> None:
     given = ["collect", "openspiel:tic_tac_toe", "--base-url", serve(openspiel), "-o", "data"]
@@ -107,6 +108,7 @@ def test_questions_of_a_dataset_are_asked_of_a_model(tmp_path: Path) -> None:
     assert "a-key-of-mine" not in (tmp_path / "data" / "metadata.json").read_text()
 
 
+@pytest.mark.extended("starts commands; tests/harness shows what they do")
 @pytest.mark.slow
 def test_training_data_is_made_of_what_was_collected(tmp_path: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-n", "5", "-o", "data"]
@@ -124,6 +126,7 @@ def test_training_data_is_made_of_what_was_collected(tmp_path: Path) -> None:
     assert not (tmp_path / "none.jsonl").exists()
 
 
+@pytest.mark.extended("starts commands; tests/harness shows what they do")
 @pytest.mark.slow
 def test_a_run_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
     given = ["collect", "rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-o", "data"]
@@ -177,6 +180,7 @@ def test_ctrl_c_leaves_whole_lines_and_exits_with_130(tmp_path: Path) -> None:
     assert len(found) == len(set(found)) >= played
 
 
+@pytest.mark.extended("starts commands; tests/harness shows what they do")
 @pytest.mark.slow
 def test_a_full_disk_is_said_and_the_run_can_be_gone_on_with(tmp_path: Path) -> None:
     given = ["collect", "rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-o", "data"]
@@ -203,6 +207,7 @@ def test_a_dry_run_looks_and_does_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.extended("starts commands; tests/harness shows what they do")
 @pytest.mark.slow
 def test_a_dataset_is_put_on_the_hub(tmp_path: Path) -> None:
     given = ["collect", "rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-o", "data"]

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow  # most start servers in processes of their own
 ENDS_WITHIN_S = 15.0
 
 
+@pytest.mark.extended("trains a policy")
 @pytest.mark.slow("trains a policy")
 def test_a_short_demo_learns_and_leaves_its_files(tmp_path: Path) -> None:
     pytest.importorskip("pyspiel")
@@ -52,6 +53,7 @@ def test_a_short_demo_learns_and_leaves_its_files(tmp_path: Path) -> None:
         assert words in done.stderr
 
 
+@pytest.mark.extended("trains a policy")
 def test_ctrl_c_ends_the_demo_and_its_server(tmp_path: Path) -> None:
     pytest.importorskip("pyspiel")
     with openenv_running("demo", "--sessions=4", cwd=tmp_path, log=tmp_path / "log") as demo:

@@ -64,6 +64,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+@pytest.mark.extended("starts commands and programs of this machine")
 def test_what_is_missing_is_no_failure_and_has_a_cure(machine: Machine) -> None:
     code, found, _ = machine.examined()
     assert found["docker"]["status"] == found["podman"]["status"] == "missing"
@@ -173,6 +174,7 @@ def test_a_token_that_the_hub_refuses_is_broken(machine: Machine, hub: str) -> N
     assert found["login"]["detail"] == f"{hub} refuses the token (status 401)"
 
 
+@pytest.mark.extended("starts commands and programs of this machine")
 @pytest.mark.parametrize(
     "variables", [{"HF_ENDPOINT": "http://127.0.0.1:1"}, {"HF_HUB_OFFLINE": "1"}]
 )
@@ -183,6 +185,7 @@ def test_being_offline_is_said_and_no_failure(machine: Machine, variables: dict[
     assert "cannot be reached" in login["detail"] and TOKEN not in login["detail"]
 
 
+@pytest.mark.extended("starts commands and programs of this machine")
 def test_a_cluster_that_does_not_answer_is_broken(machine: Machine, tmp_path: Path) -> None:
     pytest.importorskip("kubernetes")
     config = tmp_path / "config"

@@ -54,6 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.extended("starts commands; tests/evals shows what they do")
 @pytest.mark.slow
 def test_an_environments_own_tasks_are_played(tmp_path: Path) -> None:
     asked = ("eval", "2048", "--split", "test", "--num-tasks", "3", "--max-steps", "2")
@@ -64,6 +65,7 @@ def test_an_environments_own_tasks_are_played(tmp_path: Path) -> None:
     assert refused.returncode != 0 and "train, test" in refused.stderr
 
 
+@pytest.mark.extended("starts commands; tests/evals shows what they do")
 @pytest.mark.slow("evaluates a run and draws its report")
 def test_a_run_has_its_folder(folder: Path) -> None:
     names = {file.name for file in (folder / "runs" / "b").iterdir()}
@@ -102,6 +104,7 @@ def test_json_has_scores_and_comparison(folder: Path) -> None:
     assert solved + len(compared["fixed"]) + len(compared["regressed"]) == 12
 
 
+@pytest.mark.extended("starts commands; tests/evals shows what they do")
 @pytest.mark.slow
 def test_two_runs_that_are_stored_are_compared(folder: Path) -> None:
     again = the_data(
@@ -113,6 +116,7 @@ def test_two_runs_that_are_stored_are_compared(folder: Path) -> None:
     assert again["comparison"] == then["comparison"]
 
 
+@pytest.mark.extended("starts commands; tests/evals shows what they do")
 @pytest.mark.slow
 def test_what_was_played_is_evaluated_otherwise(folder: Path) -> None:
     """Without playing: a threshold that every hand reaches."""
@@ -125,6 +129,7 @@ def test_what_was_played_is_evaluated_otherwise(folder: Path) -> None:
     assert {file.name for file in (folder / "again").iterdir()} == {"result.json", "report.md"}
 
 
+@pytest.mark.extended("starts commands; tests/evals shows what they do")
 @pytest.mark.slow
 def test_a_run_that_is_there_is_gone_on_with_only_if_asked_for(folder: Path) -> None:
     lines = (folder / "runs/a/rollouts.jsonl").read_text().splitlines(keepends=True)

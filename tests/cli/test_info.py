@@ -46,6 +46,7 @@ def test_a_manifest_need_not_say_much(tmp_path: Path) -> None:
     assert of_files(str(tmp_path)) == {"name": tmp_path.name, "directory": str(tmp_path)}
 
 
+@pytest.mark.extended("starts commands that start servers")
 @pytest.mark.slow
 def test_what_is_installed_is_listed(tmp_path: Path) -> None:
     done = run_openenv("info", cwd=tmp_path)
@@ -63,6 +64,7 @@ def test_the_files_of_an_environment_are_enough_for_some(tmp_path: Path) -> None
     assert "schema" not in told
 
 
+@pytest.mark.extended("starts commands that start servers")
 @pytest.mark.slow
 def test_an_environment_is_served_for_the_rest(tmp_path: Path) -> None:
     done = run_openenv("info", "echo", cwd=tmp_path)
@@ -75,6 +77,7 @@ def test_an_environment_is_served_for_the_rest(tmp_path: Path) -> None:
     assert any(line.startswith("action EchoAction(message: string)") for line in lines)
 
 
+@pytest.mark.extended("starts commands that start servers")
 @pytest.mark.slow
 def test_a_server_tells_it_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = tmp_path / "keys"
@@ -94,6 +97,7 @@ def test_a_server_tells_it_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert told["schema"]["action"]["anyOf"]
 
 
+@pytest.mark.extended("starts commands that start servers")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),

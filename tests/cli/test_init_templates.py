@@ -139,6 +139,7 @@ def test_it_is_laid_out_under_any_name(template: str, name: str, tmp_path: Path)
     check_clean(tmp_path / name)
 
 
+@pytest.mark.extended("starts commands for each template")
 @pytest.mark.parametrize("template", WRITTEN)
 def test_it_is_served_and_played_by_its_own_client(
     template: str, trees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -293,6 +294,7 @@ def test_a_class_of_gymnasium_with_all_kinds_of_spaces_gets_their_models(odd: Pa
     check_generated(odd / "mine_env", "runtime", odd)
 
 
+@pytest.mark.extended("starts commands for each template")
 @pytest.mark.parametrize(
     ("what", "words"),
     [

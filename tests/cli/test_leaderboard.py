@@ -53,6 +53,7 @@ def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
         find_package(str(tmp_path / "file"))
 
 
+@pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow
 def test_one_that_fails_stops_no_other_and_comes_last(folder: Path, tmp_path: Path) -> None:
     board = rank(targets_of([str(folder)]), tmp_path / "out", STATIC)
@@ -63,6 +64,7 @@ def test_one_that_fails_stops_no_other_and_comes_last(folder: Path, tmp_path: Pa
     assert late.why.startswith("static.timeout_ceiling") and "ambiguous" in odd.why
 
 
+@pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow("validates environments")
 def test_what_has_not_changed_is_not_done_again(folder: Path, tmp_path: Path) -> None:
     targets, out = targets_of([str(folder)])[:2], tmp_path / "out"
@@ -82,6 +84,7 @@ def test_what_has_not_changed_is_not_done_again(folder: Path, tmp_path: Path) ->
     assert not any(one.is_resumed for one in rank(targets[:1], out, other).entries)
 
 
+@pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow
 def test_a_report_that_was_cut_off_is_done_again(folder: Path, tmp_path: Path) -> None:
     targets, out = targets_of([str(folder / "good_env")]), tmp_path / "out"
@@ -106,6 +109,7 @@ def test_tables_escape_what_environments_say() -> None:
     assert "<script>" not in board.html() and "&lt;script&gt;" in board.html()
 
 
+@pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow
 def test_the_command_ranks_and_writes_tables(folder: Path, tmp_path: Path) -> None:
     arguments = ("envs", "--level", "static", "--skip-build", "--output", "board", "--json")
@@ -123,6 +127,7 @@ def test_a_server_is_ranked_by_its_routes(tmp_path: Path) -> None:
     assert (entry.total, entry.verdict) == (0.0, "fail")
 
 
+@pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow
 def test_an_interrupted_ranking_ends_what_runs_and_can_be_resumed(
     folder: Path, tmp_path: Path
@@ -266,6 +271,7 @@ def test_what_validate_is_told_is_handed_on_and_part_of_what_a_report_stands_for
     assert made[0] != made[1]
 
 
+@pytest.mark.extended("starts validations; other tests show the table")
 @pytest.mark.slow
 def test_a_policy_of_ones_own_ranks_too(folder: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.json"

@@ -79,6 +79,7 @@ def test_a_run_is_written_and_gone_on_with(tmp_path: Path, tasks: Path) -> None:
     assert sorted(one.id for one in read_rollouts(output)) == sorted(one.id for one in found)
 
 
+@pytest.mark.extended("starts commands; tests/rollouts shows what they do")
 @pytest.mark.slow
 def test_a_table_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "--credit", "uniform"]
@@ -91,6 +92,7 @@ def test_a_table_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     assert "x.parquet" in done.stderr
 
 
+@pytest.mark.extended("starts commands; tests/rollouts shows what they do")
 @pytest.mark.slow
 def test_a_model_is_asked_where_it_is_served(tmp_path: Path) -> None:
     with llm_server(Reply("", calls=[("say", {"word": "over"})])) as server:
@@ -114,6 +116,7 @@ def test_a_person_plays_at_the_terminal(tmp_path: Path) -> None:
     assert "word: " in done.stderr
 
 
+@pytest.mark.extended("starts commands; tests/rollouts shows what they do")
 @pytest.mark.slow
 def test_a_sampler_chooses_from_the_tasks_that_the_environment_has(tmp_path: Path) -> None:
     given = ["2048", "--split", "test", "--sampler", "shuffled", "--num-tasks", "4"]
@@ -128,6 +131,7 @@ def test_a_sampler_chooses_from_the_tasks_that_the_environment_has(tmp_path: Pat
     assert [one.task_id for one in read_rollouts(tmp_path / "x.jsonl")] == order
 
 
+@pytest.mark.extended("starts commands; tests/rollouts shows what they do")
 @pytest.mark.slow
 def test_a_full_disk_is_said_and_the_run_can_be_gone_on_with(tmp_path: Path) -> None:
     given = ["rollouts.worlds:Talk", "--policy", "rollouts.player:say", "-n", "60"]
@@ -256,6 +260,7 @@ def test_progress_is_said_in_a_line() -> None:
     assert told(progress) == line
 
 
+@pytest.mark.extended("starts commands; tests/rollouts shows what they do")
 @pytest.mark.slow
 def test_a_terminal_has_a_bar() -> None:
     shown = run_on_a_terminal(f"""

@@ -56,6 +56,7 @@ def stepping(url: str) -> Iterator[None]:
         worker.join(10)
 
 
+@pytest.mark.extended("draws on a terminal for a while")
 def test_one_interval_as_json(serve: Serve, tmp_path: Path) -> None:
     url = serve(create_app(Counter, max_concurrent_envs=5))
     before = read(url)
@@ -74,6 +75,7 @@ def test_one_interval_as_json(serve: Serve, tmp_path: Path) -> None:
     assert shown["workers_wanted"] == 0
 
 
+@pytest.mark.extended("draws on a terminal for a while")
 def test_several_servers_at_once_in_words(serve: Serve, tmp_path: Path) -> None:
     url, gone = serve(create_app(Counter)), "127.0.0.1:1"
     with stepping(url):
@@ -110,6 +112,7 @@ def test_the_metrics_of_another_program_are_told_from_ours(serve: Serve) -> None
         read(url)
 
 
+@pytest.mark.extended("draws on a terminal for a while")
 def test_a_key_is_shown_to_who_asks_for_one(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_restart_is_noticed_by_whatever_was_counted() -> None:
     assert changed(after, replace(after, at=4.0)).bytes_in_per_s == 0
 
 
+@pytest.mark.extended("draws on a terminal for a while")
 def test_it_is_live_in_a_terminal_until_it_is_interrupted(serve: Serve, tmp_path: Path) -> None:
     url = serve(create_app(Counter))
     ours, theirs = pty.openpty()

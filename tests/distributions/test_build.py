@@ -46,6 +46,7 @@ def text_of(wheel: Path, name: str) -> str:
         return opened.read(found).decode()
 
 
+@pytest.mark.extended("builds wheels")
 @pytest.mark.parametrize("project", [ROOT], ids=["core"])
 def test_the_wheel_of_the_core_holds_every_source_and_nothing_else(wheel: Path) -> None:
     assert files_of(wheel) == tracked(ROOT / "src")
@@ -59,6 +60,7 @@ def test_the_sdist_of_the_core_holds_its_sources_and_what_tells_of_it(sdist: Pat
     assert names == {f"src/{name}" for name in tracked(ROOT / "src")} | told
 
 
+@pytest.mark.extended("builds wheels")
 @every_environment
 def test_the_wheel_of_an_environment_holds_what_it_serves(project: Path, wheel: Path) -> None:
     installed = {name for name in tracked(project) if not name.startswith(NOT_INSTALLED)}
@@ -74,6 +76,7 @@ def test_the_sdist_of_an_environment_holds_what_git_has(project: Path, sdist: Pa
     assert names - {"PKG-INFO", ".gitignore"} == tracked(project) - {".gitignore"}
 
 
+@pytest.mark.extended("builds wheels")
 @pytest.mark.parametrize("project", [ROOT, ROOT / "envs" / "chess_env"], ids=["core", "chess"])
 def test_the_sdist_and_the_tree_build_the_same_wheel(
     project: Path, wheel: Path, tmp_path: Path

@@ -52,6 +52,7 @@ def prepared(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TZ": "UTC"})
 
 
+@pytest.mark.extended("builds wheels")
 @pytest.mark.timeout(180)
 def test_a_release_is_written_built_and_explained(copy: Path) -> None:
     done = prepared(copy, "0.11.0")

@@ -204,6 +204,7 @@ def test_runs_are_called_by_their_policies_where_these_differ() -> None:
     ]
 
 
+@pytest.mark.extended("evaluates thousands of tasks")
 @pytest.mark.slow("resamples thousands of comparisons")
 def test_the_interval_of_the_difference_has_the_truth_in_it() -> None:
     """Two hundred pairs of runs of 30 tasks, whose chances differ by 0.1."""

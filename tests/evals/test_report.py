@@ -93,6 +93,7 @@ def page() -> Page:
 # ------------------------------------------------------------------ the page
 
 
+@pytest.mark.extended("evaluates thousands of tasks")
 def test_the_page_has_all_plots_and_all_tasks(page: Page) -> None:
     assert page.tags.count("svg") == 6
     assert all(f"task {i}" in page.text for i in range(12))
@@ -140,6 +141,7 @@ def test_names_are_text_wherever_they_stand() -> None:
     assert rows and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} <= {6, 8}
 
 
+@pytest.mark.extended("evaluates thousands of tasks")
 @pytest.mark.slow
 def test_every_plot_is_an_svg_without_anything_that_changes() -> None:
     run, compared = both()

@@ -259,6 +259,7 @@ print(done.num_collected, done.num_skipped)
 """
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 @pytest.mark.slow
 def test_a_run_that_is_killed_loses_and_doubles_nothing(serve: Serve, tmp_path: Path) -> None:
     url, path = serve(app), tmp_path / "results.jsonl"

@@ -74,6 +74,7 @@ def push(
     )
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_what_is_the_datasets_is_uploaded_and_nothing_else(folder: Path) -> None:
     with hub() as server:
         done = push(server, folder, private=True, commit_message="the first")
@@ -88,6 +89,7 @@ def test_what_is_the_datasets_is_uploaded_and_nothing_else(folder: Path) -> None
         assert server.token.encode() not in server.received
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_an_upload_that_is_killed_is_gone_on_with(folder: Path) -> None:
     write_table(folder / "results.jsonl", folder / "results.parquet")
     with hub() as server:
@@ -120,6 +122,7 @@ def test_an_upload_that_is_killed_is_gone_on_with(folder: Path) -> None:
         assert server.files["acme/games"]["results.jsonl"].count(b"\n") == 10
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_more_episodes_are_another_commit(folder: Path) -> None:
     with hub() as server:
         assert push(server, folder).returncode == 0
@@ -144,6 +147,7 @@ def test_a_hub_that_does_not_answer_is_said(folder: Path) -> None:
     assert "cannot be reached" in done.stdout and "online" in done.stdout
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_what_is_there_is_not_sent_again(folder: Path) -> None:
     with hub() as server:
         assert push(server, folder).returncode == 0
@@ -153,6 +157,7 @@ def test_what_is_there_is_not_sent_again(folder: Path) -> None:
         assert not [one for one in server.asked if one.startswith("PUT")]
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_a_token_that_is_not_taken_says_what_to_do(folder: Path) -> None:
     with hub() as server:
         done = push(server, folder, token="hf_a_wrong_one_of_mine")
@@ -173,6 +178,7 @@ def test_a_secret_in_an_episode_stops_the_upload(folder: Path) -> None:
         assert server.asked == [] or not server.files
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_what_only_looks_like_credentials_is_no_secret(folder: Path) -> None:
     with hub() as server:
         with RolloutSerializer(folder) as serializer:

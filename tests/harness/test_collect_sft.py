@@ -159,6 +159,7 @@ def test_what_has_failed_or_was_not_scored_is_no_best_one() -> None:
     assert summary.left_out == {"failed": 1, "has no conversation": 2}
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 @pytest.mark.slow
 def test_a_table_keeps_each_call_as_it_was(tmp_path: Path, folder: Path) -> None:
     datasets = pytest.importorskip("datasets")

@@ -50,6 +50,7 @@ def test_print_as_json_is_for_programs(tmp_path: Path) -> None:
     assert "the Dockerfile has no ARG API_KEY" in done.stderr
 
 
+@pytest.mark.extended("locks or builds a project")
 @pytest.mark.slow
 def test_a_secret_in_the_context_is_left_out_and_said(tmp_path: Path) -> None:
     assert run_openenv("init", "my_env", cwd=tmp_path).returncode == 0

@@ -53,7 +53,7 @@ FAULTS = (
         "protocol/ledger.py",
         "            del kept[:fresh]\n",
         "            del kept[: fresh + 1]\n",
-        ("tests/protocol/test_v1.py",),
+        ("tests/protocol/test_ledger.py",),
     ),
     Fault(
         "a server that resumes claims a frame that never came",

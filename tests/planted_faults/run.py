@@ -30,6 +30,7 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "site", "dist")
 FIRST_FAILURE = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 LIMIT_S = 900.0
+HANGS_AFTER_S = 20
 
 
 def main() -> int:
@@ -66,7 +67,9 @@ def try_fault(copy: Path, fault: Fault, *, whole: bool) -> tuple[Fault, str | No
     began = time.monotonic()
     file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
     try:
-        status, output = run_tests(copy, [] if whole else fault.caught_by, "-x")
+        # What hangs with a fault has noticed it; it need not hang for a minute.
+        options = ("-x", f"--timeout={HANGS_AFTER_S}")
+        status, output = run_tests(copy, [] if whole else fault.caught_by, *options)
     finally:
         file.write_text(text, encoding="utf-8")
     seconds = time.monotonic() - began

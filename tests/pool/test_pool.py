@@ -113,6 +113,7 @@ async def test_on_the_callers_own_loop(provider: Noting) -> None:
     assert provider.alive == 0
 
 
+@pytest.mark.extended("starts and ends many servers; other tests show the pool")
 def test_many_are_had_in_order_from_as_many_servers_as_it_takes(provider: Noting) -> None:
     seen: list[tuple[int, int]] = []
     with EnvPool(provider, DiceEnv, sessions_per_server=8, max_servers=4) as pool:
@@ -216,6 +217,7 @@ def test_one_that_nobody_holds_any_more_gives_its_place_back(provider: Noting) -
 # ------------------------------------------------------------------ servers
 
 
+@pytest.mark.extended("starts and ends many servers; other tests show the pool")
 def test_servers_come_with_demand_and_go_without(provider: Noting) -> None:
     options = {"sessions_per_server": 2, "max_servers": 4, "idle_s": 0.5}
     with EnvPool(provider, DiceEnv, **options) as pool:  # type: ignore[arg-type]
@@ -246,6 +248,7 @@ def test_a_server_that_has_just_started_is_counted_once(
             env.close()
 
 
+@pytest.mark.extended("starts and ends many servers; other tests show the pool")
 def test_a_server_in_use_is_not_ended_for_want_of_others(provider: Noting) -> None:
     options = {"sessions_per_server": 2, "max_servers": 2, "idle_s": 0.3}
     with EnvPool(provider, DiceEnv, **options) as pool:  # type: ignore[arg-type]
@@ -383,6 +386,7 @@ def test_one_that_hangs_is_given_up(provider: Noting) -> None:
         envs.close()
 
 
+@pytest.mark.extended("starts and ends many servers; other tests show the pool")
 def test_a_start_that_fails_is_tried_again(provider: Noting) -> None:
     provider.fails = 2
     with EnvPool(provider, DiceEnv) as pool:
@@ -391,6 +395,7 @@ def test_a_start_that_fails_is_tried_again(provider: Noting) -> None:
             assert env.reset().done is False
 
 
+@pytest.mark.extended("starts and ends many servers; other tests show the pool")
 def test_where_none_can_be_started_it_says_why_and_leaves_nothing(provider: Noting) -> None:
     provider.fails = 1000
     with pytest.raises(ProviderError, match="no server of the pool could be started: out of order"):

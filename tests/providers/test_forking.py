@@ -63,6 +63,7 @@ def is_forked(provider: ProcessProvider) -> bool:
     return bool(ask(provider, "parent") == _children._server._process.pid)
 
 
+@pytest.mark.extended("starts fork servers of its own")
 def test_a_forked_server_begins_as_a_new_one_does() -> None:
     found = []
     for begun in ({"PYTHON_OF_TEST": "1"}, {}):
@@ -101,6 +102,7 @@ def test_forked_servers_share_no_random_numbers() -> None:
     assert not {*drawn[0]} & {*drawn[1]}
 
 
+@pytest.mark.extended("starts fork servers of its own")
 def test_what_the_interpreter_reads_at_its_start_is_not_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -97,12 +97,14 @@ def play(provider: UVProvider) -> None:
     assert provider.pid is None
 
 
+@pytest.mark.extended("installs a project")
 @pytest.mark.slow("installs a project")
 @pytest.mark.usefixtures("uv")
 def test_a_project_is_served_with_its_own_dependencies(project: Path) -> None:
     play(UVProvider(project_path=str(project), env_vars={"IT": "arrives"}))
 
 
+@pytest.mark.extended("installs a project")
 @pytest.mark.slow("installs a project")
 @pytest.mark.usefixtures("uv")
 def test_a_commit_of_a_repository_is_cloned_and_served(project: Path) -> None:

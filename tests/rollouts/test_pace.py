@@ -101,6 +101,7 @@ class TooMuch(Exception):
     status_code = 429
 
 
+@pytest.mark.extended("plays for seconds")
 @pytest.mark.slow
 async def test_a_model_that_can_take_four_at_once_is_asked_by_about_four() -> None:
     running = refused = 0

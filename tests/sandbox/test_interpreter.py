@@ -134,6 +134,7 @@ def test_code_that_is_longer_than_a_frame_is_refused_and_nothing_is_lost(
 # ------------------------------------------------------------------ time
 
 
+@pytest.mark.extended("waits for limits of a sandbox; test_sandbox.py shows them")
 def test_what_takes_too_long_is_interrupted_and_names_stay(python: Interpreter) -> None:
     python.run("x = 1")
     done = python.run("print('begun')\nwhile True: pass", wall_s=0.5)
@@ -157,6 +158,7 @@ while True:
 """
 
 
+@pytest.mark.extended("waits for limits of a sandbox; test_sandbox.py shows them")
 @pytest.mark.parametrize("code", [IGNORE, rest(CATCH)], ids=["ignored", "caught"])
 def test_what_cannot_be_interrupted_is_ended_and_its_names_are_told_to_be_gone(
     python: Interpreter, code: str
@@ -230,6 +232,7 @@ def test_a_closed_interpreter_leaves_the_sandbox(python: Interpreter) -> None:
 # ------------------------------------------------------------------ what is printed
 
 
+@pytest.mark.extended("waits for limits of a sandbox; test_sandbox.py shows them")
 def test_output_comes_while_the_code_runs(python: Interpreter) -> None:
     heard: list[tuple[str, str, float]] = []
     began = time.monotonic()
@@ -369,6 +372,7 @@ def test_functions_may_change_between_pieces(asking: Interpreter) -> None:
     assert "ToolError: 'later'" in asking.run("later()").stderr
 
 
+@pytest.mark.extended("waits for limits of a sandbox; test_sandbox.py shows them")
 def test_time_in_a_function_counts_as_the_codes(asking: Interpreter) -> None:
     asking.functions["slow"] = lambda: time.sleep(1)
     done = asking.run("slow()\nwhile True: slow()", wall_s=0.5)
@@ -377,6 +381,7 @@ def test_time_in_a_function_counts_as_the_codes(asking: Interpreter) -> None:
     assert asking.run("slow()").stdout == "'quick'\n"
 
 
+@pytest.mark.extended("waits for limits of a sandbox; test_sandbox.py shows them")
 def test_a_function_that_is_no_more_called_for_holds_nobody(asking: Interpreter) -> None:
     """A call that is never answered: the code is interrupted while its holder answers it."""
     entered = threading.Event()
@@ -393,6 +398,7 @@ def test_a_function_that_is_no_more_called_for_holds_nobody(asking: Interpreter)
     assert after.stdout == "fresh\n"
 
 
+@pytest.mark.extended("waits for limits of a sandbox; test_sandbox.py shows them")
 def test_an_answer_that_comes_late_is_nobody_elses(asking: Interpreter) -> None:
     def slow() -> str:
         time.sleep(0.6)

@@ -121,6 +121,7 @@ SCHEMA_CHECK, REWARD = "runtime.observation_schema", "runtime.reward_well_formed
 DETERMINISM, STATE = "runtime.episode_determinism", "runtime.state_contract"
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 @pytest.mark.parametrize(
     ("serve", "check_id", "says"),
     [

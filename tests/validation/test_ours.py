@@ -24,6 +24,7 @@ NAMES = sorted(path.parent.name for path in ENVIRONMENTS.glob("*/openenv.yaml"))
 LIBRARIES = {"reasoning_gym_env": "reasoning_gym", "textarena_env": "textarena"}
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", mostly_extended(NAMES, ["echo_env"]))

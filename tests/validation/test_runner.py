@@ -373,6 +373,7 @@ def test_a_process_is_started_and_stopped(tmp_path: Path) -> None:
             urllib.request.urlopen(f"{url}/health", timeout=5)
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 def test_one_that_is_interrupted_while_it_starts_is_gone_at_once(tmp_path: Path) -> None:
     package = write_package(tmp_path)
     begun = tmp_path / "begun"

@@ -56,6 +56,7 @@ def test_an_episode_is_played_by_moves_and_its_end_is_told(open_page: Open) -> N
     expect(page.get_by_role("button", name="Step", exact=True)).to_be_enabled()
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_keys_play_too_but_not_while_one_is_typing(
     open_page: Open, application: Callable[[str], Any]
 ) -> None:
@@ -69,6 +70,7 @@ def test_keys_play_too_but_not_while_one_is_typing(
     expect(history(page)).to_contain_text('{"move":"left"}')
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 @pytest.mark.parametrize("room", [1, 8])
 def test_one_looks_back_and_forks_where_the_environment_can(open_page: Open, room: int) -> None:
     app = create_app(ChessEnvironment, max_concurrent_envs=room)
@@ -98,6 +100,7 @@ def test_one_looks_back_and_forks_where_the_environment_can(open_page: Open, roo
     wait_until(lambda: manager.active_sessions == 1)
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_what_changed_in_the_state_is_marked(open_page: Open) -> None:
     page = open_page(lambda: create_app(Talker))
     begin(page)
@@ -141,6 +144,7 @@ def test_what_the_server_refuses_is_said_at_the_field(open_page: Open) -> None:
     expect(stage(page)).to_contain_text("Episode 1, step 1")
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_html_and_moves_of_the_environment_and_messages(open_page: Open) -> None:
     page = open_page(lambda: create_app(Talker))
     begin(page)
@@ -154,6 +158,7 @@ def test_html_and_moves_of_the_environment_and_messages(open_page: Open) -> None
     expect(stage(page)).to_contain_text("over")
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_what_cannot_be_shown_is_said_and_the_step_counts(open_page: Open) -> None:
     page = open_page(lambda: create_app(Talker))
     begin(page)
@@ -163,6 +168,7 @@ def test_what_cannot_be_shown_is_said_and_the_step_counts(open_page: Open) -> No
     expect(stage(page)).to_contain_text("view: OSError in view")
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_tools_have_forms_of_their_own(open_page: Open) -> None:
     page = open_page(lambda: load_target("compat.tools_environment:app"))
     begin(page)
@@ -172,6 +178,7 @@ def test_tools_have_forms_of_their_own(open_page: Open) -> None:
     expect(stage(page)).to_contain_text("Hello, Ada!")
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_a_recording_is_kept_read_compared_and_played_again(
     open_page: Open, tmp_path: Path
 ) -> None:

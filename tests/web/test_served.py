@@ -40,6 +40,7 @@ def test_the_page_runs_its_own_scripts_only_and_is_in_no_frame_of_others(
     assert 'AutoEnv.from_env("someone/talker")' in json.dumps(about["snippets"]).replace("\\", "")
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 @pytest.mark.slow
 def test_each_file_is_served_as_what_it_is_and_nothing_else_is(url: str) -> None:
     page = httpx.get(f"{url}/web/").text

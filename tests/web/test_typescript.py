@@ -83,6 +83,7 @@ async ([url, codec, apiKey]) => {
 """
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 @pytest.mark.parametrize(("codec", "version"), [("msgpack", 1), ("json", 1), ("none", 0)])
 def test_a_page_plays_an_episode(page: Page, codec: str, version: int) -> None:
     with serving(create_app(Counter, Do, Seen, state_cls=Progress)) as url:
@@ -110,6 +111,7 @@ class OnlyVersion0:
         await self.app(scope, receive, send)
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_a_page_plays_with_a_server_of_version_0(page: Page) -> None:
     app: Callable[..., Any] = create_app(Counter, Do, Seen, state_cls=Progress)
     with serving(OnlyVersion0(app)) as url:

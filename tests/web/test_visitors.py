@@ -69,6 +69,7 @@ def test_each_visitor_has_a_session_which_ends_with_the_tab(
         wait_until(lambda: manager.active_sessions == 0)
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_in_production_nobody_controls_the_world(open_page: Open) -> None:
     page = open_page(lambda: create_app(Talker, mode="production"))
     expect(page.get_by_role("link", name="Watch")).to_have_attribute("aria-current", "page")
@@ -78,6 +79,7 @@ def test_in_production_nobody_controls_the_world(open_page: Open) -> None:
         assert httpx.post(root + path).status_code == 404
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_a_server_with_keys_shows_nothing_before_it_has_one(
     open_page: Open, chromium: Browser
 ) -> None:
@@ -205,6 +207,7 @@ def test_an_environment_that_crashes_is_said_and_another_episode_may_be_begun(
     expect(stage(page)).to_contain_text("Episode 1, step 1")
 
 
+@pytest.mark.extended("of the web page; test_page.py plays an episode")
 def test_a_broken_connection_is_gone_on_with_and_a_lost_session_is_said(
     chromium: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ async def test_a_command_that_fails_is_no_answer(
     await env.close_async()
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 @pytest.mark.slow
 async def test_what_a_turn_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:
     env = HarnessEnvironment(agent(tmp_path))

@@ -197,6 +197,7 @@ async def test_a_turn_that_is_given_up_leaves_no_process() -> None:
     await env.close_async()
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 @pytest.mark.slow
 @pytest.mark.parametrize("message", ["die", "bye"])
 async def test_what_the_agent_has_started_ends_with_the_episode(message: str) -> None:

@@ -79,6 +79,7 @@ async def test_its_tool_takes_turns(tmp_path: Path, transport: str) -> None:
     assert not lives(pid)
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 @pytest.mark.parametrize("transport", ["mcp", "http"])
 @pytest.mark.parametrize(("message", "kind"), [("die", "harness_crashed"), ("fail", "turn_failed")])
 async def test_a_failure_is_no_answer(

@@ -113,6 +113,7 @@ def test_frames_that_are_no_message_are_said_so_and_the_conversation_goes_on(ser
         assert say(socket, "hello")[-1]["data"]["response"] == "I have heard hello"
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "told"),
@@ -137,6 +138,7 @@ def test_after_the_end_of_the_episode_nothing_is_begun(serve: Serve) -> None:
         assert (over["type"], over["data"]["code"]) == ("protocol_error", "EPISODE_OVER")
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 @pytest.mark.slow
 def test_who_leaves_takes_the_agent_along(serve: Serve) -> None:
     url = serve(production(QuickDesk))

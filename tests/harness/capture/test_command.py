@@ -45,6 +45,7 @@ def ask(url: str, key: str, text: str = "hello", path: str = "/v1/chat/completio
     return httpx.post(url + path, json=body, headers=headers, trust_env=False, timeout=10)
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_what_agents_ask_is_in_the_file_and_keys_are_not(tmp_path: Path) -> None:
     with (
         token_server() as upstream,
@@ -70,6 +71,7 @@ def test_what_agents_ask_is_in_the_file_and_keys_are_not(tmp_path: Path) -> None
         assert to_training_trace(session.graph, export_session(session)).turns
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_only_registered_sessions_are_let_in_where_one_says_so(tmp_path: Path) -> None:
     with token_server() as upstream:
         with capturing(upstream.url, tmp_path, "--registered") as run:
@@ -86,6 +88,7 @@ def test_only_registered_sessions_are_let_in_where_one_says_so(tmp_path: Path) -
             assert ask(url, made["session_id"]).status_code == 200
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_an_upstream_that_is_not_there_or_no_address_is_said(tmp_path: Path) -> None:
     for url, code, words in (
         ("http://127.0.0.1:9/v1", 1, "cannot be reached"),

@@ -119,6 +119,7 @@ def test_the_adapter_for_programs_gives_a_rollout_with_one_sequence(
     assert reward in (-1.0, 0.0, 1.0, 1.5)
 
 
+@pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")
 def test_a_program_that_is_not_done_in_time_is_ended_and_what_it_did_is_there(
     tables: Tables, upstream: TokenServer
 ) -> None:

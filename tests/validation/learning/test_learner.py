@@ -36,6 +36,7 @@ def learned(app: Any, settings: LearningSettings = QUICK) -> LearningReport:
         return asyncio.run(learn(url, words, settings))
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 @pytest.mark.slow
 def test_it_learns_what_can_be_learned() -> None:
     report = learned(application(None, {}))
@@ -49,6 +50,7 @@ def test_it_learns_what_can_be_learned() -> None:
     assert report.episodes == 4 * (6 * 32 + 2 * 48)
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 @pytest.mark.slow
 def test_noise_has_signal_in_every_group_and_teaches_nothing() -> None:
     report = learned(application("noise", {}))
@@ -57,6 +59,7 @@ def test_noise_has_signal_in_every_group_and_teaches_nothing() -> None:
     assert abs(report.improvement) < 0.15
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 @pytest.mark.slow
 def test_a_reward_that_is_always_the_same_has_no_signal() -> None:
     report = learned(application("learning.group_signal", {}))

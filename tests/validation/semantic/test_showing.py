@@ -68,6 +68,7 @@ def test_a_trajectory_that_is_written_down_is_shown(tmp_path: Path) -> None:
     assert found["semantic.replayability"].status is PASS
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 @pytest.mark.slow
 def test_a_trajectory_that_solves_nothing_fails(tmp_path: Path) -> None:
     actions = [{"say": "halt"}] * 3
@@ -173,6 +174,7 @@ async def stored(url: str) -> str:
         return base64.b64encode(await client.snapshot()).decode()
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 @pytest.mark.slow
 @pytest.mark.parametrize("by", mostly_extended(["reset", "snapshot"]))
 def test_a_state_that_is_set_is_looked_at_by_the_verifier(tmp_path: Path, by: str) -> None:
@@ -210,6 +212,7 @@ def test_a_program_in_the_sandbox_needs_a_provider_that_runs_commands(tmp_path: 
     assert "the provider cannot run" in found.evidence[0]
 
 
+@pytest.mark.extended("validates a whole subject; other tests of the check are quicker")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "failing"),
