@@ -132,6 +132,15 @@ async def test_patience_ends(url: str) -> None:
                 await fourth.reset()
 
 
+async def test_the_server_bounds_how_long_anybody_waits() -> None:
+    app = create_app(Counter, max_concurrent_envs=1, limits=Limits(max_queue_s=0.1))
+    with serving(app) as url:
+        async with CounterEnv(url) as one, CounterEnv(url, queue_timeout_s=30) as two:
+            await one.reset()
+            with pytest.raises(CapacityError, match=r"none came free in 0.1 s"):
+                await two.reset()
+
+
 @pytest.mark.slow
 async def test_a_message_limit_does_not_end_the_wait(app: FastAPI, url: str) -> None:
     async with CounterEnv(url) as one, CounterEnv(url) as two:

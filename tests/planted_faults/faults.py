@@ -134,7 +134,7 @@ FAULTS = (
         "sessions/session.py",
         "call_later(timeout_s, self._expire, work)",
         "call_later(60 * timeout_s, self._expire, work)",
-        (f"{DEADLINES}::test_the_caller_is_told_at_once_and_can_have_the_answer_later",),
+        (DEADLINES, "tests/server/test_http.py", MANAGER),
     ),
     Fault(
         "a step whose time is over before its turn runs all the same",
@@ -286,7 +286,7 @@ FAULTS = (
         "sessions/link.py",
         "        elif at:\n            buffer[: self._filled] = buffer[at:end]\n",
         "        elif at:\n            self._filled = 0\n",
-        ("tests/sessions/test_workers.py", "tests/server/test_workers.py"),
+        ("tests/sessions/test_link.py",),
     ),
     Fault(
         "errors are not counted",
@@ -297,9 +297,9 @@ FAULTS = (
     ),
     Fault(
         "a session that is replaced leaves its old environment open",
-        "sessions/session.py",
-        "        left._running, left._overdue = work, work\n",
-        "        left._running, left._overdue = work, None\n",
-        (f"{DEADLINES}::test_a_worker_process_that_is_stuck_is_killed_when_it_is_given_up",),
+        "sessions/manager.py",
+        "        self._active += 1\n        self._end(session)\n        return True\n",
+        "        self._active += 1\n        return True\n",
+        (f"{DEADLINES}::test_a_reset_gives_up_an_environment_that_does_not_come_back",),
     ),
 )

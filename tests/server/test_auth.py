@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import stat
@@ -21,6 +22,7 @@ from support.environments import Counter, CounterEnv, Do
 from support.raw import connected
 from support.servers import NotAdopted, serving
 from support.ws import CLOSE, TEXT, Raw
+from websockets.sync.client import connect
 
 from openenv import CapacityError, RateLimited, VectorEnv, create_app
 from openenv.errors import (
@@ -254,6 +256,28 @@ def test_a_session_is_there_for_the_key_that_opened_it_only() -> None:
             step = httpx.post(url + "/step", headers=headers, json={"action": {}})
             assert step.status_code == status
             assert httpx.delete(url + "/session", headers=headers).status_code == status
+
+
+def test_a_connection_is_resumed_by_the_key_that_opened_it_only() -> None:
+    """Also who has learnt its token needs the key."""
+    other = Key("planted-other-tenants", name="other")
+    with (
+        serving(app_of(keys=[*KEYS, other])) as url,
+        CounterEnv(url, api_key=ORCHESTRATOR) as env,
+    ):
+        env.reset()
+        hello = env._session._connection.multiplexer.hello  # type: ignore[union-attr]
+        data = {"connection": hello.connection, "token": hello.resume_token, "received": 1}
+        with connect(
+            f"ws{url[4:]}/ws",
+            subprotocols=["openenv.v1.json"],  # type: ignore[list-item]
+            additional_headers=bearer(other.key),
+            proxy=None,
+        ) as stranger:
+            stranger.recv()
+            stranger.send(json.dumps({"type": "resume", "data": data}))
+            assert json.loads(stranger.recv())["data"]["code"] == "SESSION_ERROR"
+        assert env.step(Do()).observation.text == "step 1", "its owner is not disturbed"
 
 
 def test_another_keys_session_cannot_be_joined_by_a_socket() -> None:

@@ -27,7 +27,13 @@ from openenv.errors import (
     outward,
 )
 from openenv.sessions import manager as sessions_manager
-from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
+from openenv.sessions.manager import (
+    ConcurrencyConfig,
+    Patience,
+    ServerCapacityStatus,
+    SessionManager,
+)
+from openenv.sessions.queue import FairQueue, Place
 from openenv.sessions.session import CalledBack, GetState, Reset, Session, SessionPhase, Step
 from openenv.sessions.spec import EnvironmentSpec
 
@@ -444,8 +450,30 @@ async def test_a_running_step_is_never_reaped(manage: Manage, log: Log) -> None:
     stepping = asyncio.create_task(busy.handle(Step(Do(what="sleep", value=0.3))))
     await eventually(lambda: log.count("step") == 1)
     await until_reaped(manager, await manager.create())
+    assert busy.phase is SessionPhase.OPEN, "it is not being closed either"
     assert (await stepping).observation.text == "step 1"
     await until_reaped(manager, busy)  # now that it idles
+
+
+async def test_who_leaves_when_its_turn_comes_gives_the_slot_back(
+    manage: Manage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = manage(Counter, max_concurrent_envs=1)
+    first = await manager.create()
+    waiting = asyncio.create_task(manager.create(patience=Patience("client", HANGS_S)))
+    await eventually(lambda: manager.queue_length == 1)
+    take_turn = FairQueue.next
+
+    def next_one_leaves(queue: FairQueue) -> Place:
+        asyncio.get_running_loop().call_soon(waiting.cancel)  # before it hears of its turn
+        return take_turn(queue)
+
+    monkeypatch.setattr(FairQueue, "next", next_one_leaves)
+    await manager.close(first.id)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert manager.active_sessions == 0
+    assert await text_after_reset(await manager.create()) == "ready"
 
 
 async def test_an_environment_that_does_not_close_keeps_no_other_from_being_reaped(
