@@ -1,6 +1,6 @@
 """Which tests there are for whom: marks by place, what is not even imported, and who runs what.
 
-``docs/concepts/running-the-tests.md`` explains the selections; the Makefile has their expressions.
+``docs/guides/running-the-tests.md`` explains the selections; the Makefile has their expressions.
 """
 
 from __future__ import annotations

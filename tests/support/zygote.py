@@ -9,9 +9,9 @@ servers, does the work; see there for what a fork changes.
 
 A program is started in the ordinary way if a fork would differ from it: if the variables that the
 interpreter reads when it starts (``PYTHON*``, ``LD_*``, ...) are not the zygote's, if it is given
-options for the interpreter, or on a system without process descriptors (any but Linux). Tests of
-starting itself (signals during imports, the cost of imports, the script that pip installs) use
-`subprocess` directly.
+options for the interpreter, if it minds what is imported already (pytest, pip), or on a system
+without process descriptors (any but Linux). Tests of starting itself (signals during imports, the
+cost of imports, the script that pip installs) use `subprocess` directly.
 """
 
 from __future__ import annotations
