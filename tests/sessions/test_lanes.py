@@ -408,4 +408,4 @@ async def test_a_thread_ends_though_the_loop_ended_first(cut_short: str) -> None
     await asyncio.to_thread(asyncio.run, hasty())
     assert len(threads() - before) == 1
     gate.set()
-    await eventually(lambda: threads() == before)
+    await eventually(lambda: threads() <= before)  # one of an earlier test may end meanwhile
