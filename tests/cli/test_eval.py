@@ -79,6 +79,7 @@ def test_a_run_has_its_folder(folder: Path) -> None:
     assert found.reproducible is True
 
 
+@pytest.mark.slow("evaluates and compares runs")
 @pytest.mark.slow
 def test_what_it_says_is_what_it_found(folder: Path) -> None:
     said, found = (

@@ -126,6 +126,7 @@ def recorded(directory: Path) -> list[Path]:
     return sorted(directory.glob("*/*"))
 
 
+@pytest.mark.slow("imports an SDK in each of two servers")
 @pytest.mark.parametrize("kind", ["sdk", "fastmcp"])
 def test_served_again_by_mcp_it_is_the_same(kind: str) -> None:
     command, *args = [*SDK, kind]
