@@ -93,6 +93,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run every test that this machine can run.")
     parser.add_argument("targets", nargs="*", help="Sets to run; by default all.")
     arguments = parser.parse_args()
+    if unknown := set(arguments.targets) - {one.target for one in SETS}:
+        known = ", ".join(one.target for one in SETS)
+        print(f"error: no set is called {', '.join(sorted(unknown))}; there are {known}")
+        return 2
     rows = []
     failed = False
     for one in SETS:
