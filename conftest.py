@@ -75,6 +75,10 @@ def _marked_by_place(path: Path) -> list[str]:
     return [mark for mark, marked in BY_PLACE.items() if not marked.isdisjoint(places)]
 
 
+# Why a mark by place leaves tests to `make test-all`.
+BY_PLACE_WHY = {"extended": ("an environment's own tests; make test-changed runs them",)}
+
+
 @cache
 def _marks(path: Path) -> frozenset[str]:
     """The marks that each test of a module has, as far as its text tells."""
@@ -95,7 +99,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for mark in _marked_by_place(item.path):
-            item.add_marker(mark)
+            item.add_marker(getattr(pytest.mark, mark)(*BY_PLACE_WHY.get(mark, ())))
+        if any(not mark.args for mark in item.iter_markers("extended")):
+            raise pytest.UsageError(f"{item.nodeid}: pytest.mark.extended(REASON) wants a reason")
     if (commit := config.getoption("--changed")) is not None:
         from support.changes import changed_since, keep_affected
 
@@ -121,8 +127,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 # ------------------------------------------------------------------ slow tests
 
-SLOW_FROM_S = 5.0
-
 
 def slow_reason(item: pytest.Item) -> str:
     """Return why a test may take long: the argument of its mark `slow`."""
@@ -137,6 +141,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """List the tests that took long, with the reasons that they give."""
+    from support.durations import SLOW_FROM_S
+
     seconds: dict[str, float] = defaultdict(float)
     reasons: dict[str, str] = {}
     for reports in terminalreporter.stats.values():

@@ -28,6 +28,7 @@ from openenv import _children
 # What the interpreter says when a program starts another process.
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 COUNT, SECONDS = 0, 1
+SLOW_FROM_S = 5.0  # a test that takes longer says why: pytest.mark.slow(REASON)
 
 
 class Durations:

@@ -1,6 +1,6 @@
 """Python programs that cost a fork instead of a start.
 
-Half of what ``python -m openenv.cli --help`` costs is imports, and the tests run hundreds of such
+Most of what ``python -m openenv.cli --help`` costs is imports, and the tests run hundreds of such
 programs. So each worker of pytest has one process, the zygote, that has imported the command line,
 the server and the client. `PythonProcess` asks it for a fork, which becomes what a new interpreter
 would have been: a process with a directory, environment variables, standard streams, signal
