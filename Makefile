@@ -169,7 +169,7 @@ release: $(READY)  ## prepare a release, `make release VERSION=0.11.0`: builds i
 
 clean:  ## remove all that was made
 	rm -rf clients/typescript/node_modules clients/typescript/dist
-	rm -rf $(VENV) .npm .peer .peers .pythons .ray dist outputs site .checked .coverage .coverage.d
+	rm -rf $(VENV) .npm .peer .peer.lock .peers .pythons .ray dist outputs site .checked .coverage .coverage.d
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): requirements.lock pyproject.toml $(wildcard envs/*/pyproject.toml) scripts/setup

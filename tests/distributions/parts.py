@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.locks import exclusive
 from support.venvs import INSTALL
 
 try:
@@ -77,8 +77,7 @@ def built(project: Path, factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "dist"
     folder = shared / project.name
     folder.mkdir(parents=True, exist_ok=True)
-    with (shared / f"{project.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with exclusive(shared / f"{project.name}.lock"):
         if not list(folder.glob("*.whl")):
             build(project, folder)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import itertools
 import json
 import subprocess
@@ -25,6 +24,7 @@ from openenv import errors
 from openenv.errors import IgnoredArgumentWarning, ServerError, StepTimeout, server_error
 from openenv.types import StepResult
 from support.environments import Do, Progress, Seen
+from support.locks import exclusive
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "clients" / "typescript"
@@ -46,8 +46,7 @@ def installed() -> None:
 def built() -> Path:
     """Where the package is, compiled."""
     installed()
-    with (ROOT / ".npm" / ".lock-build").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with exclusive(ROOT / ".npm" / ".lock-build"):
         compiled = PACKAGE / "dist" / "index.js"
         newest = max(file.stat().st_mtime for file in (PACKAGE / "src").iterdir())
         if not compiled.exists() or compiled.stat().st_mtime < newest:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.locks import exclusive
+
 INSTALL = Path(__file__).parents[2] / "scripts" / "install.py"
 
 
@@ -26,17 +28,21 @@ def python_of(
     """
     python, ready, wanted = folder / "bin" / "python", folder / ".ready", "\n".join(packages)
     wanted += made_of
-    if not (ready.exists() and ready.read_text() == wanted):
-        ready.unlink(missing_ok=True)
-        made = [_python(at_least), "-m", "venv", "--clear", str(folder)]
-        subprocess.run(made, check=True, capture_output=True)
-        install = [sys.executable, str(INSTALL), str(python), *packages]
-        done = subprocess.run(install, capture_output=True, text=True, check=False)
-        if "error sending request" in done.stderr:  # uv's words for an index that does not answer
-            pytest.skip(f"the package index cannot be reached to install {packages}")
-        assert done.returncode == 0, done.stderr
-        ready.write_text(wanted)
+    with exclusive(folder.with_name(f"{folder.name}.lock")):
+        if not (ready.exists() and ready.read_text() == wanted):
+            ready.unlink(missing_ok=True)
+            made = _run(_python(at_least), "-m", "venv", "--clear", str(folder))
+            assert made.returncode == 0, made.stdout + made.stderr  # venv prints errors to stdout
+            done = _run(sys.executable, str(INSTALL), str(python), *packages)
+            if "error sending request" in done.stderr:  # uv's words when an index does not answer
+                pytest.skip(f"the package index cannot be reached to install {packages}")
+            assert done.returncode == 0, done.stderr
+            ready.write_text(wanted)
     return str(python)
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def _python(at_least: tuple[int, int]) -> str:
