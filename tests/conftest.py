@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from support.amounts import amount
-from support.processes import wait_until
 from support.servers import serving
+from support.waiting import wait_until
 
 from openenv import _children
 

@@ -7,12 +7,14 @@ import math
 import warnings
 from collections.abc import AsyncIterator, Callable
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy
 import pytest
 from pydantic import ConfigDict, Field
-from support.environments import KINDS, Counter, CounterEnv, Do, Log, Progress, Seen
+from support.environments import KINDS, Counter, CounterEnv, Do, Hold, Log, Progress, Seen
+from support.waiting import eventually
 
 from openenv import (
     Action,
@@ -235,16 +237,17 @@ async def test_a_synchronous_environment_sees_one_thread_only(
     assert len(log.threads) == 1
 
 
-@pytest.mark.slow
-async def test_a_slow_step_holds_up_no_other_session(env: CounterEnv) -> None:
+async def test_a_slow_step_holds_up_no_other_session(env: CounterEnv, tmp_path: Path) -> None:
     other = await env.new_session()
     await env.reset()
     await other.reset()
-    slow = asyncio.ensure_future(_step(env, Do(what="sleep", value=0.4)))
-    await asyncio.sleep(0.05)
+    hold = Hold(tmp_path)
+    slow = asyncio.ensure_future(_step(env, hold.action))
+    await hold.begun()
     for _ in range(5):
         await other.step(Do())
     assert not slow.done()
+    hold.release()
     await slow
 
 
@@ -284,14 +287,6 @@ async def test_a_factory_that_fails_is_named(connect: Connect) -> None:
     with pytest.raises(FactoryFailed, match="Unmakeable"):
         await client.reset()
     await client.close()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it never came true")
 
 
 class Cut(Observation):

@@ -16,8 +16,8 @@ import pytest
 from support.commands import COMMAND, ENVIRONMENTS, SOURCES, environ
 from support.hub_server import hub
 from support.llm_server import Reply, llm_server
-from support.processes import wait_until
 from support.venvs import python_of
+from support.waiting import wait_until
 from support.zygote import PythonProcess, run_python
 
 from openenv.cli.__main__ import app

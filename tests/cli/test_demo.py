@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from pathlib import Path
 
 import pytest
 from support.commands import openenv_running, run_openenv
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from openenv.cli import _demo
 from openenv.cli._console import CommandError
@@ -57,24 +57,11 @@ def test_a_short_demo_learns_and_leaves_its_files(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_demo_and_its_server(tmp_path: Path) -> None:
     pytest.importorskip("pyspiel")
     with openenv_running("demo", "--sessions=4", cwd=tmp_path, log=tmp_path / "log") as demo:
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        while "process " not in demo.words():
-            assert time.monotonic() < deadline and demo.process.poll() is None, demo.words()
-            time.sleep(0.05)
+        wait_until(lambda: "process " in demo.words(), ENDS_WITHIN_S, demo.words)
         server = int(demo.words().partition("process ")[2].partition(",")[0])
         code, _ = demo.interrupt()
         assert code == 130
-        while is_running(server):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        wait_until(lambda: not is_alive(server))
 
 
 def test_what_is_missing_is_named_with_the_command_that_installs_it(

@@ -15,7 +15,7 @@ import pytest
 from support.certificates import Certificates, certificates
 from support.commands import COMMAND, environ, openenv_running, run_openenv
 from support.probe import Ask, ProbeEnv
-from support.processes import wait_until
+from support.waiting import wait_until
 from support.zygote import run_python
 
 from openenv import AuthenticationError

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import run_openenv
+from support.processes import is_alive
 from support.validated import replace, write_package
+from support.waiting import wait_until
 
 from openenv.validation import leaderboard
 from openenv.validation.leaderboard import Entry, Leaderboard, Settings, rank, targets_of
@@ -162,23 +163,6 @@ leaderboard.rank([target], pathlib.Path(out), leaderboard.Settings(leaderboard.L
 """
 
 
-def eventually(is_so: Any) -> bool:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if is_so():
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def is_gone(pid: int) -> bool:
-    """It has ended; also where nobody has collected it yet."""
-    try:
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 def ranked_by(
     program: str | list[str], monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any
 ) -> Entry:
@@ -221,7 +205,7 @@ pathlib.Path({str(pid_file)!r}).write_text(str(left.pid))
 sys.exit("broken")
 """
     assert ranked_by(code, monkeypatch, folder, timeout_s=60).why == "broken"
-    assert eventually(lambda: is_gone(int(pid_file.read_text())))
+    wait_until(lambda: not is_alive(int(pid_file.read_text())))
 
 
 def test_of_what_a_validation_writes_the_end_is_kept(
@@ -239,15 +223,15 @@ def test_where_the_leaderboard_is_killed_its_validations_end(folder: Path, tmp_p
     arguments = [HANGS, str(pid_file), str(folder / "good_env"), str(tmp_path / "out")]
     running = subprocess.Popen([sys.executable, "-c", LEADERBOARD, *arguments])
     try:
-        assert eventually(lambda: pid_file.exists() and pid_file.read_text())
+        wait_until(lambda: pid_file.exists() and pid_file.read_text())
     finally:
         running.send_signal(signal.SIGKILL)
         running.wait()
     pid = int(pid_file.read_text())
     try:
-        assert eventually(lambda: is_gone(pid))
+        wait_until(lambda: not is_alive(pid))
     finally:
-        if not is_gone(pid):
+        if is_alive(pid):
             os.kill(pid, signal.SIGKILL)
 
 

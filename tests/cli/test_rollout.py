@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from support.commands import COMMAND, environ, run_openenv
 from support.llm_server import Reply, llm_server
-from support.processes import wait_until
 from support.terminals import run_on_a_terminal
+from support.waiting import wait_until
 from support.zygote import PythonProcess, run_python
 
 from openenv.cli.__main__ import app

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from support.commands import COMMAND, environ, run_openenv
 from support.dice import Dice, DiceEnv, Roll
-from support.processes import wait_until
 from support.servers import serving
+from support.waiting import wait_until
 from support.zygote import PythonProcess, run_python
 
 from openenv import create_app

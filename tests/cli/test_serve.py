@@ -4,14 +4,14 @@ import contextlib
 import json
 import socket
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import Running, openenv_running, run_openenv
+from support.waiting import wait_until
 
 from openenv import GenericEnvClient
 
@@ -72,14 +72,6 @@ def post(url: str, body: Any, headers: Mapping[str, str] | None = None) -> Any:
         return answer
 
 
-def until(condition: Callable[[], bool], otherwise: Callable[[], str] = str) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + ANSWERS_WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, otherwise()
-        time.sleep(0.02)
-
-
 # ------------------------------------------------------------------ serving
 
 
@@ -101,7 +93,11 @@ def test_without_json_stdout_stays_empty(greeter: Path) -> None:
     with openenv_running(
         "serve", "greeter.py", "-p", "0", cwd=greeter.parent, log=greeter.parent / "log"
     ) as server:
-        until(lambda: "Application startup complete" in server.words(), server.words)
+        wait_until(
+            lambda: "Application startup complete" in server.words(),
+            ANSWERS_WITHIN_S,
+            server.words,
+        )
         assert server.interrupt() == (130, "")
 
 
@@ -109,7 +105,11 @@ def test_the_script_of_an_environment_serves_it_too(my_game_env: Path, tmp_path:
     command = (sys.executable, "-m", "my_game_env.server.app")
     cwd, log = my_game_env.parent, tmp_path / "log"
     with openenv_running("--port=0", cwd=cwd, log=log, command=command) as server:
-        until(lambda: "Application startup complete" in server.words(), server.words)
+        wait_until(
+            lambda: "Application startup complete" in server.words(),
+            ANSWERS_WITHIN_S,
+            server.words,
+        )
         assert server.interrupt() == (130, "")
         assert "Traceback" not in server.words()
 
@@ -157,9 +157,17 @@ def test_a_target_without_an_environment_has_nothing_for_workers(tmp_path: Path)
 @pytest.mark.slow
 def test_reload_serves_what_the_file_has_become(greeter: Path) -> None:
     with serving("greeter.py", "--reload", cwd=greeter.parent) as (server, told):
-        until(lambda: "Greeter" in str(get(f"{told['url']}/metadata")), server.words)
+        wait_until(
+            lambda: "Greeter" in str(get(f"{told['url']}/metadata")),
+            ANSWERS_WITHIN_S,
+            server.words,
+        )
         greeter.write_text(ONE_ENVIRONMENT.replace("Greeter", "Welcomer"))
-        until(lambda: "Welcomer" in str(get(f"{told['url']}/metadata")), server.words)
+        wait_until(
+            lambda: "Welcomer" in str(get(f"{told['url']}/metadata")),
+            ANSWERS_WITHIN_S,
+            server.words,
+        )
 
 
 # ------------------------------------------------------------------ refusing

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from support import bare_server
 from support.commands import Running, openenv_running, run_openenv
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from openenv import GenericEnvClient
 

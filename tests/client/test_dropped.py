@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.environments import KINDS, Counter, CounterEnv, Do, Log, Progress, Seen
+from support.waiting import eventually, wait_until
 
 from openenv import create_app
 
@@ -25,13 +24,6 @@ def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 def app(environment: type[Counter]) -> Any:
     return create_app(environment, Do, Seen, state_cls=Progress)
-
-
-def wait_for(log: Log, event: str) -> None:
-    give_up = time.monotonic() + 5
-    while log.count(event) == 0 and time.monotonic() < give_up:
-        time.sleep(0.005)
-    assert log.count(event) == 1
 
 
 def play(client: CounterEnv) -> None:
@@ -65,7 +57,8 @@ def test_from_a_thread(
     with pytest.warns(ResourceWarning, match="never closed; use `with`"):
         del client
         gc.collect()
-    wait_for(environment.log, "close")
+    wait_until(lambda: environment.log.count("close"))
+    assert environment.log.count("close") == 1
     assert environment.log.count("init") == 1
 
 
@@ -80,7 +73,8 @@ async def test_on_the_loop_that_it_lives_on(
     with pytest.warns(ResourceWarning, match="never closed"):
         del client
         gc.collect()
-    await asyncio.to_thread(wait_for, environment.log, "close")
+    await eventually(lambda: environment.log.count("close"))
+    assert environment.log.count("close") == 1
 
 
 def test_it_is_gone_at_once_without_a_cycle(serve: Serve) -> None:
@@ -101,7 +95,8 @@ def test_a_further_session_is_dropped_alone(environment: type[Counter], serve: S
         play(sibling)
         del sibling
         gc.collect()
-        wait_for(environment.log, "close")
+        wait_until(lambda: environment.log.count("close"))
+        assert environment.log.count("close") == 1
         assert client.step(Do()).reward == 1.0
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.environments import Counter, CounterEnv, Do
+from support.environments import Counter, CounterEnv, Do, Hold
+from support.waiting import eventually
 
 from openenv import ConnectError, SessionLost, create_app
 from openenv.client import session
@@ -151,12 +152,15 @@ class Serving(RuntimeProvider):
 
 
 @pytest.mark.anyio
-async def test_only_who_started_a_server_stops_it_when_connecting_fails(url: str) -> None:
+async def test_only_who_started_a_server_stops_it_when_connecting_fails(
+    url: str, tmp_path: Path
+) -> None:
     provider = Serving(url)
     async with CounterEnv.with_provider(provider) as client:
         await client.reset()
-        step = asyncio.ensure_future(client.step(Do(what="sleep", value=0.2)))
-        await asyncio.sleep(0.02)
+        hold = Hold(tmp_path)
+        step = asyncio.ensure_future(client.step(hold.action))
+        await hold.begun()
         sibling = await client.new_session()  # does not wait for the step
         assert not step.done()
         await sibling.close()
@@ -168,6 +172,7 @@ async def test_only_who_started_a_server_stops_it_when_connecting_fails(url: str
         client._open_transport = lambda: Stuck(fails=True)
         with pytest.raises(ConnectError):
             await client.new_session()
+        hold.release()
         assert (await step).reward == 1.0
         assert provider.events == ["start"]
     assert provider.events == ["start", "stop"]
@@ -273,24 +278,32 @@ async def test_all_sessions_are_closed_at_once_and_none_for_long(
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_a_call_under_way_ends_with_the_close(url: str) -> None:
+async def test_a_call_under_way_ends_with_the_close(tmp_path: Path) -> None:
+    asked, free = threading.Event(), threading.Event()
+
     async def slow(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(0.05)
+        asked.set()
+        await eventually(free.is_set)
         await app(scope, receive, send)
 
     app = create_app(Counter)
     client = CounterEnv.local(slow)
     connecting, waiting = client.reset(), client.reset()
-    await asyncio.to_thread(time.sleep, 0.01)
+    await eventually(asked.is_set)
     await client.close()
+    free.set()
     for call in (connecting, waiting):
         with pytest.raises(SessionLost, match="the client was closed"):
             await call
     assert not client._session.is_connected
     await client.reset()
-    step = client.step(Do(what="sleep", value=0.1))
-    await asyncio.sleep(0.02)
-    await client.close()
+    hold = Hold(tmp_path)
+    step = client.step(hold.action)
+    await hold.begun()
+    closing = asyncio.ensure_future(client.close())
+    await eventually(lambda: not client._session.is_connected)
+    hold.release()
+    await closing
     with pytest.raises(SessionLost, match="the client was closed"):
         await step
     async with client:

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from support.commands import openenv_running
 from support.environments import AsyncCounter, Counter, CounterEnv, Do
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from openenv import Environment, ExecutionFailed, create_app
 from openenv.protocol.messages import Request

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 from support import probe
 from support.environments import Counter, CounterEnv, Do, Log, Seen
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
 from support.relay import Relay
 from support.servers import serving
+from support.waiting import wait_until
 
 from openenv import (
     CapacityError,

@@ -14,11 +14,11 @@ import pytest
 from support.dice import StoredDice
 from support.environments import Counter, Do, Log, Progress, Seen
 from support.probe import ProbeEnvironment
-from support.processes import wait_until
 from support.relay import Relay
 from support.servers import serving
 from support.stuck import Alone, Stuck
 from support.typescript import PACKAGE, Driver, TypeScriptEnv, built, run
+from support.waiting import wait_until
 from support.workshop import Workshop
 
 from openenv import Action, Environment, Observation, State, create_app

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 from support.environments import CounterEnv, Do, Log
-from support.processes import wait_until
 from support.servers import serving
 from support.stuck import Alone, Pid, Stuck, StuckAsync
+from support.waiting import wait_until
 from websockets.sync.client import connect as websocket
 from websockets.typing import Subprotocol
 

@@ -14,8 +14,8 @@ from support.amounts import mostly_extended
 from support.cable import Cable, cable, can_be_laid
 from support.commands import environ
 from support.environments import Counter, Log
-from support.processes import wait_until
 from support.servers import NotAdopted, serving
+from support.waiting import wait_until
 
 from openenv import Limits, create_app
 

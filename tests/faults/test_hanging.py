@@ -12,8 +12,8 @@ import httpx
 import pytest
 from support.amounts import rest
 from support.environments import CounterEnv, Do, Log
-from support.processes import wait_until
 from support.stuck import Pid, Stuck, StuckInAsyncClose, StuckInClose, StuckInFactory, StuckInReset
+from support.waiting import wait_until
 
 from openenv import EnvClient, Limits, ResponseTimeout, create_app
 

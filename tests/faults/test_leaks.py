@@ -15,7 +15,7 @@ import pytest
 from support.amounts import ALL, amount
 from support.commands import environ
 from support.environments import CounterEnv, Do
-from support.processes import wait_until
+from support.waiting import wait_until
 from support.zygote import PythonProcess
 
 TESTS = Path(__file__).parents[1]

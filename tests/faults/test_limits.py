@@ -15,8 +15,8 @@ import httpx
 import pytest
 from support.commands import environ
 from support.environments import Counter, CounterEnv, Do, Log
-from support.processes import wait_until
 from support.servers import NotAdopted, serving
+from support.waiting import wait_until
 from support.ws import Frame, raw
 
 from openenv import create_app

@@ -16,9 +16,9 @@ import httpx
 import pytest
 from support.commands import environ
 from support.environments import Counter, CounterEnv, Do, Log
-from support.processes import wait_until
 from support.relay import Relay
 from support.servers import serving
+from support.waiting import wait_until
 from support.zygote import PythonProcess
 
 from openenv import SessionLost, create_app

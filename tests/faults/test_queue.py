@@ -12,9 +12,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from support.environments import Counter, CounterEnv, Do, Log
-from support.processes import wait_until
 from support.relay import Relay
 from support.servers import serving
+from support.waiting import wait_until
 
 from openenv import CapacityError, EnvironmentsFailed, create_app
 from openenv._loops import new_event_loop

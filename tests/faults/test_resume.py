@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 from support.environments import Counter, CounterEnv, Do
-from support.processes import wait_until
 from support.relay import Relay
 from support.servers import NotAdopted, serving
+from support.waiting import wait_until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 

@@ -25,8 +25,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from support.certificates import Certificates, of_loopback
 from support.commands import Running, openenv_running, run_openenv
 from support.dice import Dice, DiceEnv, Roll
-from support.processes import wait_until
 from support.relay import Relay
+from support.waiting import wait_until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 

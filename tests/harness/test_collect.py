@@ -18,7 +18,7 @@ import pytest
 from harness.tables import Speaker, Tables, call
 from support.commands import environ
 from support.llm_server import Asked, Reply, llm_server
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from blackjack_env.server.app import app
 from openenv import SessionLost

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.commands import environ
 from support.hub_server import HubServer, hub
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from openenv.harness.collect import EpisodeRecord, RolloutSerializer
 from openenv.harness.collect.tables import write_table

@@ -16,7 +16,7 @@ import pytest
 from support.commands import COMMAND, environ
 from support.hub_server import HubServer, User
 from support.hub_server import hub as hub_server
-from support.processes import wait_until
+from support.waiting import wait_until
 from support.zygote import PythonProcess, run_python
 
 pytestmark = [

@@ -23,6 +23,7 @@ from support import agents, workshop
 from support.agents import CLIENTS, TESTS, Agent, Connect, over_stdio
 from support.amounts import mostly_extended
 from support.commands import COMMAND, environ, run_openenv
+from support.waiting import eventually
 from support.workshop import Street, Workshop
 from support.zygote import PythonProcess
 
@@ -265,15 +266,7 @@ async def test_sessions_of_mcp_have_each_a_session_and_others_share_one(
         assert [await calls(one), await calls(one), await calls(other)] == [1, 2, 1]
         assert [await calls(shared), await calls(sharing)] == [1, 2]
         assert manager.active_sessions == 3
-    await until(lambda: manager.active_sessions == 1)  # DELETE has given back the others
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def watch() -> None:
-        while not condition():  # noqa: ASYNC110 - what it waits for happens on another thread
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(watch(), 5)
+    await eventually(lambda: manager.active_sessions == 1)  # DELETE has given back the others
 
 
 @pytest.mark.parametrize("client", ["sdk", "legacy"])
@@ -361,7 +354,7 @@ async def test_an_agent_is_told_that_its_session_was_idle_for_too_long(
     app = create_app(Workshop, concurrency_config=config)
     async with CLIENTS[client](mcp(serve(app))) as agent:
         assert await calls(agent) == 1
-        await until(lambda: managers_of(app)[0].active_sessions == 0)
+        await eventually(lambda: managers_of(app)[0].active_sessions == 0)
         if client == "legacy":  # the session of MCP may have ended as well
             with pytest.raises(MCPError, match=r"nobody used it|Session (not found|terminated)"):
                 await calls(agent)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
 from support.servers import serving
+from support.waiting import wait_until
 
 from openenv import GenericEnvClient, create_app
 from openenv.mcp import CallToolAction, CallToolObservation, wrap

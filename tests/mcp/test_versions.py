@@ -21,8 +21,8 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import EmptyResult, Request
 from support.amounts import mostly_extended
-from support.processes import wait_until
 from support.venvs import python_of
+from support.waiting import wait_until
 
 from openenv import GenericEnvClient
 
@@ -230,20 +230,12 @@ async def play_client(
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(client.call_tool("wait", {"seconds": 60}), 0.3)
         if census is not None:
-            assert await until(lambda: census()["cancelled"] > 0)
+            await asyncio.to_thread(wait_until, lambda: census()["cancelled"] > 0)
         if revision < "2026":
             await client.call_tool("grow", {})
             await asyncio.wait_for(changed.wait(), 10)
             assert "extra" in {one.name for one in (await client.list_tools()).tools}
         assert (await client.get_prompt("task")).messages
-
-
-async def until(condition: Callable[[], bool]) -> bool:
-    for _ in range(100):
-        if await asyncio.to_thread(condition):
-            return True
-        await asyncio.sleep(0.05)
-    return False
 
 
 def test_a_client_of_sdk_2_agrees_on_a_revision(fastmcp: str, served: Served) -> None:

@@ -22,9 +22,10 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from support import bare_server, sdk_server
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
 from support.scores import is_done, scored
 from support.servers import serving
+from support.waiting import eventually, wait_until
 
 from openenv import ExecutionFailed, GenericEnvClient, create_app
 from openenv.errors import InvalidArgumentError, InvalidReturnError, NotSupported, Refused
@@ -381,12 +382,12 @@ async def test_a_server_that_dies_in_a_call_is_not_replaced_until_reset() -> Non
         assert await play.text("add", n=1) == "1"
 
 
-async def test_a_server_that_is_killed_in_the_middle_of_a_call() -> None:
+async def test_a_server_that_is_killed_in_the_middle_of_a_call(tmp_path: Path) -> None:
     async with living(wrap(BARE)) as play:
         await play.reset()
         pid = int(await play.text("pid"))
-        hanging = asyncio.ensure_future(play.call("hang"))
-        await asyncio.sleep(0.1)
+        hanging = asyncio.ensure_future(play.call("hang", text=str(tmp_path / "begun")))
+        await eventually((tmp_path / "begun").exists)
         os.kill(pid, signal.SIGKILL)
         assert error_of(await asyncio.wait_for(hanging, 5)) == "transport_error"
 
@@ -447,8 +448,9 @@ async def test_a_command_that_is_none_is_named() -> None:
 async def test_a_server_that_never_answers_is_given_up() -> None:
     async with living(wrap([*BARE, "--mute"], start_timeout_s=0.5)) as play:
         resetting = asyncio.ensure_future(play.reset())
-        await asyncio.sleep(0.2)
-        process = play.env._guests._guests[0]._process
+        (guest,) = play.env._guests._guests
+        await eventually(lambda: guest._process is not None and guest._process.pid)
+        process = guest._process
         assert process is not None and process.pid is not None
         pid, began = process.pid, time.monotonic()
         with pytest.raises(ServerGone, match=r"0.5 s"):
@@ -500,10 +502,7 @@ async def test_how_far_a_call_is_is_told() -> None:
 
     async with living(wrap(BARE)) as play:
         await play.env.mcp_call_tool("advance", {}, on_progress)
-        for _ in range(100):
-            if told:
-                break
-            await asyncio.sleep(0.01)
+        await eventually(lambda: told)
     assert told == [(1, 2, "half")]
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from support.dice import Dice, DiceEnv, Roll
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from openenv import EnvironmentsFailed, EnvPool, SessionLost, VectorEnv, create_app
 from openenv.errors import ProviderError, ProviderTimeout

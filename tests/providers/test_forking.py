@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from support.probe import Ask, ProbeEnv
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from openenv import SessionLost, _children
 from openenv.errors import ProviderExited

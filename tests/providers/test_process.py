@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from support.amounts import mostly_extended
 from support.probe import Ask, ProbeEnv
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from echo_env import EchoAction, EchoEnv
 from openenv import ConnectError, ExecutionFailed, SessionLost

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from rollouts.worlds import room_for
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from openenv.rollouts import (
     Failure,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.amounts import amount
 from support.commands import environ
-from support.processes import wait_until
+from support.waiting import wait_until
 from support.zygote import PythonProcess
 
 from openenv import GenericEnvClient

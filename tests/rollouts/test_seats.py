@@ -14,6 +14,7 @@ from pydantic import Field
 from rollouts.worlds import Nan, PerStep, Say, Slow, Talk, Terminal
 from support.relay import Relay
 from support.servers import serving
+from support.waiting import eventually
 
 from openenv import Environment, GenericEnvClient, Limits, Observation, State, create_app
 from openenv.errors import CapacityError, ConnectError, ExecutionFailed, OpenEnvError
@@ -267,10 +268,11 @@ async def test_calls_of_a_seat_come_one_after_the_other() -> None:
 @pytest.mark.anyio
 async def test_a_call_that_was_cancelled_leaves_no_episode() -> None:
     Slow.free.clear()
+    Slow.entered.clear()
     async with sitting(Slow) as (_, seat):
         await seat.reset()
         call = asyncio.ensure_future(seat.act(Say(word="slow")))
-        await asyncio.sleep(0.05)
+        await eventually(Slow.entered.is_set)
         call.cancel()
         Slow.free.set()
         with pytest.raises(asyncio.CancelledError):

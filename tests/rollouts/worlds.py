@@ -86,10 +86,12 @@ class Terminal(Talk):
 class Slow(Talk):
     """Takes its time over a word, unless it is let go."""
 
+    entered: ClassVar[threading.Event] = threading.Event()
     free: ClassVar[threading.Event] = threading.Event()
 
     def step(self, action: Say) -> Heard:  # type: ignore[override]
         if action.word == "slow":
+            Slow.entered.set()
             Slow.free.wait(30)
         return super().step(action)
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from openenv.sandbox import Pool, Sandbox
 

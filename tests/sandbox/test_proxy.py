@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.amounts import rest
 from support.certificates import certificates
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from openenv.sandbox import Interpreter, Sandbox, SandboxPolicy, SandboxUnavailable
 from openenv.sandbox.proxy import Proxy

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from openenv.sandbox import (
     Guarantee,

@@ -18,10 +18,10 @@ from compat.record_peer import APPS
 from fastapi import FastAPI
 from support.environments import Counter, CounterEnv, Do, Log, Seen
 from support.logs import tracebacks
-from support.processes import wait_until
 from support.raw import address, connected, post, reset_connection
 from support.recorded import PEER, TOOLS, UUID, Deviation, Exchange, comparable, is_same
 from support.servers import serving
+from support.waiting import wait_until
 
 from openenv import CapacityError, ConcurrencyConfig, create_app
 from openenv.errors import NotSupportedByServer

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from support.commands import Running, openenv_running
 from support.leaky import SECRET, AsyncLeaky, Leaky, LeakyEnv, Try
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from openenv import Environment, ExecutionFailed
 from openenv._logs import JSONFormatter

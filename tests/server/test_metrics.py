@@ -14,8 +14,8 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from support.environments import AsyncCounter, Counter, CounterEnv
 from support.probe import Ask, ProbeEnv, ProbeEnvironment
-from support.processes import wait_until
 from support.stuck import Stuck
+from support.waiting import wait_until
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 

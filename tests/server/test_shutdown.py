@@ -23,9 +23,9 @@ from support.commands import environ
 from support.environments import Counter, CounterEnv, Do, Log, Seen
 from support.logs import tracebacks
 from support.noted import DIRECTORY, notes
-from support.processes import wait_until
 from support.raw import reset_connection
 from support.servers import serving
+from support.waiting import wait_until
 from support.zygote import PythonProcess
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import ConnectionClosedOK

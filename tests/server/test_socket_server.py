@@ -16,9 +16,9 @@ from server.sockets import STATE, WAYS, app_of, assert_serves
 from starlette.responses import PlainTextResponse
 from support.environments import Counter, Log
 from support.logs import tracebacks
-from support.processes import wait_until
 from support.raw import connected, reset_connection
 from support.servers import NotAdopted, Server, serving
+from support.waiting import wait_until
 from support.ws import (
     BINARY,
     PING,

@@ -16,7 +16,6 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from starlette.routing import Mount
-from support.processes import wait_until
 from support.tasked import (
     ROWS,
     SECRET,
@@ -34,6 +33,7 @@ from support.tasked import (
     Sums,
     SumsEnv,
 )
+from support.waiting import wait_until
 
 from openenv import ExecutionFailed, Limits, create_app
 from openenv.client.generic import GenericEnvClient

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from support.probe import Ask, ProbeEnv, ProbeEnvironment
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
+from support.waiting import wait_until
 from support.workers import OneSession, Unmakeable
 
 from openenv import create_app

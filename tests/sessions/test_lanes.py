@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
 import pytest
-from sessions.parts import HANGS_S, Manage, eventually
+from sessions.parts import HANGS_S, Manage
 from support.environments import Do, Log, Seen
+from support.waiting import eventually
 
 from openenv import State
 from openenv.errors import EnvironmentFactoryError

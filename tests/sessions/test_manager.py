@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 from pydantic import ValidationError
-from sessions.parts import HANGS_S, Manage, eventually
+from sessions.parts import HANGS_S, Manage
 from support.environments import AsyncCounter, Counter, Do, HookCounter, Log, Progress, Seen
+from support.waiting import eventually
 
 from openenv import State, StepResult
 from openenv.client.transports.memory import MemoryTransport

@@ -29,8 +29,8 @@ from support.dice import (
 from support.drawn import Easel
 from support.lamps import Lamp
 from support.probe import Ask, ProbeEnv, ProbeEnvironment
-from support.processes import wait_until
 from support.scoring import SPEC, AsyncScorer, Scorer
+from support.waiting import wait_until
 
 from openenv import NotSupported, create_app
 from openenv.errors import RecordingError

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 import pytest
-from sessions.parts import HANGS_S, Manage, eventually
+from sessions.parts import HANGS_S, Manage
 from support.environments import Do, Log, Seen
+from support.waiting import eventually
 
 from openenv import State
 from openenv.sessions import lane as lanes

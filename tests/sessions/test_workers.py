@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions.parts import eventually
 from support.environments import Counter
 from support.probe import Answer, Ask, ProbeEnvironment
 from support.processes import is_alive
+from support.waiting import eventually
 from support.workers import (
     NeedsOneThread,
     OneSession,
@@ -367,10 +367,5 @@ async def test_workers_end_with_a_server_that_is_killed(busy: str, tmp_path: Pat
     assert is_alive(worker)
     server.kill()
     await server.wait()
-    for _ in range(100):
-        if not is_alive(worker):
-            break
-        await asyncio.sleep(0.1)
-    else:
-        raise AssertionError("the worker has outlived its server")
+    await eventually(lambda: not is_alive(worker))
     assert (tmp_path / "closed").exists() is (busy == "")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -23,7 +24,7 @@ TOOLS = {
     "variable": TEXT,  # of the environment
     "directory": NONE,
     "die": NONE,
-    "hang": NONE,
+    "hang": TEXT,  # for good; a file of this name is there once it does
     "quiet": NONE,  # answers never, but goes on
     "child": NONE,  # starts another process; gives its id
     "fail": TEXT,
@@ -111,7 +112,9 @@ class Server:
         say("I am dying")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def do_hang(self) -> None:
+    def do_hang(self, text: str = "") -> None:
+        if text:
+            Path(text).touch()
         time.sleep(600)
 
     def do_child(self) -> int:

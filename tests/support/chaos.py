@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from support.processes import wait_until
+from support.waiting import wait_until
 
 CHAOS = Path(__file__).parents[1] / "faults" / "chaos"
 

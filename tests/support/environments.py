@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from openenv import Action, EnvClient, Environment, Observation, State, StepResult
+from support.waiting import eventually, wait_until
 
 
 class Do(Action):
@@ -31,6 +33,40 @@ class Progress(State):
     """A state with a field of its own."""
 
     board: list[int] = Field(default_factory=list)
+
+
+class Hold:
+    """A step that begins and then goes on until it is let go; also in another process.
+
+    Args:
+        folder: An empty directory, by which the test and the environment tell each other.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._begun, self._free = Path(folder) / "begun", Path(folder) / "free"
+
+    @property
+    def action(self) -> Do:
+        """The action that holds."""
+        return Do(what="hold", value=str(self._begun.parent))
+
+    async def begun(self) -> None:
+        """Wait until the environment carries out the step."""
+        await eventually(self._begun.exists)
+
+    def release(self) -> None:
+        """Let the step end."""
+        self._free.touch()
+
+    def wait(self) -> None:
+        """Hold a synchronous environment."""
+        self._begun.touch()
+        wait_until(self._free.exists)
+
+    async def wait_async(self) -> None:
+        """Hold an asynchronous environment."""
+        self._begun.touch()
+        await eventually(self._free.exists)
 
 
 class Log:
@@ -101,6 +137,8 @@ class Counter(Environment[Do, Seen, Progress]):
         self.progress.step_count += 1
         if action.what == "sleep":
             time.sleep(action.value)
+        if action.what == "hold":
+            Hold(action.value).wait()
         return perform(action, self.progress.step_count)
 
     @property
@@ -138,6 +176,8 @@ class AsyncCounter(Environment[Do, Seen, Progress]):
         self.progress.step_count += 1
         if action.what == "sleep":
             await asyncio.sleep(action.value)
+        if action.what == "hold":
+            await Hold(action.value).wait_async()
         seen = perform(action, self.progress.step_count)
         if seen is None:
             return None
@@ -172,6 +212,9 @@ class HookCounter(Counter):
     ) -> Seen:
         if action.what == "sleep":
             await asyncio.sleep(action.value)
+            action = Do()
+        if action.what == "hold":
+            await Hold(action.value).wait_async()
             action = Do()
         return self.step(action)
 

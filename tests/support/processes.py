@@ -1,28 +1,25 @@
-"""Whether processes are still there, and waiting until something is so."""
+"""Whether processes are still there."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+LINUX = Path("/proc/self/stat")
 
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and was not waited for does not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return bool(state.stdout.strip()) and not state.stdout.strip().startswith("Z")
-
-
-def wait_until(
-    condition: Callable[[], bool], timeout_s: float = 5.0, shown: Callable[[], object] = lambda: ""
-) -> None:
-    """Wait until it is so; `shown` tells what there is instead, once that has taken too long."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came true {shown()}"
-        time.sleep(0.02)
+    if LINUX.exists():  # a hundred times as quick as `ps`
+        try:
+            state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+    else:
+        asked = ["ps", "-o", "stat=", "-p", str(pid)]
+        state = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    return bool(state) and not state.startswith("Z")
 
 
 def commands() -> dict[int, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import wait_until
+from support.waiting import wait_until
 
 
 @contextlib.contextmanager

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
 from support.validated import installed_graders, replace, write_package
+from support.waiting import wait_until
 
 from openenv.validation import (
     CheckResult,

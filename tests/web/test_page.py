@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from support.processes import wait_until
 from support.shown import Talker
+from support.waiting import wait_until
 
 from blackjack_env.server.blackjack_environment import BlackjackEnvironment
 from chess_env.server.chess_environment import ChessEnvironment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from support.relay import Relay
 from support.servers import serving
 from support.shown import Talker
+from support.waiting import wait_until
 from websockets.sync.client import connect
 
 from openenv import GenericEnvClient, create_app
@@ -24,13 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.blocks_the_loop]
 
 Open = Callable[..., Page]
 ORCHESTRATOR, OBSERVER = "orchestrator-key-0123456789", "observer-key-0123456789"
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def stage(page: Page) -> Any:

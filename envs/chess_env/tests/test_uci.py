@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import chess
 import pytest
+from support.processes import is_alive
 
 from openenv import Refused
 
@@ -62,14 +62,6 @@ def environment(path: str, timeout_s: float = 20.0) -> ChessEnvironment:
     return ChessEnvironment(path, 1, agent_color="white", engine_timeout_s=timeout_s)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def pid_of(env: ChessEnvironment) -> int:
     assert env._engine is not None and env._engine.pid is not None
     return env._engine.pid
@@ -115,11 +107,11 @@ def test_the_process_begins_with_the_first_move_and_ends_with_the_environment(
     assert stockfish._engine is not None and stockfish._engine.pid is None
     stockfish.reset(agent_color="black")
     pid = pid_of(stockfish)
-    assert is_running(pid)
+    assert is_alive(pid)
     stockfish.reset(agent_color="black")
     assert pid_of(stockfish) == pid
     stockfish.close()
-    assert not is_running(pid)
+    assert not is_alive(pid)
     stockfish.close()
 
 
@@ -128,9 +120,9 @@ def test_a_process_that_nobody_closed_ends_when_it_is_forgotten() -> None:
     engine = UciEngine(STOCKFISH, timeout_s=10)
     engine.move(chess.Board(), 1)
     pid = engine.pid
-    assert pid is not None and is_running(pid)
+    assert pid is not None and is_alive(pid)
     del engine
-    assert not is_running(pid)
+    assert not is_alive(pid)
 
 
 @needs_stockfish
@@ -213,7 +205,7 @@ def test_an_engine_that_does_not_quit_is_killed(tmp_path: Path) -> None:
     env.reset(agent_color="black")
     pid = pid_of(env)
     env.close()
-    assert not is_running(pid)
+    assert not is_alive(pid)
 
 
 def test_a_program_that_is_no_engine_is_an_error(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 URL = os.environ.get("OPENENV_MCP_URL", "")
@@ -43,6 +44,8 @@ def turn(message: str, heard: list[str]) -> None:
         print("the engine is on fire", file=sys.stderr, flush=True)
         os._exit(int(rest or 3))
     if word == "hang":
+        if rest:
+            Path(rest).touch()
         time.sleep(60)
     if word == "garbage":
         print("Traceback (most recent call last):", flush=True)

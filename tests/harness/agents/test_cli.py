@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.agents.test_environment import kinds, lives, say
-from support.processes import wait_until
+from harness.agents.test_environment import kinds, say
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from openenv.harness.agents import (
     CLIHarnessAgent,
@@ -93,7 +94,7 @@ async def test_what_a_turn_leaves_in_the_background_ends_with_it(tmp_path: Path)
     env = HarnessEnvironment(agent(tmp_path))
     await env.reset_async()
     child = int((await say(env, "child")).metadata["response"])
-    wait_until(lambda: not lives(child), 5, lambda: "a child of the command is left")
+    wait_until(lambda: not is_alive(child), 5, lambda: "a child of the command is left")
     await env.close_async()
 
 

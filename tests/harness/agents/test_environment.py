@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from harness.agents.desks import HERE, Desk, Parrot
-from support.processes import wait_until
+from support.processes import is_alive
+from support.waiting import eventually, wait_until
 
 from openenv.environment import Environment
 from openenv.errors import NotSupported
@@ -40,14 +41,6 @@ async def say(env: HarnessEnvironment, message: str, **options: Any) -> Observat
 
 def kinds(observation: Observation) -> list[str]:
     return [event["type"] for event in observation.metadata["turn_events"]]
-
-
-def lives(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def test_a_conversation_is_kept_over_the_turns_of_an_episode() -> None:
@@ -164,11 +157,11 @@ async def test_the_agent_may_end_the_episode_and_so_may_its_limit_of_turns() -> 
     await env.close_async()
 
 
-async def test_a_second_turn_is_refused_while_one_runs() -> None:
+async def test_a_second_turn_is_refused_while_one_runs(tmp_path: Path) -> None:
     env = Desk(terminate_grace_s=0.2)
     await env.reset_async()
-    turn = asyncio.ensure_future(say(env, "hang"))
-    await asyncio.sleep(0.1)
+    turn = asyncio.ensure_future(say(env, f"hang {tmp_path / 'begun'}"))
+    await eventually((tmp_path / "begun").exists)
     with pytest.raises(HarnessBusyError, match="wait for its end"):
         await say(env, "hello")
     with pytest.raises(HarnessBusyError):
@@ -180,18 +173,18 @@ async def test_a_second_turn_is_refused_while_one_runs() -> None:
     await env.close_async()
 
 
-async def test_a_turn_that_is_given_up_leaves_no_process() -> None:
+async def test_a_turn_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     env = Desk(terminate_grace_s=0.2)
     await env.reset_async()
     child = int((await say(env, "child")).metadata["response"])
-    assert lives(child)
-    turn = asyncio.ensure_future(say(env, "hang"))
-    await asyncio.sleep(0.1)
+    assert is_alive(child)
+    turn = asyncio.ensure_future(say(env, f"hang {tmp_path / 'begun'}"))
+    await eventually((tmp_path / "begun").exists)
     turn.cancel()
     await asyncio.wait([turn])
     assert turn.cancelled()
     assert not await env.adapter.is_alive()
-    wait_until(lambda: not lives(child), 5, lambda: "a child of the agent is left")
+    wait_until(lambda: not is_alive(child), shown=lambda: "a child of the agent is left")
     with pytest.raises(HarnessNotRunningError, match="given up"):
         await say(env, "hello")
     await env.close_async()
@@ -205,7 +198,7 @@ async def test_what_the_agent_has_started_ends_with_the_episode(message: str) ->
     await env.reset_async()
     child = int((await say(env, "child")).metadata["response"])
     await say(env, message)
-    wait_until(lambda: not lives(child), 5, lambda: "a child of the agent is left")
+    wait_until(lambda: not is_alive(child), shown=lambda: "a child of the agent is left")
     await env.close_async()
 
 
@@ -322,5 +315,5 @@ def test_it_is_used_from_plain_code_too() -> None:
     assert "4" in rang.metadata["response"]
     pid = env.adapter._running.pid  # type: ignore[attr-defined]
     env.close()
-    assert not lives(pid)
+    assert not is_alive(pid)
     assert os.path.isdir(HERE)

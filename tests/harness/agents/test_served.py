@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.agents.test_environment import kinds, lives, say
+from harness.agents.test_environment import kinds, say
+from support.processes import is_alive
 
 from openenv.harness.agents import (
     HarnessConfig,
@@ -73,10 +74,10 @@ async def test_its_tool_takes_turns(tmp_path: Path, transport: str) -> None:
     assert "as m1 hello" in one.metadata["response"]
     assert kinds(one) == ["text_output", "turn_complete"]
     pid = int(one.metadata["response"].rpartition(":")[2].strip(" }"))
-    assert lives(pid)
+    assert is_alive(pid)
     assert "hello again" in (await say(env, "again")).metadata["response"]
     await env.close_async()
-    assert not lives(pid)
+    assert not is_alive(pid)
 
 
 @pytest.mark.extended("starts agents or hubs as processes; other tests show it in this process")

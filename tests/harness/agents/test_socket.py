@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from harness.agents.desks import Desk
-from support.processes import wait_until
 from support.servers import NotAdopted
 from support.sums import SumsEnvironment
+from support.waiting import wait_until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 

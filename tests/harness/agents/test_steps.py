@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness.agents.desks import Desk
-from support.processes import wait_until
+from support.waiting import wait_until
 from websockets.sync.client import connect
 
 from openenv import ExecutionFailed, GenericEnvClient

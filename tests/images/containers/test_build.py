@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 from support.commands import COMMAND, ENVIRONMENTS, environ, run_openenv
-from support.processes import commands, wait_until
+from support.processes import commands
 from support.registries import registry_in
+from support.waiting import wait_until
 
 from openenv import GenericEnvClient
 from openenv.providers.docker import LocalDockerProvider

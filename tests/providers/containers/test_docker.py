@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import wait_until
 from support.registries import registry_in
 from support.terminals import run_on_a_terminal
+from support.waiting import wait_until
 
 from openenv import GenericEnvClient
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout

@@ -18,8 +18,8 @@ from providers.hosted.aca_service import GROUP, TOKEN, Azure
 from providers.hosted.contract import check
 from providers.hosted.doors import Doors, doors
 from providers.hosted.machines import ECHO
-from support.processes import wait_until
 from support.servers import serving
+from support.waiting import wait_until
 
 from echo_env import EchoAction, EchoEnv
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout

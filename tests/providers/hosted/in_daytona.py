@@ -18,8 +18,9 @@ import pytest
 from providers.hosted.contract import check
 from providers.hosted.daytona_service import KEY, Daytona
 from providers.hosted.machines import ECHO
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
 from support.servers import serving
+from support.waiting import wait_until
 
 from echo_env import EchoAction, EchoEnv
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout

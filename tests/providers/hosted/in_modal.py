@@ -19,7 +19,7 @@ from providers.hosted.contract import check
 from providers.hosted.doors import Doors, doors
 from providers.hosted.machines import ECHO
 from providers.hosted.modal_service import TOKEN, Modal
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from echo_env import EchoAction, EchoEnv
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import pytest
 from providers.hosted.machines import ECHO, MANIFEST, Machine
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from echo_env import EchoAction, EchoEnv
 from openenv._packages import MissingPackage

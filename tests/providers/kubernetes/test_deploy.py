@@ -15,7 +15,7 @@ from providers.kubernetes.agent import Agent
 from providers.kubernetes.cluster import ControlPlane
 from providers.kubernetes.conftest import IMAGE
 from support.commands import environ
-from support.processes import wait_until
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(180), pytest.mark.usefixtures("agent")]
 

@@ -30,7 +30,7 @@ from providers.kubernetes.agent import Agent
 from providers.kubernetes.cluster import STRANGER, ControlPlane, created
 from providers.kubernetes.conftest import IMAGE
 from support.commands import environ
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from echo_env import EchoAction, EchoEnv
 from openenv import GenericEnvClient

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.processes import is_alive, wait_until
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from openenv import ConnectError, EnvPool, GenericEnvClient, SessionLost
 from openenv.errors import NotSupported, ProviderError, ProviderExited, ProviderTimeout

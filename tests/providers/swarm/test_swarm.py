@@ -20,8 +20,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.processes import wait_until
 from support.relay import Relay
+from support.waiting import wait_until
 
 from openenv import GenericEnvClient, SessionLost
 from openenv.errors import NotSupported, ProviderError, ProviderExited, ProviderTimeout

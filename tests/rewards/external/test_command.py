@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from support.commands import environ
-from support.processes import wait_until
+from support.processes import is_alive
+from support.waiting import wait_until
 
 from openenv.errors import Unscored
 from openenv.reward import Score
@@ -143,13 +144,6 @@ FORKS = """
 """
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_what_it_started_and_left_is_ended_with_it_and_keeps_nobody_waiting(
     program: Any, tmp_path: Path
 ) -> None:
@@ -160,7 +154,7 @@ def test_what_it_started_and_left_is_ended_with_it_and_keeps_nobody_waiting(
     assert score(program(FORKS.format(what=write, then=wait), timeout_s=20)).value == 1.0
     assert time.monotonic() - began < 10
     pid = int(note.read_text())
-    wait_until(lambda: not is_running(pid), 5)
+    wait_until(lambda: not is_alive(pid), 5)
 
 
 def test_what_left_its_session_keeps_nobody_waiting(program: Any, tmp_path: Path) -> None:
@@ -204,7 +198,7 @@ def test_who_asks_can_be_cancelled_and_the_program_is_ended(program: Any, tmp_pa
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(ask())
-    wait_until(lambda: not is_running(int(note.read_text())), 5)
+    wait_until(lambda: not is_alive(int(note.read_text())), 5)
 
 
 def test_a_program_that_is_not_there_is_refused_at_once() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.processes import wait_until
+from support.waiting import wait_until
 
 from openenv.errors import Unscored
 from openenv.llm.client import LLMError

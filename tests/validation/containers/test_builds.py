@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from support.commands import COMMAND, environ
-from support.processes import commands, wait_until
+from support.processes import commands
 from support.validated import replace, write_package
+from support.waiting import wait_until
 from validation.containers.parts import BASE, RESOURCES, names, spec_of
 
 from openenv.images import Options
