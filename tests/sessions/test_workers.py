@@ -365,6 +365,8 @@ async def test_workers_end_with_a_server_that_is_killed(busy: str, tmp_path: Pat
     assert server.stdout is not None
     worker = int(await asyncio.wait_for(server.stdout.readline(), 20))
     assert is_alive(worker)
+    if busy:
+        await eventually((tmp_path / "closed.busy").exists)
     server.kill()
     await server.wait()
     await eventually(lambda: not is_alive(worker))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Any
 
 from support.probe import DEEDS, Answer, Ask, ProbeEnvironment
@@ -35,7 +36,10 @@ class Unmakeable(ProbeEnvironment):
 
 
 class Untidy(ProbeEnvironment):
-    """Closing it writes a file, or hangs if it was asked to."""
+    """Closing it writes a file, or hangs if it was asked to.
+
+    Where it writes one, a step writes another, FILE.busy, as it begins.
+    """
 
     what: tuple[str, Any] = ("", None)
 
@@ -43,6 +47,8 @@ class Untidy(ProbeEnvironment):
         if action.what == "at close":
             self.what = action.value
             return Answer()
+        if self.what[0] == "write":
+            Path(f"{self.what[1]}.busy").touch()
         return super().step(action)
 
     def close(self) -> None:
