@@ -344,3 +344,12 @@ def test_a_kind_that_cannot_limit_the_network_is_refused(kind: str) -> None:
     policy = SandboxPolicy(network=("pypi.org:443",))
     with pytest.raises(SandboxUnavailable):
         Sandbox(policy, require="process", kind=kind)
+
+
+def test_it_closes_wherever_its_socket_is_by_then() -> None:
+    proxy = Proxy(("example.org:443",))
+    proxy.path.unlink()
+    closing = threading.Thread(target=proxy.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()

@@ -96,24 +96,28 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     def __init__(self, path: str, proxy: Proxy) -> None:
         self.proxy = proxy
         self._places = threading.Semaphore(MAX_CONNECTIONS)
-        self._is_ending = False
+        self._bell, self._ring = socket.socketpair()
         super().__init__(path, _Connection)
 
     def serve(self) -> None:
         """Answer until `end`. `serve_forever` would look twice a second whether it is to end, and
         closing a sandbox would wait for that.
         """
-        while not self._is_ending:
-            self.handle_request()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            selector.register(self._bell, selectors.EVENT_READ)
+            while not any(key.fileobj is self._bell for key, _ in selector.select()):
+                self.handle_request()
 
     def end(self) -> None:
-        """Have `serve` return."""
-        self._is_ending = True
-        with socket.socket(socket.AF_UNIX) as wake, contextlib.suppress(OSError):
-            wake.connect(self.server_address)
+        """Have `serve` return, wherever the socket's file is by now."""
+        self._ring.close()
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        return not self._is_ending
+    def server_close(self) -> None:
+        """Let go of the sockets."""
+        super().server_close()
+        self._ring.close()
+        self._bell.close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._places.acquire(blocking=False):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.waiting import wait_until
+
 from openenv.validation.manifest import NetworkPolicy, ResourceDeclaration
 from openenv.validation.providers import LaunchSpec
 
@@ -28,8 +30,27 @@ def spec_of(engine: Any, **changes: Any) -> LaunchSpec:
 
 def names(engine: Any) -> set[str]:
     """The names that validations have given to images of the package of these tests."""
-    found = [name for image in engine.images() for name in image.get("RepoTags") or ()]
+    found = [name for image in _images(engine) for name in image.get("RepoTags") or ()]
     return {name for name in found if "openenv-validate-lamp-env" in name}
+
+
+def _images(engine: Any) -> list[dict[str, Any]]:
+    """What the engine lists: Podman cannot while it stores or removes an image (status 500)."""
+    from docker.errors import APIError
+
+    listed: list[dict[str, Any]] = []
+
+    def can_list() -> bool:
+        try:
+            listed[:] = engine.images()
+        except APIError as error:
+            if not error.is_server_error():
+                raise
+            return False
+        return True
+
+    wait_until(can_list)
+    return listed
 
 
 def held(engine: Any) -> set[str]:
