@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from openenv._terminal import console
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -48,7 +50,6 @@ class _Screen:
 
 
 def _display() -> Progress:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     shown = Progress(
@@ -56,7 +57,7 @@ def _display() -> Progress:
         BarColumn(bar_width=24),
         TextColumn("{task.fields[detail]}", markup=False),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=console(stderr=True),
     )
     shown.start()
     return shown

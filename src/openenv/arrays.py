@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import operator
 import os
 import re
 import struct
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError, core_schema, to_json
 from typing_extensions import TypeIs
 
 from openenv._generics import once_per_class
@@ -251,6 +252,8 @@ def _as_array(value: Any, dtype: np.dtype | None) -> np.ndarray:
         return _plain(value)
     if isinstance(value, Mapping):
         value = _from_object(value)
+    elif isinstance(value, list | tuple):
+        _check_texts(value, dtype)
     try:
         array = np.asarray(value)
         if array.dtype.kind == "O" and dtype is not None and dtype.kind in "fc":
@@ -263,6 +266,36 @@ def _as_array(value: Any, dtype: np.dtype | None) -> np.ndarray:
         else:
             array = _cast(array, dtype)
     return _plain(array)
+
+
+# As an array, texts take as much as the longest of them each. They may take so much, or so many
+# times what they take as they are.
+MAX_TEXTS_BYTES, MAX_TEXTS_RATIO = 2**16, 16
+
+
+def _check_texts(values: list[Any] | tuple[Any, ...], dtype: np.dtype | None) -> None:
+    """Refuse lists of texts that are no numbers, or would take far more memory as an array."""
+    try:
+        written = to_json(values, serialize_unknown=True, inf_nan_mode="null")
+    except ValueError:
+        return  # no text of a message; NumPy says what is wrong with it
+    if b'"' not in written:
+        return
+    count = longest = 0
+    rows: list[Any] = [values]
+    while rows:
+        for value in rows.pop():
+            if isinstance(value, list | tuple):
+                rows.append(value)
+                continue
+            count += 1
+            if isinstance(value, str | bytes):
+                if dtype is not None and dtype.kind in "biufc":
+                    raise _no_array("a text is no number")
+                longest = max(longest, len(value))
+    takes = 4 * count * longest
+    if takes > max(MAX_TEXTS_BYTES, MAX_TEXTS_RATIO * len(written)):
+        raise _no_array(f"{count} texts of up to {longest} characters would take {takes} bytes")
 
 
 def _cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -421,20 +454,41 @@ def _contiguous(array: Any) -> Any:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.nbytes else b""
 
 
+# What a peer may name as a dtype: numbers, times, and texts and bytes of a fixed size. Neither
+# objects, which are pointers, nor structures, whose names do not travel.
+_DTYPE = re.compile(
+    r"[<>=|]?[?biufcSUmMV]\d{0,9}(\[\d{0,9}[A-Za-z\u03bc]{1,7}(/\d{1,9})?\])?"
+    r"|bool|u?int\d{1,2}|(float|complex)\d{2,3}|(datetime|timedelta)64(\[\d{0,9}[A-Za-z]{1,7}\])?"
+)
+MAX_AXES = 64  # of NumPy 2
+# An array without elements may have so many rows: as nested lists, each of them is an object.
+MAX_EMPTY_ROWS = 2**16
+
+
 def _view(data: Any, dtype: Any, shape: Any) -> np.ndarray:
-    """An array over `data`, which is not copied."""
+    """An array over `data`, which is not copied.
+
+    Nothing of the array comes from anywhere else: its bytes are as many as `data` has.
+    """
     import numpy as np
 
     try:
-        kind = np.dtype(dtype)
-        axes = tuple(int(n) for n in shape)
-        if not _is_plain(kind) or min(axes, default=0) < 0:
-            raise ValueError(f"dtype {dtype!r}, shape {shape!r}")
+        if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
+            raise ValueError(f"{dtype!r:.80} is no dtype that an array of a message may have")
+        if not isinstance(shape, list | tuple) or len(shape) > MAX_AXES:
+            raise ValueError(f"its shape is no list of up to {MAX_AXES} lengths")
+        kind, axes = np.dtype(dtype), tuple(operator.index(n) for n in shape)
+        if min(axes, default=0) < 0 or not kind.itemsize:
+            raise ValueError(f"shape {axes}, elements of {kind.itemsize} bytes")
         wanted = math.prod(axes) * kind.itemsize
         if wanted != len(data):
             raise ValueError(f"shape {axes} of {kind} takes {wanted} bytes, not {len(data)}")
-        return np.frombuffer(data, kind).reshape(axes) if wanted else np.empty(axes, kind)
-    except (ValueError, TypeError, OverflowError, SyntaxError) as error:  # NumPy parses dtypes
+        if wanted:
+            return np.frombuffer(data, kind).reshape(axes)
+        if math.prod(axes[: axes.index(0)]) > MAX_EMPTY_ROWS:
+            raise ValueError(f"shape {axes} has more than {MAX_EMPTY_ROWS} rows without elements")
+        return np.empty(axes, kind)
+    except (ValueError, TypeError, OverflowError) as error:
         raise _no_array(str(error)) from None
 
 

@@ -75,6 +75,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from openenv._quoting import shortened
 from openenv._timeouts import TimeoutBase
 
 __all__ = [
@@ -368,16 +369,25 @@ class InvalidArgumentError(OpenEnvError, TypeError):
         super().__init__(_unknown_arguments(method, self.names, self.accepted))
 
     def details(self) -> dict[str, Any]:
-        return {"arguments": self.names, "accepted": self.accepted}
+        return {
+            "arguments": [shortened(name, MAX_NAME) for name in self.names[:MAX_NAMES]],
+            "accepted": self.accepted,
+        }
+
+
+MAX_NAMES, MAX_NAME = 20, 100  # which an error quotes, and how many characters of each
 
 
 def _unknown_arguments(method: str, names: Sequence[str], accepted: Sequence[str]) -> str:
     import difflib
 
     hints = []
-    for name in names:
-        close = difflib.get_close_matches(name, accepted, n=1)
-        hints.append(f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+    for name in names[:MAX_NAMES]:
+        close = difflib.get_close_matches(name[:MAX_NAME], accepted, n=1)
+        name = repr(shortened(name, MAX_NAME))
+        hints.append(name + (f" (did you mean {close[0]!r}?)" if close else ""))
+    if len(names) > MAX_NAMES:
+        hints.append(f"and {len(names) - MAX_NAMES} more")
     taken = ", ".join(accepted) if accepted else "no arguments"
     return f"{method} does not take {', '.join(hints)}; it takes {taken}"
 

@@ -26,7 +26,8 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, to_jsonable_python
 
 from openenv._generics import once_per_class
 
@@ -42,6 +43,9 @@ __all__ = [
     "declares_truncated",
     "is_observation",
     "private_fields",
+    "private_in",
+    "public_schema",
+    "public_value",
     "public_view",
 ]
 
@@ -138,7 +142,81 @@ class Private:
 
     class SpyState(State):
         secret_word: Annotated[str, Private]
+
+    Schemas say so of the field, by ``"x-openenv-private": true``; those that an agent sees lack it.
     """
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), PRIVATE_MARK: True}
+
+
+PRIVATE_MARK = "x-openenv-private"
+
+
+def public_value(value: Any) -> Any:
+    """Write any value as JSON would have it, without the private fields of the models and
+    dataclasses in it. Everything that an agent gets passes through here or `public_view`.
+
+    Raises:
+        TypeError: As `public_view` does.
+        PydanticSerializationError: JSON has no form for it.
+    """
+    if isinstance(value, BaseModel):
+        return public_view(value)
+    return to_jsonable_python(value, exclude=private_in(value), inf_nan_mode="null")
+
+
+def public_schema(schema: Any) -> Any:
+    """A JSON schema without the private fields in it, and what only they refer to."""
+    shown = _without_private(schema)
+    if isinstance(shown, dict) and "$defs" in shown:
+        shown = {**shown, "$defs": _referred_to(shown)}
+        if not shown["$defs"]:
+            del shown["$defs"]
+    return shown
+
+
+def _without_private(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_private(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shown = {key: _without_private(value) for key, value in schema.items()}
+    properties = shown.get("properties")
+    if isinstance(properties, dict):
+        hidden = {
+            name
+            for name, one in properties.items()
+            if isinstance(one, dict) and one.get(PRIVATE_MARK) is True
+        }
+        if hidden:
+            shown["properties"] = {n: one for n, one in properties.items() if n not in hidden}
+            if isinstance(shown.get("required"), list):
+                shown["required"] = [name for name in shown["required"] if name not in hidden]
+    return shown
+
+
+_REFERENCE = "#/$defs/"
+
+
+def _referred_to(schema: dict[str, Any]) -> dict[str, Any]:
+    """The definitions of a schema that the rest of it needs."""
+    definitions, needed = schema["$defs"], dict[str, Any]()
+    looking: list[Any] = [{key: one for key, one in schema.items() if key != "$defs"}]
+    while looking:
+        one = looking.pop()
+        if isinstance(one, list):
+            looking += one
+        elif isinstance(one, dict):
+            looking += one.values()
+            name = str(one.get("$ref", "")).removeprefix(_REFERENCE)
+            if name in definitions and name not in needed:
+                needed[name] = definitions[name]
+                looking.append(definitions[name])
+    return {name: one for name, one in definitions.items() if name in needed}
 
 
 def public_view(model: BaseModel, without: Iterable[str] = ()) -> dict[str, Any]:
@@ -153,12 +231,12 @@ def public_view(model: BaseModel, without: Iterable[str] = ()) -> dict[str, Any]
         TypeError: There are private fields in a model that writes itself (`model_serializer`), or
             in a set, so that nobody can tell where they end up.
     """
-    hidden = {**(_private_in(model) or {}), **dict.fromkeys(without, True)}
+    hidden = {**(private_in(model) or {}), **dict.fromkeys(without, True)}
     return model.model_dump(mode="json", exclude=hidden or None)
 
 
-def _private_in(value: Any) -> Any:
-    """What to leave out of a value, as Pydantic's `exclude`; None is nothing."""
+def private_in(value: Any) -> Any:
+    """What an agent must not see of a value, as Pydantic's `exclude`; None is nothing."""
     if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
         hidden, writes_itself = _private_fields(type(value))
         inner = _private_among((n, v) for n, v in _fields_of(value) if n not in hidden)
@@ -178,7 +256,7 @@ def _private_in(value: Any) -> Any:
 
 
 def _private_among(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    found = ((key, _private_in(value)) for key, value in items)
+    found = ((key, private_in(value)) for key, value in items)
     return {key: hidden for key, hidden in found if hidden is not None}
 
 

@@ -122,9 +122,9 @@ def test_a_recording_is_replayed_by_its_target(tmp_path: Path) -> None:
     (file,) = (tmp_path / "records").glob("*/*.jsonl")
     header = json.loads(file.read_text().splitlines()[0])
     assert CARTPOLE in json.dumps(header)
-    report = replay(file)
+    report = replay(file, trust_recorded=True)
     assert (report.episodes, report.divergence) == (1, None)
-    done = run_openenv("replay", str(file), cwd=tmp_path)
+    done = run_openenv("replay", str(file), "--trust", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -183,7 +183,7 @@ FAULTS = (
     Fault(
         "a session is found by another key than its own",
         "sessions/manager.py",
-        "        if principal is not None and not self._is_of(session_id, principal):\n",
+        "        if principal is not None and not self.is_of(session_id, principal):\n",
         "        if False:\n",
         (f"{AUTH}::test_a_session_is_there_for_the_key_that_opened_it_only",),
     ),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
 
 from echo_env import EchoAction, EchoEnv
+from openenv._packages import MissingPackage
 from openenv.errors import ProviderError
 from openenv.providers import ProcessProvider
 from openenv.providers.choice import provider_for
@@ -53,3 +55,22 @@ def test_a_setting_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("OPENENV_RUN_IMAGES", "vm")
     with pytest.raises(ValueError, match="OPENENV_RUN_IMAGES is 'vm'"):
         provider_for("echo-env", "echo-env")
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_an_engine_that_has_the_image_is_not_passed_over_for_want_of_an_sdk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_it: bool
+) -> None:
+    """A program in the engine's place says whether it has the image."""
+    program = tmp_path / "podman"
+    program.write_text(f"#!/bin/sh\nexit {0 if has_it else 1}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("OPENENV_RUN_IMAGES", raising=False)
+    monkeypatch.setitem(sys.modules, "docker", None)
+    if not has_it:
+        assert isinstance(provider_for("echo-env", "echo-env"), ProcessProvider)
+        return
+    with pytest.raises(MissingPackage, match="OPENENV_RUN_IMAGES=process") as caught:
+        provider_for("echo-env", "echo-env")
+    assert str(program) in str(caught.value) and "openenv[docker]" in str(caught.value)

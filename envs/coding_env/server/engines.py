@@ -21,6 +21,7 @@ __all__ = [
     "SmolagentsEngine",
     "Warm",
     "choose_engine",
+    "guarantee_of",
     "pool",
 ]
 
@@ -180,15 +181,27 @@ def pool(policy: SandboxPolicy, require: str, kind: str | None) -> Pool[Warm]:
 ENGINES = ("sandbox", "smolagents")
 
 
+def guarantee_of(kind: str | None, policy: SandboxPolicy) -> str:
+    """The guarantee where nobody asks for one: namespaces, or, where this machine has no sandbox
+    with those, a process whose calls are filtered; the log then says so.
+    """
+    try:
+        strongest("namespaces", kind, policy)
+    except SandboxUnavailable as error:
+        with contextlib.suppress(SandboxUnavailable):  # which is told with that of the engine
+            weaker = strongest("process", kind, policy)
+            logger.warning("code is run in the sandbox %r, which is weaker: %s", weaker.name, error)
+        return "process"
+    return "namespaces"
+
+
 def choose_engine(
     name: str | None, require: str, kind: str | None, policy: SandboxPolicy
 ) -> Engine:
-    """The engine of this name; for None a sandbox where there is one, and else smolagents.
-
-    The latter is told in the log, and by `CodeState.engine`.
+    """The engine of this name; None is the sandbox.
 
     Raises:
-        SandboxUnavailable: A sandbox is asked for, and there is none with that guarantee.
+        SandboxUnavailable: There is no sandbox with that guarantee: the code is run nowhere else.
         ValueError: There is no such engine.
     """
     if name not in (None, *ENGINES):
@@ -200,7 +213,6 @@ def choose_engine(
     except SandboxUnavailable as error:
         if name is not None:
             raise
-        logger.warning(
-            "code is run by smolagents' interpreter in this process, which is no sandbox: %s", error
-        )
-        return SmolagentsEngine()
+        own = "it is none, and runs code in the server's own process: CODING_ENGINE=smolagents"
+        reasons = {**error.reasons, "smolagents": own}
+        raise SandboxUnavailable(error.guarantee, reasons) from error

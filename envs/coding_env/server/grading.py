@@ -134,9 +134,9 @@ def _is_expected(said: Any, expected: Any) -> bool:
         return False
     try:
         value = ast.literal_eval(said)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return False
-    return _is_same(value, expected)
+        return _is_same(value, expected)
+    except (ValueError, TypeError, SyntaxError, ArithmeticError, RecursionError, MemoryError):
+        return False  # such as a key that has no hash, or a number beyond any float
 
 
 def _is_same(value: Any, expected: Any) -> bool:

@@ -6,6 +6,7 @@ arXiv:2402.01030): an agent's actions are pieces of code.
 
 from __future__ import annotations
 
+import logging
 import os
 import textwrap
 import uuid
@@ -18,12 +19,14 @@ from openenv.reward import RewardSpec
 from openenv.sandbox import SandboxPolicy
 
 from ..models import CodeAction, CodeObservation, CodeState
-from .engines import choose_engine
+from .engines import choose_engine, guarantee_of
 from .grading import Grade, graded
 from .tasks import Task, TaskSet
 from .transforms import create_safe_coding_transform
 
 __all__ = ["PythonCodeActEnv"]
+
+logger = logging.getLogger(__name__)
 
 
 class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
@@ -36,15 +39,15 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
 
     Args:
         engine: ``"sandbox"``: CPython in a sandbox. ``"smolagents"``: smolagents' interpreter in
-            this process, which is no sandbox. None takes CODING_ENGINE, else the sandbox where
-            there is one with the guarantee, and else smolagents, with a warning in the log.
-        require: What the sandbox must guarantee; None takes CODING_REQUIRE, else ``"namespaces"``.
+            this process, which is no sandbox. None takes CODING_ENGINE, else the sandbox.
+        require: What the sandbox must guarantee; None takes CODING_REQUIRE, else the best of
+            ``"namespaces"`` and ``"process"`` that there is; the second with a warning in the log.
         sandbox: A kind of sandbox; None takes CODING_SANDBOX, else the strongest there is.
         policy: What the code may have.
         transform: Gives the reward of a step without a task; by default safety and brevity.
 
     Raises:
-        SandboxUnavailable: A sandbox is asked for, and this machine has none with the guarantee.
+        SandboxUnavailable: This machine has no sandbox with the guarantee.
         ValueError: There is no such engine, guarantee or kind.
     """
 
@@ -70,8 +73,9 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
         if transform is not None:
             self.REWARD = RewardSpec("per_step")  # type: ignore[misc]  # of what, it knows alone
         self._policy = policy or SandboxPolicy()
-        self._require = require or os.environ.get("CODING_REQUIRE") or "namespaces"
         self._kind = sandbox or os.environ.get("CODING_SANDBOX") or None
+        asked = require or os.environ.get("CODING_REQUIRE")
+        self._require = asked or guarantee_of(self._kind, self._policy)
         self._engine = choose_engine(
             engine or os.environ.get("CODING_ENGINE") or None,
             self._require,
@@ -164,6 +168,9 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
             grade = graded(self._task, code, self._require, self._kind)
         except (SandboxUnavailable, SandboxEnded) as error:
             grade = Grade.impossible(str(error))
+        except Exception as error:  # of the grader's own: no answer may be tried again for it
+            logger.exception("an answer to the task %r could not be judged", self._task.id)
+            grade = Grade.impossible(f"the grader failed: {type(error).__name__}")
         self._is_over = True
         self._engine.end()
         self._state.step_count += 1

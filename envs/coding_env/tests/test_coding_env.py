@@ -23,6 +23,7 @@ from openenv.environment import CompositeTransform, Transform, scored
 from openenv.errors import ExecutionFailed, SandboxUnavailable, StepTimeout
 from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.sandbox import SandboxPolicy, kinds
+from openenv.sandbox.landlock import Landlock
 from openenv.testing.escapes import ESCAPES, Outside
 from openenv.types import CodeExecResult
 
@@ -138,16 +139,20 @@ def test_what_runs_the_code_is_told() -> None:
 def test_a_sandbox_that_cannot_be_had_is_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Neither an unconfined one nor, where a guarantee is asked for, a weaker one."""
     monkeypatch.setenv("PATH", "/nowhere")
     kinds._tried.cache_clear()
     try:
         with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap"):
-            PythonCodeActEnv("sandbox")
-        assert PythonCodeActEnv().state.engine == "smolagents"
-        assert "which is no sandbox" in caplog.text
-        monkeypatch.setenv("CODING_ENGINE", "sandbox")
-        with pytest.raises(SandboxUnavailable):
+            PythonCodeActEnv(require="namespaces")
+        if any(offer.is_there for offer in kinds.kinds_of_this_machine()):
+            assert PythonCodeActEnv().state.sandbox == "landlock"
+            assert "which is weaker" in caplog.text
+        kinds._tried.cache_clear()
+        monkeypatch.setattr(Landlock, "why_not", lambda self: "this kernel has none")
+        with pytest.raises(SandboxUnavailable, match="CODING_ENGINE=smolagents"):
             PythonCodeActEnv()
+        assert PythonCodeActEnv("smolagents").state.engine == "smolagents"
     finally:
         kinds._tried.cache_clear()
 

@@ -34,6 +34,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from openenv._quoting import printable
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, ManifestError, package_name, read_manifest
 
@@ -336,7 +337,7 @@ def print_table(title: str, rows: Iterable[tuple[str, str, str]], what: str) -> 
     for key, text, package in rows:
         lines += [f"  {key:<15}: {text}", f"{'':<17}  Package: {package}"]
     lines += [rule, f"Total: {len(rows)} {what}"]
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write(printable("\n".join(lines)) + "\n")
 
 
 def _fingerprint(found: Mapping[str, EnvironmentInfo]) -> object:

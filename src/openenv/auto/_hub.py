@@ -12,16 +12,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from openenv._consent import agrees, is_at_terminal
+from openenv._http import FAILURES, ask, over_http
 from openenv._peers import is_loopback as is_loopback_host
-from openenv._tls import client_context
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
 from openenv.errors import OpenEnvError
@@ -89,32 +88,20 @@ def answers(
     base_url: str, headers: Mapping[str, str] | None = None, ca_file: str | None = None
 ) -> bool:
     """A server answers at `base_url`: its `/health`, or else its root."""
-    url = _http(base_url)
-    return any(_get(f"{url}{path}", headers or {}, ca_file) for path in ("/health", "/"))
+    url = over_http(base_url)
+    return any(_is_answered(f"{url}{path}", headers, ca_file) for path in ("/health", "/"))
 
 
 def is_loopback(base_url: str) -> bool:
     """The address is one of this machine's own."""
-    host = urlsplit(_http(base_url)).hostname or ""
+    host = urlsplit(over_http(base_url)).hostname or ""
     return host in ("0.0.0.0", "::") or is_loopback_host(host)
 
 
-def _http(base_url: str) -> str:
-    url = re.sub(r"^ws(s?)://", r"http\1://", base_url.strip(), flags=re.IGNORECASE).rstrip("/")
-    return url if re.match(r"https?://", url, flags=re.IGNORECASE) else f"http://{url}"
-
-
-def _get(url: str, headers: Mapping[str, str], ca_file: str | None) -> bool:
-    proxies: dict[str, str] | None = {} if is_loopback(url) else None
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler(proxies)]
+def _is_answered(url: str, headers: Mapping[str, str] | None, ca_file: str | None) -> bool:
     try:
-        if url.lower().startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=client_context(ca_file)))
-        opener = urllib.request.build_opener(*handlers)
-        request = urllib.request.Request(url, headers=dict(headers))
-        with opener.open(request, timeout=PROBE_TIMEOUT_S) as response:
-            return bool(response.status == 200)
-    except (OSError, urllib.error.URLError, ValueError):
+        return ask(url, headers, timeout_s=PROBE_TIMEOUT_S, ca_file=ca_file).status < 400
+    except FAILURES:
         return False
 
 
@@ -194,7 +181,7 @@ def _install(repo_id: str, revision: str | None, trust_remote_code: bool) -> Non
     """Install one commit, if somebody agrees to that."""
     url = source_url(repo_id)
     is_trusted = trust_remote_code or trusts_remote_code()
-    if not (is_trusted or _is_at_terminal()):
+    if not (is_trusted or is_at_terminal()):
         raise InstallRefusedError(_refusal(url, None))
     found = _resolved(repo_id, revision)
     if not (is_trusted or _confirmed(url, found)):
@@ -212,19 +199,13 @@ def _refusal(url: str, sha: str | None) -> str:
     )
 
 
-def _is_at_terminal() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
-
-
 def _confirmed(url: str, found: Revision) -> bool:
     when = f", of {found.date}" if found.date else ""
-    sys.stderr.write(
+    return agrees(
         f"Installing {url} will run its code on this machine.\n"
-        f"It is the commit {found.sha} ({found.name}{when}): {url}/tree/{found.sha}\n"
-        "Install it? [y/N] "
+        f"It is the commit {found.sha} ({found.name}{when}): {url}/tree/{found.sha}",
+        "Install it?",
     )
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _installer() -> list[str]:

@@ -15,16 +15,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
+from openenv._http import FAILURES, ask, over_http
 from openenv._keys import key_for, key_headers
-from openenv._tls import client_context
-from openenv.auto._hub import PROBE_TIMEOUT_S, is_loopback
+from openenv.auto._hub import PROBE_TIMEOUT_S
 from openenv.hub.names import is_hub_address
 
 __all__ = [
@@ -74,29 +71,15 @@ def served_name(
     base_url: str, headers: Mapping[str, str], api_key: str | None, ca_file: str | None
 ) -> str | None:
     """What a server calls its environment, by its ``/metadata``; None where it does not tell."""
-    url = re.sub(r"^ws", "http", base_url.strip().rstrip("/"), flags=re.IGNORECASE)
-    handlers: list[urllib.request.BaseHandler] = [_Stays()]
-    if is_loopback(url):
-        handlers.append(urllib.request.ProxyHandler({}))
-    if url.lower().startswith("https:"):
-        handlers.append(urllib.request.HTTPSHandler(context=client_context(ca_file)))
+    url = over_http(base_url)
     sent = {**headers, **key_headers(api_key or key_for(url), headers)}
-    request = urllib.request.Request(f"{url}/metadata", headers=sent)
     try:
-        opener = urllib.request.build_opener(*handlers)
-        with opener.open(request, timeout=PROBE_TIMEOUT_S) as response:
-            told = json.loads(response.read(MOST_BYTES))
-    except (OSError, urllib.error.URLError, ValueError, RecursionError):
+        answer = ask(f"{url}/metadata", sent, timeout_s=PROBE_TIMEOUT_S, ca_file=ca_file)
+        told = json.loads(answer.body) if answer.status == 200 else None
+    except (*FAILURES, RecursionError):
         return None
     name = told.get("name") if isinstance(told, dict) else None
     return name if isinstance(name, str) else None
-
-
-class _Stays(urllib.request.HTTPRedirectHandler):
-    """Follows nowhere: what is sent is for the host that was named."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
 
 
 def is_server_of(served: str, known: str) -> bool:

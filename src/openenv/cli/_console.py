@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from openenv._quoting import printable
+from openenv._terminal import console
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -89,17 +92,13 @@ def set_color(wanted: bool) -> None:
 @cache
 def stderr() -> Console:
     """The console that words go to."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, quiet=_Manner.quiet)
+    return console(stderr=True, highlight=False, quiet=_Manner.quiet)
 
 
 @cache
 def stdout() -> Console:
     """The console for data that people read, such as a table."""
-    from rich.console import Console
-
-    return Console(highlight=False)
+    return console(highlight=False)
 
 
 def say(text: str, style: str = "") -> None:
@@ -117,15 +116,15 @@ def emit(data: Mapping[str, Any]) -> None:
 
 def report(error: CommandError) -> None:
     """Print an error, and what to do about it; the traceback before it, if that is asked for."""
-    from rich.console import Console
     from rich.text import Text
 
+    shown = console(stderr=True, highlight=False)
     if is_debugging():
-        traceback.print_exception(error.__cause__ or error)
-    console = Console(stderr=True, highlight=False)
-    console.print(Text.assemble(("Error: ", "bold red"), str(error)), soft_wrap=True)
+        for lines in traceback.format_exception(error.__cause__ or error):
+            sys.stderr.write(printable(lines))
+    shown.print(Text.assemble(("Error: ", "bold red"), str(error)), soft_wrap=True)
     if error.hint is not None and not (is_debugging() and error.hint == DEBUG_HINT):
-        console.print(Text.assemble(("hint: ", "bold cyan"), error.hint), soft_wrap=True)
+        shown.print(Text.assemble(("hint: ", "bold cyan"), error.hint), soft_wrap=True)
 
 
 def plain(error: Exception) -> str:

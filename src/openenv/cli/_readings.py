@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-import urllib.error
-import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from typing import Any
 
-from openenv._tls import client_context
+from openenv._http import FAILURES, ask
 
 __all__ = ["Change", "Reading", "Unreadable", "changed", "read"]
 
@@ -103,28 +100,13 @@ def _fetched(url: str, key: str | None) -> str:
     if not url.startswith(("http://", "https://")):
         raise Unreadable(f"{url}: the scheme must be http or https")
     try:
-        request = urllib.request.Request(url, headers=headers)
-        with _opener().open(request, timeout=TIMEOUT_S) as response:
-            body: bytes = response.read()
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise _refused(url, error.code) from error
-    except (OSError, HTTPException, ValueError) as error:
+        answer = ask(url, headers, timeout_s=TIMEOUT_S)
+    except FAILURES as error:
         why = getattr(error, "reason", None) or error
         raise Unreadable(f"no server answers at {url}: {why}") from error
-    return body.decode()
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows none: the key is for the server that was named."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    tls = urllib.request.HTTPSHandler(context=client_context())
-    return urllib.request.build_opener(_NoRedirects, tls)
+    if answer.status != 200:
+        raise _refused(url, answer.status)
+    return answer.body.decode(errors="replace")
 
 
 def _refused(url: str, status: int) -> Unreadable:

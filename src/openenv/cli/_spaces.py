@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from openenv._quoting import printable
 from openenv._redaction import redact, register_secret
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
@@ -299,7 +300,7 @@ def _show(copy: Staged, asked: Upload, settings: Settings, as_json: bool) -> Non
         )
         return
     for path, size in sizes.items():
-        sys.stdout.write(f"{size:>9}  {path}\n")
+        sys.stdout.write(printable(f"{size:>9}  {path}\n"))
     for variable, value in settings.variables.items():
         say(f"variable {variable}={value}")
     for secret in settings.secrets:
@@ -334,7 +335,7 @@ def _report(
     if as_json:
         emit(told)
         return
-    sys.stdout.write(f"{page}\n")
+    sys.stdout.write(printable(f"{page}\n"))
     sys.stdout.flush()
     if commit.pull_request is None and commit.is_new:
         say(f"its server: {server}; in Python: AutoEnv.from_env({space!r})", style="green")

@@ -115,8 +115,7 @@ def _of_file(told: str, path: Path) -> Source:
         raise CommandError(
             f"{told} is no module of Python", hint="name a .py file", exit_code=MISUSED
         )
-    beside = (one for one in path.parent.iterdir() if one.is_file() and LICENCE.match(one.name))
-    files = {path.name: path, **{one.name: one for one in beside}}
+    files = {path.name: path, **_licences_in(path.parent)}
     return Source(told, files, "vendor")
 
 
@@ -131,12 +130,29 @@ def _of_directory(told: str, path: Path) -> Source:
             files[f"{path.name}/{relative}"] = file
     if (path / "__init__.py").exists():
         root = "vendor"
-        beside = (one for one in path.parent.iterdir() if one.is_file())
-        licences = {one.name: one for one in beside if LICENCE.match(one.name)}
-        files = {**licences, **files} if path.name.isidentifier() else files
+        files = {**_licences_in(path.parent), **files} if path.name.isidentifier() else files
     else:
         root = f"vendor/{path.name}" + ("/src" if (path / "src").is_dir() else "")
-    return Source(told, files, root, _dependencies(path), skipped)
+    dependencies = _dependencies(path)
+    own = [one for one in dependencies if is_of_this_machine(one)]
+    skipped += [f"the dependency {one!r}: it is a file of this machine" for one in own]
+    return Source(told, files, root, [one for one in dependencies if one not in own], skipped)
+
+
+def _licences_in(folder: Path) -> dict[str, Path]:
+    """The licences in a folder. A link is none: what it leads to may be any file."""
+    return {
+        one.name: one
+        for one in folder.iterdir()
+        if LICENCE.match(one.name) and one.is_file() and not one.is_symlink()
+    }
+
+
+def is_of_this_machine(dependency: str) -> bool:
+    """Whether a dependency is a file or a directory: ``name @ file:///path``, ``./path``."""
+    _, at, place = dependency.partition("@")
+    place = place.strip() if at else dependency.strip()
+    return place.startswith(("file:", ".", "/", "~"))
 
 
 def _walked(folder: Path) -> Iterator[Path]:
@@ -152,7 +168,7 @@ def _walked(folder: Path) -> Iterator[Path]:
 def _dependencies(folder: Path) -> list[str]:
     """What a project says that it needs."""
     file = folder / "pyproject.toml"
-    if file.is_file():
+    if file.is_file() and not file.is_symlink():
         tomllib: Any = importlib.import_module(
             "tomllib" if sys.version_info >= (3, 11) else "tomli"
         )
@@ -162,7 +178,8 @@ def _dependencies(folder: Path) -> list[str]:
             raise CommandError(f"{file} cannot be read: {error}") from error
         return [str(one) for one in told.get("dependencies", ())]
     file = folder / "requirements.txt"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    is_there = file.is_file() and not file.is_symlink()
+    lines = file.read_text(encoding="utf-8").splitlines() if is_there else []
     kept = (line.partition(" #")[0].strip() for line in lines)
     return [line for line in kept if line and line[0] not in "#-"]
 
@@ -181,7 +198,7 @@ def _of_distribution(name: str) -> Source:
     for one in found.files or ():
         path, at = Path(str(one.locate())), one.as_posix()
         is_licence = ".dist-info/" in at and LICENCE.match(one.name)
-        is_outside = at.startswith(("..", "/")) or ".dist-info/" in at
+        is_outside = at.startswith("/") or ".." in one.parts or ".dist-info/" in at
         if not path.is_file() or (is_outside and not is_licence):
             continue
         if is_licence:

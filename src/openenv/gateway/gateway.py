@@ -4,13 +4,15 @@ A WebSocket is looked at until its handshake is done: a new one goes to the serv
 to do, one that names its route to the server that has its sessions. From then on its bytes pass
 from socket to socket, unread. HTTP requests are passed on one by one; the ids of sessions that
 servers give out have the route put before them, and taken off again. So a gateway keeps nothing
-about any session, and two of them with the same servers are one.
+about any session, and two of them with the same servers are one. Whom it asks for it tells the
+servers, which keep the sessions of different keys apart, and each key to its limits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import re
@@ -26,14 +28,14 @@ import h11
 from openenv._peers import is_loopback
 from openenv._tls import client_context
 from openenv.errors import NotPermittedError, WrongHostError
-from openenv.gateway.servers import NoServer, RouteGone, Server, Servers
+from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, Shares
 from openenv.gateway.wire import Wire, splice
 from openenv.mcp.types import CREATE
 from openenv.protocol.http import SESSION_COOKIE, SESSION_HEADER
-from openenv.protocol.routes import ROUTE_HEADER, ROUTE_QUERY, SPREAD_HEADER
-from openenv.server.auth import is_public, keys_in, may_reach, without_keys
+from openenv.protocol.routes import ROUTE_HEADER, ROUTE_QUERY, SPREAD_HEADER, TENANT_HEADER
+from openenv.server.auth import described, is_public, keys_in, may_reach, without_keys
 from openenv.server.origins import Pages
-from openenv.sessions.principal import Keyring, Principal, Role
+from openenv.sessions.principal import KeyLimits, Keyring, Principal, Role
 
 __all__ = ["Gateway"]
 
@@ -267,6 +269,9 @@ class Gateway:
             raise _Refused(
                 403, f"the key {principal.name!r} ({principal.role.value}) may not go there"
             )
+        asked.tenant = principal
+        asked.note(principal.session_id or "")
+        asked.shares = self.servers.shares(asked.environment, principal.name, principal.limits)
         return None
 
     def _principal(self, headers: Headers) -> Principal | None:
@@ -280,7 +285,7 @@ class Gateway:
             return self.servers.routed(asked.environment, asked.route)
         if self.is_ending:
             raise NoServer("this gateway is being ended; another takes new sessions")
-        return self.servers.least_loaded(asked.environment)
+        return self.servers.least_loaded(asked.environment, asked.shares)
 
     # ------------------------------------------------------------------ WebSockets
 
@@ -441,7 +446,8 @@ class Gateway:
     ) -> Headers:
         """What the server is sent: the client's headers, but for what concerns the gateway."""
         kept: Headers = []
-        dropped = _HOP_BY_HOP | {b"host", ROUTE_HEADER.lower().encode()}
+        ours = {ROUTE_HEADER.lower().encode(), TENANT_HEADER.lower().encode()}
+        dropped = _HOP_BY_HOP | {b"host"} | ours
         if credential is None:
             dropped |= _KEYS
         host = _value(asked.headers, b"host")
@@ -459,6 +465,12 @@ class Gateway:
         kept.append((b"Host", server.authority.encode()))
         if credential is None and server.key is not None:
             kept.append((b"Authorization", f"Bearer {server.key}".encode()))
+        if asked.tenant is not None:
+            session_id = asked.tenant.session_id
+            found = _ROUTED.match(session_id) if session_id is not None else None
+            own = found[2] if found is not None else session_id
+            tenant = described(asked.tenant, asked.limits_at(server), own)
+            kept.append((TENANT_HEADER.encode(), tenant.encode()))
         peer = wire.transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             kept.append((b"X-Forwarded-For", str(peer[0]).encode()))
@@ -590,7 +602,12 @@ class _Asked:
         target: The same, with the query.
         route: The server that has its session; "" for whichever.
         rpc_method: Of JSON-RPC in its body, the method.
+        tenant: Who asks, where the gateway has keys.
+        shares: Of their limits; None where they have none.
     """
+
+    tenant: Principal | None = None
+    shares: Shares | None = None
 
     def __init__(self, request: h11.Request, target: str, headers: Headers) -> None:
         self.method = bytes(request.method)
@@ -605,14 +622,25 @@ class _Asked:
         for name, value in headers:
             text = value.decode("latin-1")
             if name in (SESSION_HEADER.lower().encode(), MCP_SESSION.encode()):
-                self._note(text)
+                self.note(text)
             elif name == b"cookie" and SESSION_COOKIE in text:
                 for one in text.split(";"):
                     key, _, cookie = one.strip().partition("=")
                     if key == SESSION_COOKIE:
-                        self._note(cookie)
+                        self.note(cookie)
 
-    def _note(self, session_id: str) -> None:
+    def limits_at(self, server: Server) -> KeyLimits:
+        """What the tenant may ask of a server; of one that takes no new sessions of theirs, to go
+        on with those that it has.
+        """
+        if self.shares is None:
+            return KeyLimits()
+        assert self.tenant is not None
+        limits = self.tenant.limits
+        return self.shares.get(server.route) or dataclasses.replace(limits, max_sessions=1)
+
+    def note(self, session_id: str) -> None:
+        """Take the route off the id of a session, unless there is one."""
         found = _ROUTED.match(session_id)
         if found and not self.route:
             self.route = found[1]

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from openenv.errors import ConnectError
+from openenv.sessions.principal import KeyLimits
 
-__all__ = ["NoServer", "RouteGone", "Server", "Servers", "route_of"]
+__all__ = ["NoServer", "RouteGone", "Server", "Servers", "Shares", "route_of"]
 
 FAILED_CHECKS = 3
 USUAL_SLOTS = 64  # of a server that does not say how many it has
@@ -114,6 +115,17 @@ class Server:
             self.is_up = False
 
 
+Shares = Mapping[str, KeyLimits]
+"""The limits of a key at each server that it is served by, by its route."""
+
+
+def _part(limits: KeyLimits, sessions: int) -> KeyLimits:
+    """The limits of a server that holds so many of a key's sessions."""
+    part = sessions / (limits.max_sessions or sessions)
+    rates = (limits.requests_per_s, limits.bytes_per_s)
+    return KeyLimits(sessions, *(None if rate is None else rate * part for rate in rates))
+
+
 class Servers:
     """All servers behind a gateway, by what they serve.
 
@@ -172,6 +184,30 @@ class Servers:
             raise NoServer(f"there is no environment {environment!r} here; there are {named}", 404)
         return self._of[environment]
 
+    def shares(self, environment: str | None, name: str, limits: KeyLimits) -> Shares | None:
+        """What a key may ask of each server, such that it gets no more of all of them than its
+        limits; None where it has none.
+
+        Servers keep the limits, and know nothing of each other. So a key that has any is served by
+        as few as hold its `max_sessions`, by one where that says nothing: always by the same, which
+        follow from its name (rendezvous hashing, Thaler and Ravishankar 1996), for any gateway.
+        """
+        if limits == KeyLimits():
+            return None
+        up = [one for one in self.serving(environment).values() if one.is_up]
+        up.sort(key=lambda one: hashlib.blake2s(f"{name} {one.route}".encode()).digest())
+        if limits.max_sessions is None:
+            return {one.route: limits for one in up[:1]}
+        shares, left = {}, limits.max_sessions
+        for number, one in enumerate(up, 1):
+            is_last = number == len(up)
+            taken = left if is_last else min(left, one.slots or USUAL_SLOTS)
+            shares[one.route] = _part(limits, taken)
+            left -= taken
+            if not left:
+                break
+        return shares
+
     def routed(self, environment: str | None, route: str) -> Server:
         """The server that has a session.
 
@@ -183,14 +219,20 @@ class Servers:
             raise RouteGone("the server that had this session is gone")
         return server
 
-    def least_loaded(self, environment: str | None) -> Server:
+    def least_loaded(self, environment: str | None, limits: Shares | None = None) -> Server:
         """The server that gets the next session.
+
+        Args:
+            environment: What it is to serve.
+            limits: Of whoever opens it, by server: only those that have a share are asked.
 
         Raises:
             NoServer: None can.
         """
         group = self.serving(environment)
         fit = [one for one in group.values() if one.is_up and not one.is_draining]
+        if limits is not None:
+            fit = [one for one in fit if one.route in limits] or fit
         if not fit:
             down = sum(not one.is_up for one in group.values())
             raise NoServer(

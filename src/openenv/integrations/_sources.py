@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPException
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter
 
+from openenv._http import FAILURES, ask, over_http
 from openenv._keys import key_for
-from openenv._tls import client_context
 from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec
 from openenv.client.transports.websocket import key_headers
 from openenv.client.vector import VectorEnv
@@ -194,33 +191,20 @@ def _schema(model: Any) -> dict[str, Any] | None:
 
 
 def _told(base_url: str, options: Mapping[str, Any]) -> Schemas:
-    url = f"{_over_http(base_url)}/schema"
+    url = f"{over_http(base_url)}/schema"
     headers = dict(options.get("headers") or {})
     headers |= key_headers(options.get("api_key") or key_for(url), headers)
-    request = urllib.request.Request(url, headers=headers)
-    tls = urllib.request.HTTPSHandler(context=client_context(options.get("ca_file")))
     try:
-        opener = urllib.request.build_opener(_NoRedirects, tls)
-        with opener.open(request, timeout=SCHEMA_TIMEOUT_S) as response:
-            told = json.loads(response.read())
+        answer = ask(url, headers, timeout_s=SCHEMA_TIMEOUT_S, ca_file=options.get("ca_file"))
+    except FAILURES as error:
+        raise ConnectError(f"no server answers at {url}: {error}") from error
+    if answer.status != 200:
+        raise ConnectError(f"{url} answered with status {answer.status}")
+    try:
+        told = json.loads(answer.body)
         return Schemas(told["action"], told["observation"])
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ConnectError(f"{url} answered with status {error.code}") from error
-    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ConnectError(f"no server tells its schemas at {url}: {error}") from error
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows none: the key is for the server that was named."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _over_http(base_url: str) -> str:
-    address = base_url.rstrip("/").removesuffix("/ws")
-    return re.sub("^ws", "http", address) if "://" in address else f"http://{address}"
 
 
 # ------------------------------------------------------------------ what a step came to

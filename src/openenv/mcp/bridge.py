@@ -15,6 +15,7 @@ import contextlib
 import inspect
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -91,6 +92,7 @@ class Bridge:
             "resources": self._resources,
         }
         self._seats: dict[tuple[Principal | None, str | None, str | None], Seat] = {}
+        self._owners: OrderedDict[str, Principal | None] = OrderedDict()  # of sessions of MCP
         self._owner: asyncio.Task[None] | None = None
         self._app: asyncio.Future[Callable[..., Any]] | None = None
         self._over: asyncio.Event | None = None
@@ -116,6 +118,11 @@ class Bridge:
             await app(scope, receive, opening.send)
             if opening.is_refused:
                 await _end_session(app, scope, opening.session)
+            elif opening.session:
+                self._note_owner(opening.session, principal)
+            return
+        if not self._owns(principal, mcp_session):
+            await app(_as_unknown(scope), receive, send)
             return
 
         async def send_of_stream(message: Message) -> None:
@@ -125,7 +132,20 @@ class Bridge:
 
         await app(scope, receive, send_of_stream if scope["method"] == "GET" else send)
         if scope["method"] == "DELETE":
+            self._owners.pop(mcp_session, None)
             await self._end_of(principal, mcp_session)
+
+    def _note_owner(self, mcp_session: str, principal: Principal | None) -> None:
+        self._owners[mcp_session] = principal
+        while len(self._owners) > MAX_SESSIONS:  # the SDK keeps no more
+            self._owners.popitem(last=False)
+
+    def _owns(self, principal: Principal | None, mcp_session: str) -> bool:
+        """Whether a session of MCP was opened by whoever asks."""
+        if mcp_session not in self._owners:
+            return False
+        self._owners.move_to_end(mcp_session)
+        return self._owners[mcp_session] is principal
 
     async def serve_stdio(self) -> None:
         """Serve one agent over standard input and output; its session stays open."""
@@ -136,6 +156,7 @@ class Bridge:
         loop = asyncio.get_running_loop()
         if self._app is None or self._app.get_loop() is not loop:
             self._app, self._over, self._seats = loop.create_future(), asyncio.Event(), {}
+            self._owners.clear()
             self._owner = asyncio.ensure_future(self._own(self._app, self._over))
         return await asyncio.shield(self._app)
 
@@ -465,6 +486,13 @@ async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: s
         """Nobody waits for an answer."""
 
     await app(scope, receive, send)
+
+
+def _as_unknown(scope: Scope) -> Scope:
+    """A request to another's session of MCP, as one to a session that does not exist."""
+    named = MCP_SESSION.encode()
+    headers = [(name, b"0" if name == named else value) for name, value in scope["headers"]]
+    return {**scope, "headers": headers}
 
 
 def _speech_of(bridge: Bridge) -> Speech:

@@ -30,13 +30,14 @@ from pydantic import (
     ValidationError,
     create_model,
 )
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError
 
 from openenv._generics import once_per_class
 from openenv.errors import InvalidReturnError, OpenEnvError
 from openenv.mcp.results import WRAPPED, Image, content_of
 from openenv.mcp.types import RESERVED_TOOL_NAMES
 from openenv.settings import ServerMode, parse_mode
+from openenv.types import private_in, public_schema, public_value
 
 __all__ = [
     "FunctionTool",
@@ -274,10 +275,12 @@ class FunctionTool:
         result: dict[str, Any] = {"content": content_of(value), "isError": False}
         if self.returned is None:
             if isinstance(value, Mapping | BaseModel):
-                result["structuredContent"] = to_jsonable_python(value)
+                result["structuredContent"] = public_value(value)
             return result
         try:
-            plain = self.returned.dump_python(value, mode="json", by_alias=True, warnings="error")
+            plain = self.returned.dump_python(
+                value, mode="json", by_alias=True, warnings="error", exclude=private_in(value)
+            )
         except PydanticSerializationError as error:
             why = f"{self.name} returned what its annotation does not say: {error}"
             raise InvalidReturnError(why) from error
@@ -340,7 +343,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _input_schema(arguments: type[BaseModel]) -> dict[str, Any]:
-    schema = arguments.model_json_schema(by_alias=True)
+    schema = public_schema(arguments.model_json_schema(by_alias=True))
     schema.pop("title", None)
     for one in schema.get("properties", {}).values():
         one.pop("title", None)
@@ -356,7 +359,7 @@ def _returned(
         return None, None, False
     try:
         adapter = TypeAdapter(annotation)
-        schema = adapter.json_schema(mode="serialization")
+        schema = public_schema(adapter.json_schema(mode="serialization"))
     except PydanticUserError:  # pictures and the like
         return None, None, False
     found = schema

@@ -6,9 +6,13 @@ import asyncio
 import functools
 import inspect
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pydantic_core import to_json
+
+from openenv._quoting import printable
 from openenv._redaction import redact
 from openenv._timeouts import Expired, within
 from openenv.errors import InvalidArgumentError, Refused, words
@@ -32,6 +36,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RESET = "reset"  # a tool of this name begins an episode
+# What is taken of one server: so many tools, each of which takes so many bytes as JSON.
+MAX_TOOLS, MAX_TOOL_BYTES = 1000, 2**16
 COURTESY = frozenset({"seed", "episode_id"})  # which every caller passes to whatever there is
 
 
@@ -61,6 +67,7 @@ class Guest:
         self._fate: str | None = None
         self._is_used = self._has_reset = False
         self._is_given_up = False  # a call may still be running there
+        self._has_warned = False
 
     def __str__(self) -> str:
         return f"the MCP server {self.name!r} ({self._source})"
@@ -183,10 +190,18 @@ class Guest:
     async def _all_tools(self) -> list[dict[str, Any]]:
         server = await self._started()
         try:
-            return await within(self._start_timeout_s, self._asked(server.tools()))
+            found = await within(self._start_timeout_s, self._asked(server.tools()))
         except Expired:
             why = f"did not list its tools within {self._start_timeout_s:g} s"
             raise await self._gone(why, with_words=True) from None
+        if len(found) > MAX_TOOLS:
+            raise Refused(f"{self} lists {len(found)} tools; at most {MAX_TOOLS} are taken")
+        kept = [one for one in found if len(to_json(one)) <= MAX_TOOL_BYTES]
+        if len(kept) < len(found) and not self._has_warned:
+            self._has_warned = True
+            large = ", ".join(printable(one["name"])[:80] for one in found if one not in kept)
+            logger.warning("%s: tools of more than %d bytes: %s", self, MAX_TOOL_BYTES, large)
+        return kept
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
@@ -281,12 +296,12 @@ class Guests:
         offered = [
             (g, tool) for g, tools in zip(self._guests, listed, strict=True) for tool in tools
         ]
-        names = [tool["name"] for _, tool in offered]
+        count = Counter(tool["name"] for _, tool in offered)
         routes: dict[str, tuple[Guest, str]] = {}
         found = []
         for guest, tool in offered:
             name = tool["name"]
-            if self._prefix or names.count(name) > 1:
+            if self._prefix or count[name] > 1:
                 name = f"{guest.name}_{name}"
             if name in routes:
                 raise Refused(

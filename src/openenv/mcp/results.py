@@ -20,6 +20,7 @@ from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import TypeIs
 
 from openenv.arrays import is_pixels, write_png
+from openenv.types import private_in
 
 __all__ = [
     "WRAPPED",
@@ -60,7 +61,9 @@ class Image:
 
 
 def content_of(value: Any) -> list[dict[str, Any]]:
-    """Write a value as content blocks: text, or pictures where it holds any."""
+    """Write a value as content blocks, without private fields: text, or pictures where it holds
+    any.
+    """
     if value is None:
         return []
     block = block_of(value)
@@ -72,10 +75,11 @@ def content_of(value: Any) -> list[dict[str, Any]]:
 
 
 def text_of(value: Any) -> str:
-    """Write a value as text: a string as it is, anything else as JSON."""
+    """Write a value as text: a string as it is, anything else as JSON, without private fields."""
     if isinstance(value, str):
         return value
-    return to_json(value, serialize_unknown=True, inf_nan_mode="null").decode()
+    hidden = private_in(value)
+    return to_json(value, exclude=hidden, serialize_unknown=True, inf_nan_mode="null").decode()
 
 
 def block_of(value: Any) -> dict[str, Any] | None:

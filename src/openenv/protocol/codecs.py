@@ -8,13 +8,14 @@ JSON by Pydantic's serializer, with no dictionary in between.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
+from openenv._quoting import quoted, shortened
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -89,7 +90,7 @@ class JSONCodec:
         kind = message.get("type", "")
         model = REQUESTS.get(kind) if isinstance(kind, str) else None
         if model is None:
-            raise UnknownMessageTypeError(f"Unknown message type: {kind}")
+            raise UnknownMessageTypeError(f"Unknown message type: {shortened(str(kind))}")
         try:
             fields = model.model_validate(message)
         except ValidationError as error:
@@ -277,17 +278,19 @@ def parse_json(frame: str | bytes | bytearray) -> Any:
 
 
 def _problem(kind: str, message: str, value: Any) -> dict[str, Any]:
-    return {"type": kind, "loc": [], "msg": message, "input": value}
+    return {"type": kind, "loc": [], "msg": message, "input": quoted(value)}
 
 
-def error_list(error: ValidationError) -> list[dict[str, Any]]:
-    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``url``."""
-    try:
-        written = error.json()
-    except ValueError:  # the input is nested too deep to be quoted
-        written = error.json(include_input=False)
-    errors = cast("list[dict[str, Any]]", from_json(written))
-    shown = [_bounded(one) for one in errors[:MAX_ERRORS]]
+class _HasErrors(Protocol):
+    """Pydantic's `ValidationError`, or FastAPI's."""
+
+    def errors(self) -> Any: ...
+
+
+def error_list(error: _HasErrors) -> list[dict[str, Any]]:
+    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``."""
+    errors = cast("list[dict[str, Any]]", error.errors())
+    shown = [_told(one) for one in errors[:MAX_ERRORS]]
     if len(errors) > MAX_ERRORS:
         left_out = f"and {len(errors) - MAX_ERRORS} more"
         shown.append(_problem("too_many_errors", left_out, None))
@@ -295,13 +298,18 @@ def error_list(error: ValidationError) -> list[dict[str, Any]]:
 
 
 MAX_ERRORS = 100
-MAX_INPUT_CHARACTERS = 2000
 
 
-def _bounded(error: dict[str, Any]) -> dict[str, Any]:
-    """The same, where the input that it quotes is short enough; else with the beginning of it."""
-    written = to_json(error.get("input"), inf_nan_mode="null").decode()
-    if len(written) <= MAX_INPUT_CHARACTERS:
-        return error
-    beginning = written[:MAX_INPUT_CHARACTERS]
-    return {**error, "input": f"{beginning}... ({len(written)} characters)"}
+def _told(error: dict[str, Any]) -> dict[str, Any]:
+    told = {
+        **error,
+        "loc": [shortened(part) if isinstance(part, str) else part for part in error["loc"]],
+        "msg": shortened(error["msg"]),
+        "input": quoted(error.get("input")),
+    }
+    if "ctx" in told:  # where validators put the exception that they raised
+        told["ctx"] = {
+            name: shortened(str(value)) if isinstance(value, Exception) else quoted(value)
+            for name, value in told["ctx"].items()
+        }
+    return told

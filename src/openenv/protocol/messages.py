@@ -134,7 +134,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """
 
     type: RequestType
-    data: dict[Any, Any] = {}  # MessagePack has keys of any type; the action's model refuses them
+    data: dict[str, Any] = {}
     arguments: dict[str, Any] = {}
     id: int = 0
     session: int = 0

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from openenv._generics import once_per_class
+from openenv._quoting import shortened
 from openenv.arrays import Kept, as_base64, holds_arrays, pack_array, unpack_array
 from openenv.errors import (
     EncodingError,
@@ -46,6 +47,7 @@ from openenv.protocol.messages import (
     StateReply,
     Transition,
 )
+from openenv.protocol.msgpack import check_keys
 from openenv.protocol.renderings import as_data, from_data
 from openenv.reward import REWARD_INFO
 from openenv.types import is_observation
@@ -213,6 +215,9 @@ class Codec:
         """Put encoded messages into one frame."""
         raise NotImplementedError
 
+    def _check(self, frame: Any) -> None:
+        """Refuse what must not be decoded."""
+
     # -------------------------------------------------------------- server side
 
     def decode_requests(self, frame: str | bytes) -> list[Request]:
@@ -224,13 +229,16 @@ class Codec:
             InvalidMessageError: One of them is malformed; none is to be served.
         """
         try:
+            self._check(frame)
             found = self._requests.decode(frame)
         except msgspec.ValidationError as error:
             for message in self._messages(frame):
                 kind = message.get("type")
                 if isinstance(kind, str) and kind not in REQUEST_TYPES:
-                    raise UnknownMessageTypeError(f"Unknown message type: {kind}") from None
-            raise _invalid(str(error)) from None
+                    raise UnknownMessageTypeError(
+                        f"Unknown message type: {shortened(kind)}"
+                    ) from None
+            raise _invalid(shortened(str(error))) from None
         except UNDECODABLE as error:
             raise InvalidJSONError(f"Invalid frame: {error}") from None
         return found if type(found) is list else [found]
@@ -238,6 +246,7 @@ class Codec:
     def _messages(self, frame: str | bytes) -> list[dict[Any, Any]]:
         """The messages of a frame, however malformed."""
         try:
+            self._check(frame)
             found = self._anything.decode(frame)
         except UNDECODABLE:
             return []
@@ -287,10 +296,14 @@ class Codec:
 
     def error(self, session: int | None, number: int | None, error: BaseException) -> bytes:
         """Write an error."""
+        return self.answer("error", session, number, self.error_data(error))
+
+    def error_data(self, error: BaseException) -> bytes:
+        """Write the ``data`` of an error."""
         from openenv._incidents import error_data  # which a client need not load
 
         readable = to_jsonable_python(error_data(error, debug=self.debug), serialize_unknown=True)
-        return self.answer("error", session, number, self._encode(readable))
+        return self._encode(readable)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return codec_named, (self.name, self.debug)  # one each is enough, in every process
@@ -316,6 +329,7 @@ class Codec:
             ProtocolError: The frame is none that a server may send.
         """
         try:
+            self._check(frame)
             found = self._answers.decode(frame)
         except ImportError as error:
             raise ProtocolError(f"the server sent an array; install numpy ({error})") from error
@@ -369,6 +383,10 @@ class MsgpackCodec(Codec):
             return self._encode_big(value)
         except UNENCODABLE as error:
             raise EncodingError(f"a value cannot be sent: {error}") from error
+
+    def _check(self, frame: Any) -> None:
+        if not isinstance(frame, str):  # which the decoder refuses
+            check_keys(frame)
 
     def _encode_big(self, value: Any) -> bytes:
         try:

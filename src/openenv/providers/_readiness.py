@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-import urllib.request
 from collections.abc import Callable
-from http.client import HTTPException
 
+from openenv._http import FAILURES, ask
 from openenv._redaction import redact
-from openenv._tls import client_context
 from openenv.errors import ProviderTimeout
 
 __all__ = ["LOG_TAIL_LINES", "is_healthy", "wait_until", "wait_until_healthy"]
@@ -65,12 +63,8 @@ def wait_until_healthy(
 
 def is_healthy(base_url: str, timeout_s: float) -> bool:
     """Whether a server answers 200 at `/health`."""
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if base_url.startswith("https:"):
-        handlers.append(urllib.request.HTTPSHandler(context=client_context()))
-    opener = urllib.request.build_opener(*handlers)
     try:
-        with opener.open(f"{base_url}/health", timeout=timeout_s) as response:
-            return bool(response.status == 200)
-    except (OSError, HTTPException, ValueError):
+        answer = ask(f"{base_url}/health", timeout_s=timeout_s, is_direct=True)
+        return answer.status == 200
+    except FAILURES:
         return False

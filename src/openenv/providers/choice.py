@@ -20,7 +20,8 @@ def provider_for(image: str, package: str) -> Provider:
 
     An engine that has it runs it in a container. Otherwise the installed environment package of
     its name is served in a process, and a warning says so: a process is no sandbox. Where there
-    is no such package either, an engine fetches the image. OPENENV_RUN_IMAGES decides otherwise.
+    is no such package either, an engine fetches the image. Where an engine has it, and only what
+    speaks to the engine is missing, nothing is run instead. OPENENV_RUN_IMAGES decides otherwise.
 
     Args:
         image: Its name.
@@ -28,6 +29,7 @@ def provider_for(image: str, package: str) -> Provider:
 
     Raises:
         ProviderError: There is neither an engine nor such a package.
+        MissingPackage: There is an engine, and Docker's SDK, which speaks to it, is not installed.
     """
     from openenv.providers.process import ProcessProvider, target_of_image
 
@@ -36,7 +38,7 @@ def provider_for(image: str, package: str) -> Provider:
         return _container(image)
     if wanted == "process":
         return ProcessProvider(target_of_image(package))
-    engine, no_engine = _engine()
+    engine, no_engine = _engine(image)
     if engine is not None and _has(engine, image):
         return _container(image)
     try:
@@ -57,13 +59,22 @@ def provider_for(image: str, package: str) -> Provider:
     return ProcessProvider(target)
 
 
-def _engine() -> tuple[Any, str]:
+def _engine(image: str) -> tuple[Any, str]:
     """An engine, or why there is none."""
-    from openenv.providers.engines import find_engine
+    from openenv.providers.engines import find_engine, holder_of
 
     try:
         return find_engine(), ""
-    except (MissingPackage, ProviderError) as error:
+    except MissingPackage as error:
+        holder = holder_of(image)
+        if holder is None:
+            return None, str(error)
+        raise MissingPackage(
+            f"{image!r} is not run, though {holder} is there: {error}. To run the installed "
+            "package of its name on this machine instead, in a process, which is no sandbox, set "
+            "OPENENV_RUN_IMAGES=process"
+        ) from error
+    except ProviderError as error:
         return None, str(error)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from openenv._packages import needs
 from openenv.errors import ProviderError
 
-__all__ = ["About", "about", "find_engine", "podmans_runtime", "sdk"]
+__all__ = ["About", "about", "find_engine", "holder_of", "podmans_runtime", "sdk"]
 
 PODMAN_START_S = 20.0
 CONNECTIONS = 64  # at once to one engine: each server that starts takes one for a while
@@ -170,6 +170,21 @@ def _of_context() -> str | None:
         if context is not None and context.name != "default":
             return str(context.Host)
     return None
+
+
+def holder_of(image: str) -> str | None:
+    """The engine of this machine that has an image, or may have it, as far as can be told without
+    Docker's SDK; None where there is none.
+    """
+    for program in filter(None, map(shutil.which, ("docker", "podman"))):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            asking = [program, "image", "inspect", image]
+            done = subprocess.run(  # nosec B603  # no shell
+                asking, stdin=subprocess.DEVNULL, capture_output=True, timeout=SILENCE_S
+            )
+            return program if done.returncode == 0 else None
+    sockets = (path for path in _sockets() if os.path.exists(path))
+    return os.environ.get("DOCKER_HOST") or next(sockets, None)
 
 
 def _sockets() -> Iterator[str]:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from openenv._quoting import quoted
+from openenv.auto._discovery import get_discovery
 from openenv.client import background
 from openenv.client.generic import GenericEnvClient
+from openenv.environment import Environment
 from openenv.errors import ProtocolError, RecordingError, ServerError, SessionLost, StepTimeout
 from openenv.protocol.messages import ObservationReply, Request, StateReply
 from openenv.protocol.records import Outcome, json_value
 from openenv.protocol.snapshots import ANSWERS
 from openenv.recording.differences import Difference, first_difference
 from openenv.recording.reading import Episode, Event, Header, read, read_header
-from openenv.server.loading import TargetError, load_target
+from openenv.server.loading import TargetError, load_recorded, load_target
 from openenv.server.workers import managers_of
 from openenv.sessions.recording import schema_digest
+from openenv.settings import trusts_remote_code
 
 __all__ = ["Divergence", "ReplayReport", "replay"]
 
@@ -86,12 +91,16 @@ def replay(
     episode: int | None = None,
     tolerance: float = 0.0,
     progress: Callable[[int], None] | None = None,
+    trust_recorded: bool = False,
 ) -> ReplayReport:
     """Play a recording again, up to the first difference.
 
     Compared are observations, rewards, terminated, truncated, the codes of errors, and the state
     after a restore; not metadata, info and timing. The environment is that of the recording's
     header, in this process, unless another is given.
+
+    A recording is data, and may come from anybody. Of itself it has no environment imported but of
+    packages that are installed here; `trust_recorded` has whatever it names imported.
 
     Args:
         path: The recording.
@@ -101,11 +110,14 @@ def replay(
         episode: The number of the only episode that is played.
         tolerance: How far numbers may be apart, absolutely or in relation to the larger one.
         progress: Called with the number of events that have been played, after each.
+        trust_recorded: Import whatever environment the recording names. Setting
+            OPENENV_TRUST_REMOTE_CODE says so too.
 
     Raises:
         ValueError: More than one environment was given, or the tolerance is negative.
         RecordingError: The file is no recording, or has no such episode.
         TargetError: The target names nothing that can be served, or the recording names none.
+        UntrustedTarget: The recording names what nobody agreed to.
         OpenEnvError: The environment could not be made or reached.
         OSError: The file cannot be read.
     """
@@ -115,14 +127,15 @@ def replay(
     if not tolerance >= 0:
         raise ValueError(f"tolerance={tolerance}; it cannot be negative")
     header = read_header(path)
-    is_other = None
-    if not given:
+    loaded = None
+    if target is not None:
+        loaded = load_target(target)
+    elif not given:
         if header.target is None:
             raise TargetError(f"{path} does not say which environment it was made with")
-        target = header.target
-    if target is not None:
-        environment = load_target(target)
-        is_other = _prepare(environment, header)
+        loaded = load_recorded(_agreed(path, header.target, trust_recorded))
+    is_other = None if loaded is None else _prepare(loaded, header)
+    environment = loaded or environment
     client = (
         GenericEnvClient(base_url=url)
         if environment is None
@@ -133,6 +146,45 @@ def replay(
     if episode is not None and not report.episodes + report.skipped:
         raise RecordingError(os.fspath(path), None, f"it has no episode {episode}")
     return report
+
+
+class UntrustedTarget(TargetError):
+    """A recording names what would be imported, and nobody has agreed to that.
+
+    Attributes:
+        target: What it names.
+    """
+
+    def __init__(self, path: str, target: str) -> None:
+        self.target = target
+        super().__init__(
+            f"{path} names {quoted(target)!r}, which is no environment that is installed here; its "
+            "code would run on this machine"
+        )
+
+
+def _agreed(path: str | os.PathLike[str], target: str, is_trusted: bool) -> str:
+    if not (is_trusted or trusts_remote_code() or _is_known(target)):
+        raise UntrustedTarget(os.fspath(path), target)
+    return target
+
+
+def _is_known(target: str) -> bool:
+    """Whether a target is an environment package that is installed here, or a name within one, or
+    an environment class that this process has imported already.
+
+    Nothing is imported to find that out.
+    """
+    module, colon, attribute = target.partition(":")
+    found = getattr(sys.modules.get(module), attribute, None)
+    if isinstance(found, type) and issubclass(found, Environment):
+        return True
+    packages = {info.module for info in get_discovery().discover().values()}
+    if not colon:
+        return module in packages
+    parts = module.split(".")
+    above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return attribute.isidentifier() and not packages.isdisjoint(above)
 
 
 def _prepare(app: Any, header: Header) -> bool | None:

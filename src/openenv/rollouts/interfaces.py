@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from openenv._http import FAILURES, ask, over_http
 from openenv._keys import key_for
-from openenv._tls import client_context
 from openenv.client import codec
 from openenv.client.client import EnvClient
 from openenv.client.transports.websocket import key_headers
@@ -236,31 +233,22 @@ async def declared_by_server(client: EnvClient[Any, Any, Any]) -> RewardSpec | N
 
 
 def _get(base_url: str, client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
-    address = re.sub("^ws", "http", base_url.removesuffix("/ws"))
-    url = f"{address if '://' in address else f'http://{address}'}/schema"
+    url = f"{over_http(base_url)}/schema"
     options = client._websocket
     headers = {**options.headers, **key_headers(options.api_key or key_for(url), options.headers)}
-    request = urllib.request.Request(url, headers=headers)
-    tls = urllib.request.HTTPSHandler(context=client_context(options.ca_file))
     try:
-        opener = urllib.request.build_opener(_NoRedirects, tls)
-        with opener.open(request, timeout=SCHEMA_TIMEOUT_S) as response:
-            found = json.loads(response.read())
+        answer = ask(url, headers, timeout_s=SCHEMA_TIMEOUT_S, ca_file=options.ca_file)
+    except FAILURES as error:
+        raise ConnectError(f"no server answers at {url}: {error}") from error
+    if answer.status != 200:
+        raise ConnectError(f"{url} answered with status {answer.status}")
+    try:
+        found = json.loads(answer.body)
         if not isinstance(found, dict):
             raise ValueError(f"it answered {found!r:.100}")
         return found
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ConnectError(f"{url} answered with status {error.code}") from error
-    except (OSError, HTTPException, ValueError) as error:
+    except ValueError as error:
         raise ConnectError(f"no server tells how one acts in it at {url}: {error}") from error
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows none: the key is for the server that was named."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
 
 
 async def told_by_application(app: Any) -> Interface:

@@ -34,6 +34,7 @@ from openenv.sandbox.proxy import PROXY_SOCKET, Proxy
 __all__ = ["Bubblewrap"]
 
 HOME, GUEST = "/home/agent", "/run/openenv"
+IN_MEMORY = (HOME, "/tmp", "/dev/shm")  # nosec B108  # in there
 HOST_NAME, PROC = ("--hostname", "sandbox"), ("--proc", "/proc")
 UID = 1000  # in a namespace of users
 
@@ -73,7 +74,7 @@ class Bubblewrap:
                 proxy.close()
             raise
         release = [] if proxy is None else [proxy.close]
-        return Place(process, HOME, GUEST, PYTHON, release=release)
+        return Place(process, HOME, GUEST, PYTHON, mounts=IN_MEMORY, release=release)
 
 
 def _command(

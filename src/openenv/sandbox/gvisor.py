@@ -29,6 +29,7 @@ from openenv.sandbox.kinds import (
     PYTHON,
     Place,
     own_uid,
+    remove_tree,
     seen_of_this_machine,
     settings_of,
     spawn,
@@ -72,7 +73,7 @@ class GVisor:
         process = spawn(["nice", "-n", str(NICE), *runsc, "run", "--bundle", str(folder), name])
         release: list[Callable[[], None]] = [
             partial(_delete, [*runsc, "delete", "--force", name]),
-            partial(shutil.rmtree, folder, ignore_errors=True),
+            partial(remove_tree, folder),
         ]
         return Place(process, HOME, GUEST, PYTHON, release=release)
 
@@ -148,6 +149,7 @@ def _filter() -> dict[str, Any]:
     rules = [
         {**refused, "names": list(seccomp.REFUSED)},
         {**refused, "names": list(seccomp.UNKNOWN), "errnoRet": errno.ENOSYS},
+        {**refused, "names": list(seccomp.NOT_SUPPORTED), "errnoRet": errno.EOPNOTSUPP},
         *({**refused, "names": ["clone"], "args": [_argument(bit)]} for bit in bits),
         {
             **refused,

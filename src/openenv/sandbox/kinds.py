@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,16 @@ from typing import Any, Protocol, TypeVar
 from openenv.errors import SandboxUnavailable
 from openenv.sandbox.policy import Guarantee, SandboxPolicy
 
-__all__ = ["INSIDE", "Kind", "Offer", "Place", "kinds", "kinds_of_this_machine", "strongest"]
+__all__ = [
+    "INSIDE",
+    "Kind",
+    "Offer",
+    "Place",
+    "kinds",
+    "kinds_of_this_machine",
+    "remove_tree",
+    "strongest",
+]
 
 T = TypeVar("T")
 
@@ -43,6 +53,7 @@ class Place:
         python: Its interpreter, as commands see it.
         watched: Directories of the machine whose contents count as what is written to its disk;
             empty where the kernel keeps that limit.
+        mounts: File systems in memory, as commands see them, whose files are counted.
         release: What to do once the process has ended.
         ends_on: The signal upon which the process ends all of the sandbox.
     """
@@ -52,6 +63,7 @@ class Place:
     guest: str
     python: str
     watched: Sequence[str] = ()
+    mounts: Sequence[str] = ()
     release: list[Callable[[], None]] = field(default_factory=list)
     ends_on: signal.Signals = signal.SIGKILL
 
@@ -178,6 +190,16 @@ def settings_of(policy: SandboxPolicy, uid: int | None) -> str:
         "RLIMIT_STACK": 8 * 2**20,
     }
     return json.dumps({"limits": limits, "uid": uid, "nice": NICE})
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a directory and all in it, however deep that goes."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(  # nosec B603 B607  # no shell
+            ["rm", "-rf", "--", str(folder)], stdin=subprocess.DEVNULL, capture_output=True
+        )
 
 
 def own_uid() -> int | None:

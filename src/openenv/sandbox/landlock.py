@@ -3,7 +3,9 @@ calls.
 
 For machines where no namespaces can be made. Landlock (Linux 5.13, `landlock(7)`) lets a process
 give up access to files; from its sixth version on (Linux 6.12) also signals to processes outside.
-There is no network at all: the filter refuses its sockets.
+There is no network at all: the filter refuses sockets, but for pairs that are connected
+to each other. Where the sandbox has no user of its own, it refuses changes of modes, owners and
+times, also of the sandbox's own files.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from openenv.sandbox.kinds import (
     Place,
     file_of,
     own_uid,
+    remove_tree,
     seen_of_this_machine,
     settings_of,
     spawn,
@@ -79,7 +82,7 @@ class Landlock:
             path.chmod(0o755)
         if uid is not None:
             os.chown(home, uid, uid)
-        program = file_of(seccomp.program(internet=False))
+        program = file_of(seccomp.program(internet=False, owns_files=uid is None))
         seen = [*seen_of_this_machine(policy), str(guest), *filter(os.path.islink, LINKED)]
         how = {
             "readable": seen,
@@ -92,10 +95,18 @@ class Landlock:
         keeper = INSIDE / "keeper.py"
         command = [PYTHON, "-I", "-S", str(keeper), json.dumps(how)]
         process = spawn(command, [program], cwd=home)
-        release = partial(shutil.rmtree, folder, ignore_errors=True)
+        release = partial(remove_tree, folder)
         watched = [str(home)]
         # Killed, the keeper could not end those that it keeps.
-        return Place(process, str(home), str(guest), python, watched, [release], signal.SIGTERM)
+        return Place(
+            process,
+            str(home),
+            str(guest),
+            python,
+            watched,
+            release=[release],
+            ends_on=signal.SIGTERM,
+        )
 
 
 def _python() -> str | None:

@@ -125,6 +125,7 @@ class Sandbox:
             policy.processes + PARENTS,
             self._place.watched,
             policy.disk_bytes,
+            self._place.mounts,
             _ender(weakref.ref(self)),
         )
         self._finalizer = weakref.finalize(self, _end, self._place, self._watched, os.getpid())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
 import tempfile
 from functools import lru_cache
 from typing import Any
@@ -15,15 +16,29 @@ REFUSED = """
 acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module
 fanotify_init finit_module fsconfig fsmount fsopen fspick get_kernel_syms get_mempolicy
 init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load
-kexec_load keyctl lookup_dcookie mbind memfd_secret migrate_pages mount mount_setattr
-move_mount move_pages msgget name_to_handle_at nfsservctl open_by_handle_at open_tree
-perf_event_open personality pidfd_getfd pivot_root process_madvise process_vm_readv
-process_vm_writev ptrace query_module quotactl quotactl_fd reboot request_key semget
-set_mempolicy setdomainname sethostname setns settimeofday shmget stime swapoff swapon
-syslog umount umount2 unshare uselib userfaultfd ustat vhangup vm86 vm86old vmsplice
+kexec_load keyctl listmount lookup_dcookie lsm_set_self_attr mbind memfd_secret migrate_pages
+mount mount_setattr move_mount move_pages mq_getsetattr mq_notify mq_open mq_timedreceive
+mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd name_to_handle_at nfsservctl
+open_by_handle_at open_tree open_tree_attr perf_event_open personality pidfd_getfd pivot_root
+process_madvise process_vm_readv process_vm_writev ptrace query_module quotactl quotactl_fd
+reboot request_key semctl semget semop semtimedop set_mempolicy set_mempolicy_home_node
+setdomainname sethostname setns settimeofday shmat shmctl shmdt shmget statmount stime swapoff
+swapon syslog umount umount2 unshare uselib userfaultfd ustat vhangup vm86 vm86old vmsplice
 """.split()  # noqa: SIM905  # a table that is read, not a list
 
 UNKNOWN = ("clone3", "memfd_create")
+# Attributes of files take memory of the kernel's that no limit of a file system counts; programs
+# know file systems that have none.
+NOT_SUPPORTED = ("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "file_setattr")
+# What changes files without opening them, which Landlock leaves to whoever owns them.
+OF_OWNERS = """
+chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
+""".split()  # noqa: SIM905
+
+# System calls that are newer than Linux 6.10 are unknown to libseccomp's tables, and to whoever
+# made this one: they fail as in an older kernel. The numbers are the same on all architectures.
+NEWEST_KNOWN = 462
+X32 = 0x40000000  # the bit of another architecture's numbers, which the filter itself refuses
 
 NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # typing into, and drawing on, somebody else's terminal
@@ -44,16 +59,19 @@ def why_not() -> str | None:
 
 
 @lru_cache
-def program(internet: bool) -> bytes:
+def program(*, internet: bool, owns_files: bool = False) -> bytes:
     """Make the filter, as the kernel takes it (classic BPF).
 
     What it refuses fails with EPERM. What programs have another way for fails with ENOSYS:
-    `clone3`, whose flags no filter can see, and files in memory, which no limit counts. System
+    `clone3`, whose flags no filter can see, and files in memory, which no limit counts; so do
+    those that nobody knew when this was written. Extended attributes are "not supported". System
     calls of another architecture end the process.
 
     Args:
-        internet: Sockets of the internet's families may be made: where the network is the
-            sandbox's own.
+        internet: Sockets may be made, also of the internet's families: where the network, and all
+            sockets that have a name, are the sandbox's own. Otherwise there are pairs of connected
+            ones only.
+        owns_files: It may own files of the machine's, whose modes and times it must not change.
     """
     import pyseccomp as seccomp
 
@@ -68,16 +86,43 @@ def program(internet: bool) -> bytes:
         _add(found, refusal, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, bit, bit))
     for request in (TIOCSTI, TIOCLINUX):
         _add(found, refusal, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
-    allowed = INTERNET if internet else LOCAL
-    for name in ("socket", "socketpair"):
-        _add(found, refusal, name, seccomp.Arg(0, seccomp.GT, max(allowed)))
-        for family in range(max(allowed)):
-            if family not in allowed:
-                _add(found, refusal, name, seccomp.Arg(0, seccomp.EQ, family))
+    for name in NOT_SUPPORTED:
+        _add(found, seccomp.ERRNO(errno.EOPNOTSUPP), name)
+    for name in OF_OWNERS if owns_files else ():
+        _add(found, refusal, name)
+    if internet:
+        for name in ("socket", "socketpair"):
+            _refuse_families(found, refusal, name, INTERNET)
+    else:
+        _add(found, refusal, "socket")
+        _refuse_families(found, refusal, "socketpair", LOCAL)
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):  # which can send to any name
+            _add(found, refusal, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
     with tempfile.TemporaryFile() as file:
         found.export_bpf(file)
         file.seek(0)
-        return file.read()
+        return _refusal_of_newer_calls() + file.read()
+
+
+def _refuse_families(found: Any, refusal: Any, name: str, allowed: tuple[int, ...]) -> None:
+    import pyseccomp as seccomp
+
+    _add(found, refusal, name, seccomp.Arg(0, seccomp.GT, max(allowed)))
+    for family in range(max(allowed)):
+        if family not in allowed:
+            _add(found, refusal, name, seccomp.Arg(0, seccomp.EQ, family))
+
+
+def _refusal_of_newer_calls() -> bytes:
+    """What stands before the filter; see `NEWEST_KNOWN`. Jumps are relative, so it may."""
+    load, jump_if_at_least, give = 0x20, 0x35, 0x06  # BPF_LD|W|ABS, BPF_JMP|JGE|K, BPF_RET|K
+    steps = (
+        (load, 0, 0, 0),  # the number of the call
+        (jump_if_at_least, 0, 2, NEWEST_KNOWN + 1),
+        (jump_if_at_least, 1, 0, X32),
+        (give, 0, 0, 0x00050000 | errno.ENOSYS),  # SECCOMP_RET_ERRNO
+    )
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
 def _add(found: Any, action: Any, name: str, *arguments: Any) -> None:

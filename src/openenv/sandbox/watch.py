@@ -1,5 +1,7 @@
 """The watch over sandboxes: how much memory, and disk, all of one takes.
 
+It survives whatever it looks at: a sandbox that it cannot look at has no limits, and is ended.
+
 A process's own limits are the kernel's affair (setrlimit); what all of a sandbox take together is
 looked at, in one thread for all sandboxes of this process: ten times a second while its holder
 waits for it, and the sooner the less memory is left to it; once a second otherwise.
@@ -8,7 +10,10 @@ waits for it, and the sooner the less memory is left to it; once a second otherw
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +27,14 @@ SOONEST_S = 0.005
 FILLED_PER_S = 4 * 2**30  # bytes of fresh memory: what a few processors come to
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
+FILE_BYTES = 2048  # of the kernel, for a file of a file system in memory, with its name
+SOCKET_BYTES = 2**18  # of the kernel, for what one socket has not read (net.core.wmem_default)
+FEW_FILES = 32  # open ones, among which sockets are not looked for
+LEAST_FILE_BYTES = 1024  # of a disk, for a file with nothing in it
+MAX_DEPTH = 200  # of directories in each other
+
+logger = logging.getLogger(__name__)
+
 
 @dataclass(eq=False)
 class Watched:
@@ -32,9 +45,12 @@ class Watched:
         memory_bytes: What all of it may have.
         processes: How many it may be.
         directories: Where what it writes is counted, and of how many bytes at most.
+        mounts: File systems in memory, as it sees them: the kernel limits their bytes, and here
+            the files are counted that they have.
         over: Called, once, with what it took too much of.
         calls: How many wait for it now.
         idle_until: When it is looked at next while nobody waits for it (`time.monotonic`).
+        insider: A process that sees `mounts`; 0 where none is known.
     """
 
     pid: int
@@ -42,9 +58,11 @@ class Watched:
     processes: int
     directories: Sequence[str]
     disk_bytes: int
+    mounts: Sequence[str]
     over: Callable[[str], None]
     calls: int = 0
     idle_until: float = 0.0
+    insider: int = 0
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -94,10 +112,17 @@ class _Watch:
             pause = PERIOD_S
             for one in watched:
                 one.idle_until = began + IDLE_PERIOD_S
-                what, left = _look_at(one, children)
+                try:
+                    what, left = _look_at(one, children)
+                except Exception as error:  # whatever is the matter with one, the others go on
+                    logger.exception("a sandbox cannot be looked at, and is ended")
+                    what, left = f"it cannot be looked at: {type(error).__name__}", 0
                 if what is not None:
                     self.end(one)
-                    one.over(what)
+                    try:
+                        one.over(what)
+                    except Exception:
+                        logger.exception("a sandbox could not be ended")
                 elif one.calls:
                     pause = min(pause, left / FILLED_PER_S)
             pause = max(pause, SOONEST_S, time.monotonic() - began)  # half of its time at most
@@ -139,15 +164,23 @@ def _look_at(one: Watched, children: dict[int, list[int]]) -> tuple[str | None, 
     tree = tree_of(one.pid, children)
     if len(tree) > one.processes:
         return f"it had {len(tree)} processes, and may have {one.processes}", 0
-    memory = sum(map(_resident, tree))
+    of_kernel = _of_kernel(one, tree)
+    memory = of_kernel + sum(map(_resident, tree))
     if memory > one.memory_bytes:
-        memory = memory_of(tree)
+        memory = of_kernel + memory_of(tree)
     if memory > one.memory_bytes:
         return f"it took {memory >> 20} MiB of memory, and may take {one.memory_bytes >> 20}", 0
-    disk = sum(map(_size, one.directories))
-    if disk > one.disk_bytes:
-        return f"it took {disk >> 20} MiB of disk, and may take {one.disk_bytes >> 20}", 0
+    if one.directories:
+        try:
+            disk = _size(one.directories) + _unlinked(tree, one.directories)
+        except _TooDeep:
+            return f"its directories are in each other, more than {MAX_DEPTH} of them", 0
+        if disk > one.disk_bytes:
+            return f"it took {disk >> 20} MiB of disk, and may take {one.disk_bytes >> 20}", 0
     return None, one.memory_bytes - memory
+
+
+# ------------------------------------------------------------------ memory
 
 
 def _resident(pid: int) -> int:
@@ -170,11 +203,125 @@ def memory_of(tree: Sequence[int]) -> int:
     return total * 1024
 
 
-def _size(directory: str) -> int:
-    """How long the files below are, in bytes; links are not followed."""
-    total = 0
-    for folder, _, names in os.walk(directory):
-        for name in names:
+def _of_kernel(one: Watched, tree: Sequence[int]) -> int:
+    """What the kernel keeps for processes, in bytes, as far as it tells: page tables, what sockets
+    may hold, and the files of file systems in memory beside what is in them.
+    """
+    return (
+        _files_in(one, tree) * FILE_BYTES + sum(map(_page_tables, tree)) + sum(map(_sockets, tree))
+    )
+
+
+def _page_tables(pid: int) -> int:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        found = _PAGE_TABLES.search(file.read())
+        return int(found[1]) * 1024 if found else 0
+    return 0
+
+
+_PAGE_TABLES = re.compile(rb"^VmPTE:\s*(\d+) kB", re.MULTILINE)
+
+
+def _sockets(pid: int) -> int:
+    """What the buffers of a process's sockets may hold, where it has many."""
+    folder = f"/proc/{pid}/fd"
+    count = 0
+    with contextlib.suppress(OSError):
+        names = os.listdir(folder)
+        for name in names if len(names) > FEW_FILES else ():
             with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_size
+                count += os.readlink(f"{folder}/{name}").startswith("socket:")
+    return count * SOCKET_BYTES
+
+
+def _files_in(one: Watched, tree: Sequence[int]) -> int:
+    """How many files there are in the file systems in memory."""
+    if not one.mounts:
+        return 0
+    if one.insider not in tree:
+        one.insider = next((pid for pid in tree if _is_inside(pid, one.mounts)), 0)
+        if not one.insider:
+            return 0
+    count = 0
+    for path in one.mounts:
+        with contextlib.suppress(OSError):
+            about = os.statvfs(f"/proc/{one.insider}/root{path}")
+            count += about.f_files - about.f_ffree
+    return count
+
+
+def _is_inside(pid: int, mounts: Sequence[str]) -> bool:
+    """Whether a process sees file systems that this one does not: what is only about to enter its
+    sandbox sees those of the machine.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo") as file:
+        numbers = (line.split()[2].split(":") for line in file)
+        known = {os.makedev(int(major), int(minor)) for major, minor in numbers}
+        return all(os.stat(f"/proc/{pid}/root{path}").st_dev not in known for path in mounts)
+    return False
+
+
+# ------------------------------------------------------------------ disk
+
+
+class _TooDeep(Exception):
+    """Directories are in each other, more of them than can be looked through."""
+
+
+def _size(directories: Sequence[str]) -> int:
+    """What the disk gives for all below, in bytes; a file with several names counts once."""
+    seen: set[tuple[int, int]] = set()
+    return sum(_taken(path, None, 0, seen) for path in directories)
+
+
+def _taken(name: str, parent: int | None, depth: int, seen: set[tuple[int, int]]) -> int:
+    """What a directory takes. It is opened from the one above: a path could be too long.
+
+    Raises:
+        OSError: It cannot be read, so that nobody knows what is in it.
+    """
+    if depth > MAX_DEPTH:
+        raise _TooDeep
+    total = 0
+    try:
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError):  # it is gone meanwhile
+        return 0
+    try:
+        for entry in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                about = os.stat(entry, dir_fd=folder, follow_symlinks=False)
+                total += _of(about, seen)
+                if stat.S_ISDIR(about.st_mode):
+                    total += _taken(entry, folder, depth + 1, seen)
+    finally:
+        os.close(folder)
+    return total
+
+
+def _of(about: os.stat_result, seen: set[tuple[int, int]]) -> int:
+    key = (about.st_dev, about.st_ino)
+    if about.st_nlink > 1 and not stat.S_ISDIR(about.st_mode):
+        if key in seen:
+            return 0
+        seen.add(key)
+    return max(about.st_blocks * 512, LEAST_FILE_BYTES)
+
+
+def _unlinked(tree: Sequence[int], directories: Sequence[str]) -> int:
+    """What the disk gives for files that have no name any more, and that processes have open."""
+    devices, seen, total = set(), set(), 0
+    for path in directories:
+        with contextlib.suppress(OSError):
+            devices.add(os.stat(path).st_dev)
+    for pid in tree:
+        folder = f"/proc/{pid}/fd"
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                with contextlib.suppress(OSError):
+                    about = os.stat(f"{folder}/{name}")
+                    key = (about.st_dev, about.st_ino)
+                    if about.st_nlink == 0 and about.st_dev in devices and key not in seen:
+                        seen.add(key)
+                        total += about.st_blocks * 512
     return total

@@ -157,13 +157,12 @@ class HTTPEnvServer:
             app.router.routes.append(harness_route(self.manager))
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
-        if self.manager.keys is not None:
-            app.add_middleware(
-                KeyGuard,
-                keys=self.manager.keys,
-                manager=self.manager,
-                public_schema=settings.public_schema(),
-            )
+        app.add_middleware(
+            KeyGuard,
+            keys=self.manager.keys,
+            manager=self.manager,
+            public_schema=settings.public_schema(),
+        )
         app.add_middleware(OriginGuard, manager=self.manager)
         app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import functools
 import logging
 from typing import Any
@@ -18,13 +19,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openenv._peers import is_loopback
 from openenv.errors import NotAuthenticatedError, NotPermittedError, OpenEnvError
+from openenv.protocol.routes import TENANT_HEADER, Tenant
 from openenv.server.refusals import refuse
 from openenv.sessions.manager import SessionManager
-from openenv.sessions.principal import Keyring, Principal, Role
+from openenv.sessions.principal import KeyLimits, Keyring, Principal, Role, Tenants
 
 __all__ = [
     "PRINCIPAL",
     "KeyGuard",
+    "described",
     "is_public",
     "keys_in",
     "may_reach",
@@ -79,21 +82,45 @@ def warn_if_open(host: str) -> None:
         logger.warning(OPEN_TO_ALL, host)
 
 
+def described(principal: Principal, limits: KeyLimits, session_id: str | None) -> str:
+    """Describe whom a gateway asks for, as the value of a header.
+
+    Args:
+        principal: Who it is.
+        limits: How much they may ask of the server that is told.
+        session_id: Of an agent, its session, as that server knows it.
+    """
+    told = Tenant(principal.name, principal.role.value, session_id, **dataclasses.asdict(limits))
+    return told.to_header()
+
+
+def _principal_of(tenant: Tenant) -> Principal:
+    limits = KeyLimits(tenant.max_sessions, tenant.requests_per_s, tenant.bytes_per_s)
+    return Principal(tenant.name, Role(tenant.role), session_id=tenant.session, limits=limits)
+
+
 class KeyGuard:
     """ASGI middleware that lets in who has a key, to where the key's role may go.
 
     Args:
         app: What it guards.
-        keys: The keys that it accepts.
+        keys: The keys that it accepts; None lets everybody in, and keeps apart only those for whom
+            a gateway asks.
         manager: Where it counts whom it turns away.
         public_schema: Let everybody read the schema.
     """
 
     def __init__(
-        self, app: ASGIApp, keys: Keyring, manager: SessionManager, *, public_schema: bool = False
+        self,
+        app: ASGIApp,
+        keys: Keyring | None,
+        manager: SessionManager,
+        *,
+        public_schema: bool = False,
     ) -> None:
         self._app = app
         self._keys = keys
+        self._tenants = Tenants()
         self._for_everybody = frozenset({"/schema"} if public_schema else ())
         self._manager = manager
 
@@ -102,7 +129,8 @@ class KeyGuard:
             await self._app(scope, receive, send)
             return
         try:
-            principal = self._principal(scope)
+            principal = None if self._keys is None else self._principal(scope, self._keys)
+            principal = self._asked_for(scope, principal)
             limited = None if principal is None else principal.if_limited()
             if limited is not None:
                 limited.allow(1, 0)
@@ -114,7 +142,23 @@ class KeyGuard:
             receive, send = _counted(limited, receive, send)
         await self._app(scope, receive, send)
 
-    def _principal(self, scope: Scope) -> Principal | None:
+    def _asked_for(self, scope: Scope, principal: Principal | None) -> Principal | None:
+        """For whom a gateway asks; whoever asks for themselves otherwise."""
+        name = TENANT_HEADER.lower().encode()
+        said = next((value for key, value in scope["headers"] if key == name), None)
+        if said is None or (principal is None) is not (self._keys is None):
+            return principal
+        if principal is not None and principal.role is not Role.ORCHESTRATOR:
+            return principal
+        try:
+            tenant = _principal_of(Tenant.of_header(said))
+        except ValueError as error:
+            raise NotPermittedError(f"{TENANT_HEADER} cannot be read: {error}") from None
+        if not may_reach(tenant.role, path := _path(scope)):
+            raise _not_there(tenant, path)
+        return self._tenants.find(principal, tenant)
+
+    def _principal(self, scope: Scope, keys: Keyring) -> Principal | None:
         path = _path(scope)
         offered = keys_in(scope["headers"])
         if not offered:
@@ -123,16 +167,20 @@ class KeyGuard:
             raise NotAuthenticatedError(
                 "this server wants a key, as `Authorization: Bearer KEY` or as `X-API-Key: KEY`"
             )
-        found = [self._keys.find(key) for key in offered]
+        found = [keys.find(key) for key in offered]
         principal = next((one for one in found if one is not None), None)
         if principal is None:
             raise NotAuthenticatedError("this server does not know the key that was sent")
         if not may_reach(principal.role, path):
-            raise NotPermittedError(
-                f"the key {principal.name!r} is {_ARTICLES[principal.role]}'s, which may not "
-                f"reach {path}; use the key of an orchestrator"
-            )
+            raise _not_there(principal, path)
         return principal
+
+
+def _not_there(principal: Principal, path: str) -> NotPermittedError:
+    return NotPermittedError(
+        f"the key {principal.name!r} is {_ARTICLES[principal.role]}'s, which may not "
+        f"reach {path}; use the key of an orchestrator"
+    )
 
 
 _ARTICLES = {Role.AGENT: "an agent", Role.OBSERVER: "an observer"}

@@ -19,7 +19,7 @@ from fastapi import APIRouter, Body, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
 from openenv._traces import serving
@@ -30,7 +30,7 @@ from openenv.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
-from openenv.protocol.codecs import observation_payload
+from openenv.protocol.codecs import error_list, observation_payload
 from openenv.protocol.http import (
     SESSION_COOKIE,
     SESSION_HEADER,
@@ -95,8 +95,7 @@ class BodyRoute(APIRoute):
             try:
                 return await handle(request)
             except RequestValidationError as error:
-                quotable = [{**e, "input": _quotable(e.get("input"))} for e in error.errors()]
-                raise RequestValidationError(quotable, body=error.body) from None
+                raise RequestValidationError(error_list(error), body=error.body) from None
 
         return handler
 
@@ -142,13 +141,6 @@ def _has_lone_surrogates(body: bytes) -> bool:
     except (ValueError, RecursionError):
         return False  # it is no JSON at all, as its parser will say
     return False
-
-
-def _quotable(value: Any) -> Any:
-    try:
-        return from_json(to_json(value, inf_nan_mode="null", serialize_unknown=True))
-    except ValueError:
-        return None
 
 
 def control_routes(manager: SessionManager) -> APIRouter:

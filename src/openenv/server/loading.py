@@ -27,7 +27,7 @@ from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, package_name, read_manifest
 from openenv.settings import max_concurrent_envs
 
-__all__ = ["TargetError", "load_target"]
+__all__ = ["TargetError", "load_recorded", "load_target"]
 
 DEFAULT_APP = "server.app:app"
 
@@ -56,6 +56,26 @@ def load_target(target: str = ".") -> Any:
     if not attribute:
         return _from_package(target)
     return _application(_import(path_part), attribute)
+
+
+def load_recorded(target: str) -> Any:
+    """Import what a file names, and return it as an ASGI application: nothing but an environment.
+
+    Whoever calls it has seen that it is known, or that somebody agreed to it.
+
+    Raises:
+        TargetError: There is nothing of that name, or it is no environment.
+    """
+    from openenv.server.workers import managers_of
+
+    named = _reference(target)
+    is_called = named is not None and named.scheme == PYTHON
+    if is_called and not isinstance(_attribute(named.name), type):  # type: ignore[union-attr]
+        raise TargetError(f"{target!r} is no class; a file may name the class of an environment")
+    application = load_target(target)
+    if not managers_of(application):
+        raise TargetError(f"{target!r} is no environment; a file may name nothing else")
+    return application
 
 
 def _reference(target: str) -> Reference | None:

@@ -56,7 +56,7 @@ COPIED_BYTES = 8192
 
 # Members of an enumeration are slow to look up.
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
-_CLOSE = WSMsgType.CLOSE
+_CLOSE, _PING = WSMsgType.CLOSE, WSMsgType.PING
 
 logger = logging.getLogger(__name__)
 # An adapter, since picows makes a logger of its own for every connection out of a plain one.
@@ -77,6 +77,7 @@ class SocketChannel(WSListener):
         "_keepalive",
         "_kind",
         "_limits",
+        "_ping",
         "_said_goodbye",
         "_subprotocol",
         "_transport",
@@ -106,6 +107,7 @@ class SocketChannel(WSListener):
         self._fragments: Fragments | None = None
         self._is_paused = self._is_ending = self._said_goodbye = False
         self.is_clogged = False
+        self._ping: bytes | None = None  # one that is not answered while the client does not read
         self.is_alive = True  # since it was last looked after
         self.silent_since: float | None = None
 
@@ -141,6 +143,8 @@ class SocketChannel(WSListener):
                 self._fragment(kind, payload, frame.fin)
         elif kind is _CLOSE:
             self._close_came(transport, frame)
+        elif kind is _PING:
+            self._answer_ping(transport, frame.get_payload_as_bytes())
 
     def _fragment(self, kind: WSMsgType, payload: bytes, is_last: bool) -> None:
         if self._fragments is None:
@@ -161,6 +165,15 @@ class SocketChannel(WSListener):
         except UnicodeDecodeError:
             raise WSProtocolError(WSCloseCode.INVALID_TEXT, "this is no UTF-8") from None
         self.conversation.receive(text)
+
+    def _answer_ping(self, transport: WSTransport, payload: bytes) -> None:
+        """Answer now, or, a client that does not read, once it has: only the last of its pings
+        (RFC 6455, section 5.5.3).
+        """
+        if self.is_clogged:
+            self._ping = payload
+        else:
+            transport.send_pong(payload)
 
     def _close_came(self, transport: WSTransport, frame: WSFrame) -> None:
         self._said_goodbye = frame.get_close_code() not in _ACCIDENTS
@@ -184,6 +197,10 @@ class SocketChannel(WSListener):
     def resume_writing(self) -> None:
         """The client has read."""
         self.is_clogged = False
+        if self._ping is not None:
+            payload, self._ping = self._ping, None
+            assert self._transport is not None
+            self._transport.send_pong(payload)
         self._listen_or_not()
         if self.conversation is not None:
             self.conversation.go_on()
@@ -535,7 +552,7 @@ def _picows_protocol(channel: SocketChannel, max_bytes: int) -> Any:
         20,
         20,
         WSAutoPingStrategy.PING_WHEN_IDLE,
-        True,
+        False,  # pongs: `SocketChannel`, which knows who does not read
         max_bytes,
         None,
         READ_BUFFER_BYTES,

@@ -19,6 +19,7 @@ from openenv.errors import (
     NotSupported,
     OpenEnvError,
     ProtocolError,
+    RateLimitError,
     SessionCreationError,
     TooLargeError,
 )
@@ -59,6 +60,7 @@ PROTOCOL_ERROR = 1002
 INTERNAL_ERROR = 1011
 SERVICE_RESTART = 1012
 QUEUED_FRAMES = 64
+REFUSED_FRAMES = 1000  # after each other, that cannot be read, before a client is cut off
 LINGER_S = 5.0
 
 
@@ -133,6 +135,7 @@ class Conversation:
         "_manager",
         "_opening",
         "_principal",
+        "_refused",
         "_session",
         "_session_id",
         "_tally",
@@ -162,6 +165,7 @@ class Conversation:
         self._work: Work | None = None
         self._frames: deque[str | bytes] | None = None
         self._is_paused = self._is_over = self._is_serving = self._is_draining = False
+        self._refused = 0  # frames since the last one that could be read
         self.ended = asyncio.get_running_loop().create_future()
         self._opening: asyncio.Task[None] | None = asyncio.ensure_future(self._open())
 
@@ -314,7 +318,10 @@ class Conversation:
             raise
         except OpenEnvError as error:
             self._fail(None, error)
+            if not isinstance(error, RateLimitError):
+                self._note_refused()
             return
+        self._refused = 0
         assert self._session is not None
         command_of = self._commands.get(request.type)
         if command_of is not None:
@@ -329,6 +336,13 @@ class Conversation:
         else:
             self._is_over = True
             self._manager.keep(asyncio.ensure_future(self._part()))
+
+    def _note_refused(self) -> None:
+        """Note that a frame could not be read; who sends nothing else is cut off."""
+        self._refused += 1
+        if self._refused >= REFUSED_FRAMES and not self._is_over:
+            self._channel.close(PROTOCOL_ERROR)
+            self._lose()
 
     def _answer_json_rpc(self, request: Request) -> None:
         self._serve_json_rpc(request.data, self._connection.encode)
@@ -441,7 +455,9 @@ class JsonRpcConversation(Conversation):
         data = read_json_rpc(frame)
         if isinstance(data, JsonRpcResponse):
             self._send(encode_json_rpc(data))
+            self._note_refused()
         else:
+            self._refused = 0
             self._serve_json_rpc(data, encode_json_rpc)
 
 

@@ -315,7 +315,7 @@ class SessionManager:
         session = self._sessions.get(session_id)
         if session is None or session.phase is not SessionPhase.OPEN:
             raise SessionNotFoundError(session_id)
-        if principal is not None and not self._is_of(session_id, principal):
+        if principal is not None and not self.is_of(session_id, principal):
             raise SessionNotFoundError(session_id)
         if confirm:
             self._provisional.pop(session_id, None)
@@ -329,7 +329,8 @@ class SessionManager:
         if not session.attachments and session.id in self._sessions:
             self._provisional[session.id] = None
 
-    def _is_of(self, session_id: str, principal: Principal) -> bool:
+    def is_of(self, session_id: str, principal: Principal) -> bool:
+        """Whether a session is a principal's, or the one that an agent has."""
         return self._owners.get(session_id) is principal or principal.session_id == session_id
 
     def issue_agent_key(self, session_id: str) -> str:

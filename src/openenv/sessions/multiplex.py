@@ -37,6 +37,7 @@ from openenv.sessions.conversation import (
     COMMANDS,
     NORMAL_CLOSURE,
     PROTOCOL_ERROR,
+    REFUSED_FRAMES,
     SERVICE_RESTART,
     Channel,
     charged,
@@ -228,6 +229,7 @@ class MultiplexedConversation:
         self._unsent: list[bytes] = []
         self._unanswered = self._untold_bytes = 0
         self._is_paused = self._is_going_on = False
+        self._refused = 0  # frames since the last one that could be read
         self._is_over = self._is_draining = self._is_acknowledging = False
         self._expiry: asyncio.TimerHandle | None = None
         self._backlog: Backlog | None = None
@@ -260,11 +262,12 @@ class MultiplexedConversation:
         tally.bytes_in += size
         try:
             requests = self._codec.decode_requests(frame)
+            self._refused = 0
         except OpenEnvError as error:
             requests = []
-            for session, number in self._codec.addresses(frame):
-                tally.failed(error)
-                self._send(self._codec.error(session, number, error))
+            self._refuse(frame, error)
+            if self._is_over:
+                return
         count = len(requests)
         if not ledger.received and count and requests[0].type == "resume":
             self._hand_over(requests[0])
@@ -290,6 +293,24 @@ class MultiplexedConversation:
             return
         for request in requests:
             self._take(request)
+
+    def _refuse(self, frame: str | bytes, error: OpenEnvError) -> None:
+        """Tell whoever waits for an answer to a frame that it cannot be read. Its requests count;
+        who sends nothing else is cut off.
+        """
+        data, principal = self._codec.error_data(error), self._limited
+        for session, number in self._codec.addresses(frame):
+            if principal is not None:
+                try:
+                    principal.allow(1, 0)  # its bytes are counted with those of any frame
+                except RateLimitError as limited:
+                    error, principal = limited, None
+                    data = self._codec.error_data(error)
+            self._tally.failed(error)
+            self._send(self._codec.answer("error", session, number, data))
+        self._refused += 1
+        if self._refused >= REFUSED_FRAMES:
+            self._break_off(f"{self._refused} frames after each other could not be read")
 
     def _room(self) -> int:
         """How many requests may be taken now, if the client reads: one that only asks would

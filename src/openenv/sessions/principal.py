@@ -11,6 +11,7 @@ import hmac
 import math
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,8 +19,9 @@ from enum import Enum
 from openenv._keys import checked_key
 from openenv.errors import KeySessionsError, RateLimitError
 
-__all__ = ["Key", "Keyring", "KeyLimits", "Principal", "Role"]
+__all__ = ["Key", "KeyLimits", "Keyring", "Principal", "Role", "Tenants"]
 
+MAX_TENANTS = 10_000
 BURST_S = 2.0  # what a key has not used in so many seconds, it may use at once
 
 
@@ -111,10 +113,14 @@ class Principal:
         self.name = name or role.value
         self.role = role
         self.session_id = session_id
-        self.limits = limits or KeyLimits()
         self.sessions = 0
-        self._requests = _bucket(self.limits.requests_per_s)
-        self._bytes = _bucket(self.limits.bytes_per_s)
+        self.limit(limits or KeyLimits())
+
+    def limit(self, limits: KeyLimits) -> None:
+        """Have other limits from now on."""
+        self.limits = limits
+        self._requests = _bucket(limits.requests_per_s)
+        self._bytes = _bucket(limits.bytes_per_s)
 
     def __repr__(self) -> str:
         return f"<Principal {self.name!r}: {self.role.value}>"
@@ -166,6 +172,39 @@ class Principal:
         """
         if self.is_full:
             raise KeySessionsError(self.name, self.sessions, self.limits.max_sessions or 0)
+
+
+class Tenants:
+    """Those for whom a gateway speaks: each has sessions and limits of its own, as if it had a key
+    of this server. See `openenv.protocol.routes`.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[Principal | None, str], Principal] = OrderedDict()
+
+    def find(self, gateway: Principal | None, tenant: Principal) -> Principal:
+        """Find who has been described so before.
+
+        Args:
+            gateway: Who speaks for it; None where the server has no keys.
+            tenant: The description.
+        """
+        place = (gateway, tenant.name)
+        known = self._known.get(place)
+        if known is None or (known.role, known.session_id) != (tenant.role, tenant.session_id):
+            known = self._known[place] = tenant
+            self._forget_some()
+        elif known.limits != tenant.limits:
+            known.limit(tenant.limits)
+        self._known.move_to_end(place)
+        return known
+
+    def _forget_some(self) -> None:
+        """Forget who was not there for the longest, and has no session open."""
+        if len(self._known) > MAX_TENANTS:
+            idle = [place for place, known in self._known.items() if not known.sessions]
+            for place in idle[: len(self._known) - MAX_TENANTS]:
+                del self._known[place]
 
 
 class _Bucket:

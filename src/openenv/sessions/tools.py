@@ -37,7 +37,7 @@ from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
 from openenv.sessions.commands import Call, Command, Step
 from openenv.sessions.spec import CALL_TOOL, LIST_TOOLS, EnvironmentSpec
-from openenv.types import Action, private_fields, public_view
+from openenv.types import Action, private_fields, private_in, public_schema, public_view
 
 __all__ = [
     "Doors",
@@ -182,7 +182,8 @@ def seen(transition: Transition) -> dict[str, Any]:
     else:
         plain = observation
     # By way of JSON, since a float may be none that JSON has.
-    plain = from_json(to_json(plain, inf_nan_mode="null", serialize_unknown=True))
+    hidden = private_in(plain)
+    plain = from_json(to_json(plain, exclude=hidden, inf_nan_mode="null", serialize_unknown=True))
     if not isinstance(plain, dict):
         plain = {"observation": plain}
     plain |= {"done": transition.done}
@@ -275,7 +276,7 @@ def _action_tools(action_cls: Any, observation_cls: Any) -> dict[str, ActionTool
 
 
 def _action_tool(model: type[Action], output: dict[str, Any] | None) -> ActionTool:
-    schema = model.model_json_schema()
+    schema = public_schema(model.model_json_schema())
     fixed = {
         name: choices[0]
         for name, info in model.model_fields.items()
@@ -336,7 +337,7 @@ def _output_schema(observation_cls: Any) -> dict[str, Any] | None:
     if not (isinstance(observation_cls, type) and issubclass(observation_cls, BaseModel)):
         return None
     try:
-        schema = TypeAdapter(observation_cls).json_schema(mode="serialization")
+        schema = public_schema(TypeAdapter(observation_cls).json_schema(mode="serialization"))
     except PydanticUserError:
         return None
     hidden = {*private_fields(observation_cls), *TRAINERS, *_may_be_pictures(observation_cls)}

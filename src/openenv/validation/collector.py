@@ -7,11 +7,8 @@ package would get. A session is one WebSocket; nothing else is said on it than w
 from __future__ import annotations
 
 import asyncio
-import http.client
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +18,7 @@ from typing import Any
 from pydantic_core import to_json
 from typing_extensions import Self
 
+from openenv._http import FAILURES, ask
 from openenv._keys import key_for
 from openenv.client.transports.base import TransportClosed
 from openenv.client.transports.websocket import (
@@ -282,32 +280,13 @@ def fetch(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -
     target = url.rstrip("/") + path
     if not target.lower().startswith(("http://", "https://")):
         raise ValueError(f"{url!r} is no URL of HTTP")
-    until = time.monotonic() + timeout_s
+    data = None if body is None else to_json(body)
+    headers = {"Accept": "application/json"}
+    if data is not None:
+        headers["Content-Type"] = "application/json"
     try:
-        request = _request(target, body)
-        try:
-            answer = urllib.request.urlopen(request, timeout=timeout_s)  # nosec B310  # http only
-        except urllib.error.HTTPError as error:
-            answer = error
-        with answer:
-            return Fetched(path, answer.status, _body(answer, until))
-    except (OSError, ValueError, http.client.HTTPException) as error:
+        headers |= key_headers(key_for(target), {})
+        answer = ask(target, headers, data, timeout_s=timeout_s, max_bytes=MAX_BODY_BYTES)
+        return Fetched(path, answer.status, answer.body.decode("utf-8", "replace"))
+    except FAILURES as error:
         return Fetched(path, failure=f"{type(error).__name__}: {error}")
-
-
-def _request(target: str, body: Any) -> urllib.request.Request:
-    headers = {"Accept": "application/json", **key_headers(key_for(target), {})}
-    data = None
-    if body is not None:
-        data, headers["Content-Type"] = to_json(body), "application/json"
-    return urllib.request.Request(target, data, headers)
-
-
-def _body(answer: Any, until: float) -> str:
-    """The text of an answer, which may come in drops, but not for ever."""
-    raw = b""
-    while len(raw) < MAX_BODY_BYTES and (piece := answer.read1(CHUNK_BYTES)):
-        raw += piece
-        if time.monotonic() > until:
-            raise TimeoutError("the answer did not end in time")
-    return raw[:MAX_BODY_BYTES].decode("utf-8", "replace")

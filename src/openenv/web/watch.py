@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from openenv.errors import SessionNotFoundError
 from openenv.server.auth import principal_of
 from openenv.sessions.manager import SessionManager
-from openenv.sessions.principal import Role
+from openenv.sessions.principal import Principal, Role
 from openenv.sessions.recording import Follower
 from openenv.sessions.session import Session, Step
 
@@ -41,13 +41,26 @@ MAX_UNSENT_BYTES = 8 * 2**20
 MAX_EVENT_BYTES = 2**20  # a larger one is named, and not sent
 EVENT = b'{"type":"event","data":'
 MAX_FRAME_BYTES = 2**16  # of what a watcher sends
+MAX_ID = 200  # characters of a session's id
+
+
+# What an observer is told of what a session does: that it goes on, and what it is worth.
+OBSERVABLE = frozenset(
+    {"event", "episode", "step", "time", "seconds", "reward", "terminated", "truncated", "lost"}
+)
 
 
 class Board:
-    """What all watchers of a server are shown of its sessions, made once a period."""
+    """What watchers of a server are shown of its sessions, made once a period.
 
-    def __init__(self, manager: SessionManager) -> None:
+    Args:
+        manager: Of the sessions.
+        owner: Whose sessions are shown; None shows all.
+    """
+
+    def __init__(self, manager: SessionManager, owner: Principal | None = None) -> None:
         self._manager = manager
+        self._owner = owner
         self._made_at = 0.0
         self._frame = b""
         self._before: tuple[float, int] | None = None
@@ -66,7 +79,11 @@ class Board:
         if self._before is not None and now > self._before[0]:
             self._rate = (steps - self._before[1]) / (now - self._before[0])
         self._before = now, steps
-        sessions = [one for one in manager.sessions() if not one.is_throwaway]
+        sessions = [
+            one
+            for one in manager.sessions()
+            if not one.is_throwaway and (self._owner is None or manager.is_of(one.id, self._owner))
+        ]
         latest = sorted(sessions, key=lambda one: one.last_activity, reverse=True)[:MAX_LISTED]
         told = {
             "environment": manager.spec.name,
@@ -97,11 +114,22 @@ def _told(session: Session, now: float) -> dict[str, Any]:
 
 
 class Watcher:
-    """One watcher: what is to be sent, bounded, and whom it follows."""
+    """One watcher: what is to be sent, bounded, and whom it follows.
 
-    def __init__(self, manager: SessionManager, board: Board) -> None:
+    Args:
+        manager: Of the sessions.
+        board: What it is shown of them.
+        owner: Whose sessions it may follow; None is all of them.
+        sees_all: It sees what sessions do, and not only `OBSERVABLE`.
+    """
+
+    def __init__(
+        self, manager: SessionManager, board: Board, owner: Principal | None, *, sees_all: bool
+    ) -> None:
         self._manager = manager
         self._board = board
+        self._owner = owner
+        self._sees_all = sees_all
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = self._missed = 0
         self._wake = asyncio.Event()
@@ -120,7 +148,9 @@ class Watcher:
 
     def _follow(self, session_id: Any) -> None:
         try:
-            session = self._manager.get(str(session_id), confirm=False)
+            session = self._manager.get(
+                str(session_id)[:MAX_ID], confirm=False, principal=self._owner
+            )
         except SessionNotFoundError as error:
             self._say("error", {"message": str(error), "session_id": session_id})
             return
@@ -142,6 +172,8 @@ class Watcher:
             self._follower = None
             self._say("ended", {})
             return
+        if not self._sees_all:
+            line = _observable(line)
         is_sent = len(line) <= MAX_EVENT_BYTES
         size = self._unsent_bytes + (len(line) if is_sent else 0)
         if len(self._unsent) >= MAX_UNSENT or size > MAX_UNSENT_BYTES:
@@ -180,6 +212,13 @@ class Watcher:
                 await asyncio.wait_for(self._wake.wait(), max(0.0, due - time.monotonic()))
 
 
+def _observable(line: bytes) -> bytes:
+    """What an observer sees of an event: its other members are null."""
+    event: dict[str, Any] = msgspec.json.decode(line)
+    shown = {name: value if name in OBSERVABLE else None for name, value in event.items()}
+    return msgspec.json.encode(shown)
+
+
 class _Asked(msgspec.Struct):
     """What a watcher sends."""
 
@@ -188,8 +227,10 @@ class _Asked(msgspec.Struct):
 
 
 def watch_route(manager: SessionManager) -> WebSocketRoute:
-    """Build the route of `/web/watch`. Where the server has keys, it takes an orchestrator's or an
-    observer's.
+    """Build the route of `/web/watch`.
+
+    Where the server has keys, an orchestrator's shows the sessions of that key, with all that they
+    do; an observer's shows all sessions, but of what they do only `OBSERVABLE`.
     """
     board = Board(manager)
 
@@ -201,7 +242,10 @@ def watch_route(manager: SessionManager) -> WebSocketRoute:
         # A browser that offers subprotocols, its key among them, wants one to be chosen.
         offered = websocket.scope["subprotocols"]
         await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-        watcher = Watcher(manager, board)
+        is_observer = principal is not None and principal.role is Role.OBSERVER
+        owner = None if is_observer else principal
+        shown = board if owner is None else Board(manager, owner)
+        watcher = Watcher(manager, shown, owner, sees_all=not is_observer)
         tasks = [
             asyncio.ensure_future(watcher.send_to(websocket)),
             asyncio.ensure_future(_listen(websocket, watcher)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openenv._quoting import printable
 from openenv.cli._console import MISUSED, CommandError, emit, say
 
 if TYPE_CHECKING:
@@ -216,4 +217,4 @@ def _cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
 def _line(card: EnvironmentCard) -> str:
     marks: list[Any] = [", ".join(card.tags), card.license, card.verified and f"{card.verified}"]
     told = "; ".join(mark for mark in marks if mark and mark != "unknown")
-    return f"{card.identifier:<28} {card.description}{f' ({told})' if told else ''}"
+    return printable(f"{card.identifier:<28} {card.description}{f' ({told})' if told else ''}")

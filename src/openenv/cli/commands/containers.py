@@ -40,10 +40,11 @@ def ps(
         say("no containers of environments")
         return
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("id", "image", "status", "held by")
     for row in rows:
-        holder = f"process {row['pid']}" if row["is_held"] else "[red]nobody[/]"
+        holder = Text(f"process {row['pid']}") if row["is_held"] else Text("nobody", style="red")
         table.add_row(row["id"][:12], row["image"], row["status"], holder)
     stdout().print(table)
 

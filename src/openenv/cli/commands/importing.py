@@ -81,7 +81,8 @@ def import_environment(
 ) -> None:
     """Make a package of an environment of another library.
 
-    It is found by reading the source, none of which is run, and copied beside an adapter.
+    It is found by reading the source, and copied beside an adapter. Nothing of the source is run,
+    nor of what it depends on.
 
     Examples:
         openenv import ./their_repo -n their_env -o envs
@@ -102,7 +103,7 @@ def import_environment(
     for one in read.skipped:
         say(f"left out {one}")
     tree = _tree(read, chosen, EnvironmentNames.of(name))
-    written(tree, target, lock=lock, as_json=as_json)
+    written(tree, target, lock=lock, as_json=as_json, builds=False)
 
 
 def _tree(source: Source, found: Found, names: EnvironmentNames) -> dict[str, str | bytes]:

@@ -104,8 +104,23 @@ def init(
     written(tree, target, lock=lock, as_json=as_json)
 
 
-def written(tree: Mapping[str, str | bytes], target: Path, *, lock: bool, as_json: bool) -> None:
+def written(
+    tree: Mapping[str, str | bytes],
+    target: Path,
+    *,
+    lock: bool,
+    as_json: bool,
+    builds: bool = True,
+) -> None:
     """Write a tree, lock what it depends on, and say what comes next.
+
+    Args:
+        tree: The files.
+        target: Where to.
+        lock: Whether to lock.
+        as_json: Print what was written as JSON.
+        builds: Whether a dependency of which there are only sources may be built to find out what
+            it needs, which runs code of it.
 
     Raises:
         CommandError: It could not be written.
@@ -114,7 +129,7 @@ def written(tree: Mapping[str, str | bytes], target: Path, *, lock: bool, as_jso
         write_tree(tree, target)
     except OSError as error:
         raise CommandError(f"{target} could not be written: {error}") from error
-    files = [*tree, "uv.lock"] if lock and _locked(target) else list(tree)
+    files = [*tree, "uv.lock"] if lock and _locked(target, builds) else list(tree)
     _say_what_next(target, len(files), has_oracle="validation/oracle.py" in tree)
     if as_json:
         emit({"name": target.name, "path": str(target.resolve()), "files": sorted(files)})
@@ -253,7 +268,7 @@ def check_target(target: Path) -> None:
 # ------------------------------------------------------------------ after it is written
 
 
-def _locked(target: Path) -> bool:
+def _locked(target: Path, builds: bool) -> bool:
     """Fix what is installed, by uv; whether that could be done."""
     from openenv.cli._progress import display
 
@@ -265,7 +280,7 @@ def _locked(target: Path) -> bool:
         shown.begin("locking what it depends on, by uv", 1)
         try:
             done = subprocess.run(  # nosec B603  # no shell; uv
-                [uv, "lock", "--quiet"],
+                [uv, "lock", "--quiet", *(() if builds else ("--no-build",))],
                 cwd=target,
                 capture_output=True,
                 text=True,

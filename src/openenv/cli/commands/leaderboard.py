@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from openenv._quoting import printable
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
 from openenv.cli.commands.validate import (
@@ -117,7 +118,7 @@ def leaderboard(
     if as_json:
         emit(board.as_data())
     else:
-        sys.stdout.write(board.markdown())
+        sys.stdout.write(printable(board.markdown()))
     unranked = [entry.name for entry in board.entries if entry.total is None]
     if unranked:
         raise CommandError(

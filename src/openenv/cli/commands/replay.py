@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openenv._consent import agrees, is_at_terminal
+from openenv._quoting import printable
 from openenv.cli import _completion
 from openenv.cli._console import DEBUG_HINT, FAILED, MISUSED, CommandError, emit, plain, say
 from openenv.cli._failures import in_words
@@ -42,6 +44,14 @@ def replay(
         int | None, typer.Option(min=0, help="Play this episode only.", show_default=False)
     ] = None,
     tolerance: Annotated[float, typer.Option(min=0.0, help="How far numbers may be apart.")] = 0.0,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Import whatever environment the recording names, without asking. Otherwise one "
+            "that is installed here is.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Play a recording again and report the first difference.
@@ -54,9 +64,16 @@ def replay(
     """
     if target is not None and url is not None:
         raise CommandError("--target and --url exclude each other", exit_code=MISUSED)
+    from openenv.recording.replaying import UntrustedTarget
+
     sys.path.insert(0, str(Path.cwd()))
     with _misuse():
-        report = _played(file, target, url, episode, tolerance)
+        try:
+            report = _played(file, target, url, episode, tolerance, trust)
+        except UntrustedTarget as error:
+            if not is_at_terminal() or not agrees(str(error), "Import it, and play?"):
+                raise
+            report = _played(file, target, url, episode, tolerance, True)
     if as_json:
         emit(_as_data(report))
     if report.divergence is not None:
@@ -68,7 +85,7 @@ def _played(file: Path, target: str | None, url: str | None, *rest: Any) -> Repl
     from openenv.cli._progress import display
     from openenv.recording import count_events, replay
 
-    episode, tolerance = rest
+    episode, tolerance, trust = rest
     # Errors that were recorded come again, and are no news.
     logging.getLogger("openenv.sessions").setLevel(logging.CRITICAL)
     with display() as shown:
@@ -79,6 +96,7 @@ def _played(file: Path, target: str | None, url: str | None, *rest: Any) -> Repl
             url=url,
             episode=episode,
             tolerance=tolerance,
+            trust_recorded=trust,
             progress=lambda events: shown.update(events, "events"),
         )
         shown.finish(f"{report.events:,} events")
@@ -90,10 +108,16 @@ def _misuse() -> Iterator[None]:
     """Say what kept a recording from being played."""
     from openenv.errors import ConnectError, OpenEnvError
     from openenv.manifest import ManifestError
+    from openenv.recording.replaying import UntrustedTarget
     from openenv.server.loading import TargetError
 
     try:
         yield
+    except UntrustedTarget as error:
+        hint = (
+            "if you trust it: --trust; or name what to play it against: --target TARGET, --url URL"
+        )
+        raise CommandError(printable(str(error)), hint=hint, exit_code=MISUSED) from error
     except TargetError as error:
         hint = "name what to play it against: --target TARGET, or --url URL"
         raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from openenv._quoting import printable
+from openenv._terminal import console as terminal
 from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
 
@@ -187,7 +189,7 @@ def validate(
         page = _page(validation)
         _write(page, validation, output, formats, badge)
     if as_json:
-        sys.stdout.write(_text(validation))
+        sys.stdout.write(printable(_text(validation)))
     else:
         _show(page)
     if validation.report.verdict.value == "fail":
@@ -381,12 +383,11 @@ def _show(page: Page) -> None:
     """Print the report for people: what ended well in a line each, and the rest in full, but those
     that ended alike for the same reason at once.
     """
-    from rich.console import Console
     from rich.text import Text
 
     from openenv.validation.pages import points
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal(highlight=False, soft_wrap=True)
     console.print(Text(f"Validation of {page.name} ({page.report.target})", style="bold"))
     run_by = f", run by: {page.provider}" if page.provider else ""
     console.print(
@@ -472,10 +473,9 @@ def _look_at_server(url: str, timeout_s: float, as_json: bool, output: Path | No
 
 
 def _show_server(report: ServerReport) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal(highlight=False, soft_wrap=True)
     console.print(Text(f"Server at {report.target} ({report.profile})", style="bold"))
     console.print(Text(f"  version {report.version}, mode {report.mode}"))
     for one in report.criteria:

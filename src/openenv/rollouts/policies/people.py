@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from openenv._quoting import printable
 from openenv.rollouts.interfaces import ActionTool, Interface, resolved
 from openenv.rollouts.policies.base import (
     Decision,
@@ -73,7 +74,7 @@ class _Lines:
         self.is_left = False
 
     def ask(self, question: str) -> str:
-        sys.stderr.write(question)
+        sys.stderr.write(printable(question))
         sys.stderr.flush()
         line = self._read()
         if not line:
@@ -98,7 +99,7 @@ class _Lines:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")  # it may be the environment's
 
 
 class _Person:
