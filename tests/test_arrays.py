@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import struct
 import subprocess
 import sys
 import urllib.request
@@ -347,3 +348,65 @@ def test_a_model_that_holds_none_is_written_without_numpy() -> None:
     assert Plain().model_dump_json() == '{"image":""}'
     data = codec_named("openenv.v1.json").encode_data(Transition(Observation()))
     assert json.loads(data)["observation"] == {"metadata": {}}
+
+
+# ------------------------------------------------------------------ what no peer may have made
+
+
+ANY: TypeAdapter[Any] = TypeAdapter(Annotated[Any, Array()])
+
+
+def packed(dtype: str, shape: tuple[int, ...], data: bytes = b"") -> memoryview:
+    head = struct.pack(
+        f"<BB{len(dtype)}s{len(shape)}Q", len(shape), len(dtype), dtype.encode(), *shape
+    )
+    return memoryview(head + data)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "data"),
+    [
+        ("S0", (1000,), b""),  # elements of no size: memory that nobody has written to
+        ("U0", (2**27,), b""),
+        ("V0", (10,), b""),
+        ("S", (10,), b""),
+        ("|u1", (2**40, 0), b""),  # as lists, more than there is room for
+        ("|u1", (2**17, 0), b""),
+        ("|u1", (3,), b"ab"),
+        ("|u1", (2**63, 2**63), b""),
+        ("O", (1,), b"12345678"),
+        ("(1000000,)f8", (0,), b""),
+        ("f4,f4", (1,), b"12345678"),
+        ("f8, (9,)O", (0,), b""),
+        ("u1" * 50, (0,), b""),
+        ("<M8[1000000000000000000000000s]", (0,), b""),
+        ("|u1", (1,) * 100, b"x"),
+    ],
+)
+def test_an_array_of_a_message_is_made_of_its_bytes_alone(
+    dtype: str, shape: tuple[int, ...], data: bytes
+) -> None:
+    with pytest.raises(ValueError, match="no array"):
+        unpack_array(packed(dtype, shape, data))
+    written = {"dtype": dtype, "shape": list(shape), "data": base64.b64encode(data).decode()}
+    with pytest.raises(ValidationError):
+        ANY.validate_python(written)
+
+
+@pytest.mark.parametrize("shape", [5, "12", [1.5], ["1"], None, [-1], {"a": 1}])
+def test_a_shape_is_a_list_of_lengths(shape: Any) -> None:
+    with pytest.raises(ValidationError):
+        ANY.validate_python({"dtype": "|u1", "shape": shape, "data": ""})
+
+
+def test_texts_take_no_more_memory_than_a_few_times_what_they_are() -> None:
+    """NumPy gives every text the room of the longest."""
+    hostile = ["x" * 10**6, *[""] * 10**4]
+    for dtype in (None, "U", "float32"):
+        adapter: TypeAdapter[Any] = TypeAdapter(Annotated[Any, Array(dtype)])
+        with pytest.raises(ValidationError):
+            adapter.validate_python(hostile)
+        with pytest.raises(ValidationError):
+            adapter.validate_python([[hostile]])
+    kept = ANY.validate_python(["a" * 100, *["b"] * 100])
+    assert kept.shape == (101,)

@@ -9,12 +9,16 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
+from fastmcp import FastMCP
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, computed_field, model_serializer
+from mcp import Client, MCPError
+from pydantic import BaseModel, Field, TypeAdapter, computed_field, model_serializer
 from support.environments import Counter
 
-from openenv import Observation, Private, State, create_app, public_view
+from openenv import Action, Environment, Observation, Private, State, create_app, public_view
+from openenv.mcp import MCPEnvironment, tool
+from openenv.types import public_schema
 
 SECRET = "the word is BANANA"
 
@@ -121,3 +125,139 @@ def test_whoever_drives_the_environment_sees_them_as_ever(serve: Callable[[Any],
     schema = httpx.get(serve(create_app(Counter, state_cls=Table)) + "/schema").json()["state"]
     assert "secret" in schema["properties"] and "Private" not in json.dumps(schema)
     assert Table().model_dump()["secret"] == SECRET
+
+
+# ------------------------------------------------------------------ every way out to an agent
+
+
+class Table2(BaseModel):
+    """What only a private field refers to: its name is none of an agent's business either."""
+
+    banana_count: int = 0
+
+
+class Score(BaseModel):
+    points: int = 1
+    secret: Annotated[str, Private] = SECRET
+    behind: Annotated[Table2, Private] = Table2()
+    default: dict[str, int] = {}
+
+
+class Parlour(MCPEnvironment):
+    """Its tools return what is private in every form that a value can have."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    @property
+    def state(self) -> Table:
+        return Table(seats=[Seat()])
+
+    @tool
+    def model(self) -> Score:
+        """Give a model."""
+        return Score()
+
+    @tool
+    def models(self) -> list[Score]:
+        """Give a list of them."""
+        return [Score(), Score()]
+
+    @tool
+    def by_name(self) -> dict[str, Score]:
+        """Give them by name."""
+        return {"a": Score()}
+
+    @tool
+    def either(self) -> Score | None:
+        """Give one, or nothing."""
+        return Score()
+
+    @tool
+    def card(self) -> Card:
+        """Give a dataclass."""
+        return Card()
+
+    @tool
+    def seen(self) -> Dealt:
+        """Give an observation."""
+        return Dealt(table=Table(seats=[Seat(cards=[Card()])]))
+
+    @tool
+    def whatever(self):  # type: ignore[no-untyped-def]  # its schema says nothing
+        """Give what no annotation says."""
+        return [{"deep": (Score(), Card())}]
+
+    @tool
+    def take(self, score: Score) -> str:
+        """Take a model."""
+        return "taken"
+
+
+TOOLS = ("model", "models", "by_name", "either", "card", "seen", "whatever")
+
+
+class Deal(Action):
+    pass
+
+
+class House(Environment[Deal, Dealt, Table]):
+    """Its actions are tools, and what a step shows is what they return."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> Dealt:  # type: ignore[override]
+        return Dealt(table=Table(seats=[Seat(cards=[Card()])]))
+
+    def step(self, action: Deal) -> Dealt:  # type: ignore[override]
+        return Dealt(table=Table(by_name={"a": Seat()}), done=False)
+
+    @property
+    def state(self) -> Table:
+        return Table()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("environment", [Parlour, House])
+async def test_nothing_that_an_agent_is_told_holds_what_is_private(
+    serve: Callable[[Any], str], environment: Any
+) -> None:
+    """Whatever there is to be listed, read and called by MCP, once each."""
+    url = serve(create_app(environment))
+    told: list[Any] = []
+    async with Client(f"{url}/mcp") as agent:
+        tools = await agent.list_tools()
+        told += [tools, await agent.list_resources(), await agent.list_prompts()]
+        for name in TOOLS if environment is Parlour else ("deal",):
+            result = await agent.call_tool(name, {})
+            assert not result.is_error and result.content
+            told.append(result)
+        for resource in (await agent.list_resources()).resources:
+            told.append(await agent.read_resource(resource.uri))
+        told.append(await agent.get_prompt("task"))
+        with pytest.raises(MCPError) as caught:
+            await agent.call_tool("no such tool", {"secret": 1})
+        told.append(caught.value.error)
+    written = " ".join(one.model_dump_json() for one in told).lower()
+    assert "banana" not in written and "secret" not in written and "hidden" not in written
+    assert "points" in written or environment is House
+
+
+def test_a_schema_without_private_fields_is_otherwise_the_same() -> None:
+    schema = TypeAdapter(list[Score]).json_schema(mode="serialization")
+    shown = public_schema(schema)
+    assert list(shown["$defs"]) == ["Score"]
+    assert list(shown["$defs"]["Score"]["properties"]) == ["points", "default"]
+    plain_schema = TypeAdapter(Table2).json_schema()
+    assert public_schema(plain_schema) == plain_schema
+
+
+def test_a_server_that_writes_its_results_itself_may_not_return_private_fields() -> None:
+    server = FastMCP("parlour")
+
+    @server.tool
+    def model() -> Score:
+        """Give a model."""
+        return Score()
+
+    with pytest.raises(TypeError, match="'model' returns a model with private fields"):
+        MCPEnvironment(server)

@@ -75,7 +75,6 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from openenv._quoting import shortened
 from openenv._timeouts import TimeoutBase
 
 __all__ = [
@@ -369,6 +368,8 @@ class InvalidArgumentError(OpenEnvError, TypeError):
         super().__init__(_unknown_arguments(method, self.names, self.accepted))
 
     def details(self) -> dict[str, Any]:
+        from openenv._quoting import shortened
+
         return {
             "arguments": [shortened(name, MAX_NAME) for name in self.names[:MAX_NAMES]],
             "accepted": self.accepted,
@@ -380,6 +381,8 @@ MAX_NAMES, MAX_NAME = 20, 100  # which an error quotes, and how many characters 
 
 def _unknown_arguments(method: str, names: Sequence[str], accepted: Sequence[str]) -> str:
     import difflib
+
+    from openenv._quoting import shortened  # which few errors need
 
     hints = []
     for name in names[:MAX_NAMES]:

@@ -169,14 +169,24 @@ def public_value(value: Any) -> Any:
     return to_jsonable_python(value, exclude=private_in(value), inf_nan_mode="null")
 
 
-def public_schema(schema: Any) -> Any:
-    """A JSON schema without the private fields in it, and what only they refer to."""
-    shown = _without_private(schema)
-    if isinstance(shown, dict) and "$defs" in shown:
-        shown = {**shown, "$defs": _referred_to(shown)}
+def public_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema without the private fields in it, what only they refer to, and examples and
+    defaults in which they may stand.
+    """
+    if not _has_private(schema):
+        return schema
+    shown: dict[str, Any] = _without_private(schema)
+    if "$defs" in shown:
+        shown["$defs"] = _referred_to(shown)
         if not shown["$defs"]:
             del shown["$defs"]
     return shown
+
+
+def _has_private(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        return schema.get(PRIVATE_MARK) is True or any(map(_has_private, schema.values()))
+    return isinstance(schema, list) and any(map(_has_private, schema))
 
 
 def _without_private(schema: Any) -> Any:
@@ -184,7 +194,12 @@ def _without_private(schema: Any) -> Any:
         return [_without_private(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    shown = {key: _without_private(value) for key, value in schema.items()}
+    shown: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs") and isinstance(value, dict):  # whose keys are names
+            shown[key] = {name: _without_private(one) for name, one in value.items()}
+        elif key not in ("default", "examples") or not isinstance(value, dict | list):
+            shown[key] = _without_private(value)
     properties = shown.get("properties")
     if isinstance(properties, dict):
         hidden = {
@@ -192,10 +207,9 @@ def _without_private(schema: Any) -> Any:
             for name, one in properties.items()
             if isinstance(one, dict) and one.get(PRIVATE_MARK) is True
         }
-        if hidden:
-            shown["properties"] = {n: one for n, one in properties.items() if n not in hidden}
-            if isinstance(shown.get("required"), list):
-                shown["required"] = [name for name in shown["required"] if name not in hidden]
+        shown["properties"] = {n: one for n, one in properties.items() if n not in hidden}
+        if isinstance(shown.get("required"), list):
+            shown["required"] = [name for name in shown["required"] if name not in hidden]
     return shown
 
 

@@ -27,6 +27,7 @@ from openenv.mcp.connections import (
 )
 from openenv.mcp.functions import InvalidToolArguments, UnknownTool
 from openenv.mcp.results import failure
+from openenv.types import public_schema
 
 __all__ = ["ServerTools", "fastmcp_client", "is_server", "tools_of_server"]
 
@@ -130,13 +131,13 @@ class SDKTools:
         self._connections = Connections(functools.partial(speaker_of_sdk, server))
 
     async def tools(self) -> list[dict[str, Any]]:
-        return await self._connections.here().tools()
+        return _without_private(await self._connections.here().tools())
 
     async def at_once(self) -> list[dict[str, Any]]:
         # What the SDK calls lowlevel tells its tools to its clients only.
         if not inspect.iscoroutinefunction(getattr(self._server, "list_tools", None)):
             return []
-        return [plain(tool) for tool in await self._server.list_tools()]
+        return _without_private([plain(tool) for tool in await self._server.list_tools()])
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
@@ -148,6 +149,23 @@ class SDKTools:
 
     async def aclose(self) -> None:
         await self._connections.aclose()
+
+
+def _without_private(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tools, none of which returns what an agent must not see.
+
+    Raises:
+        TypeError: One does: its server writes results by itself, with all their fields.
+    """
+    for tool in tools:
+        output = tool.get("outputSchema")
+        if output is not None and public_schema(output) != output:
+            raise TypeError(
+                f"the tool {tool['name']!r} returns a model with private fields, which its MCP "
+                "server would show to agents; have it return openenv.public_view(model), or mark "
+                "it by @openenv.mcp.tool"
+            )
+    return tools
 
 
 def is_server(value: Any) -> bool:
@@ -179,7 +197,7 @@ class FastMCPTools:
         else:
             registered = await self._server.get_tools()
             found = [tool.to_mcp_tool(name=name) for name, tool in registered.items()]
-        return [plain(tool) for tool in found]
+        return _without_private([plain(tool) for tool in found])
 
     async def at_once(self) -> list[dict[str, Any]]:
         return await self.tools()

@@ -15,7 +15,6 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
-from openenv._quoting import quoted, shortened
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -90,6 +89,8 @@ class JSONCodec:
         kind = message.get("type", "")
         model = REQUESTS.get(kind) if isinstance(kind, str) else None
         if model is None:
+            from openenv._quoting import shortened
+
             raise UnknownMessageTypeError(f"Unknown message type: {shortened(str(kind))}")
         try:
             fields = model.model_validate(message)
@@ -278,6 +279,8 @@ def parse_json(frame: str | bytes | bytearray) -> Any:
 
 
 def _problem(kind: str, message: str, value: Any) -> dict[str, Any]:
+    from openenv._quoting import quoted  # which a client need not load
+
     return {"type": kind, "loc": [], "msg": message, "input": quoted(value)}
 
 
@@ -301,6 +304,8 @@ MAX_ERRORS = 100
 
 
 def _told(error: dict[str, Any]) -> dict[str, Any]:
+    from openenv._quoting import quoted, shortened
+
     told = {
         **error,
         "loc": [shortened(part) if isinstance(part, str) else part for part in error["loc"]],

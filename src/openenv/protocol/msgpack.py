@@ -14,11 +14,7 @@ import re
 
 __all__ = ["check_keys"]
 
-# A frame in which no more than so many bytes could begin an array is not looked through.
-FEW_ARRAYS = 256
 MAX_DEPTH = 1000
-
-_ARRAY_HEADS = bytes([*range(0x90, 0xA0), 0xDC, 0xDD])
 
 # Values of a fixed size, which fill most arrays: how many bytes each takes, by its first one; and
 # what finds as many of one size as follow each other.
@@ -53,9 +49,8 @@ def check_keys(frame: bytes | bytearray) -> None:
         ValueError: A key is no text.
         RecursionError: Containers are in each other, more than 1000 of them.
     """
-    if len(frame) - len(frame.translate(None, _ARRAY_HEADS)) > FEW_ARRAYS:
-        with contextlib.suppress(IndexError):  # it ends too early
-            _look_through(frame)
+    with contextlib.suppress(IndexError):  # it ends too early
+        _look_through(frame)
 
 
 def _look_through(frame: bytes | bytearray) -> None:

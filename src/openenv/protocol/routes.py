@@ -12,8 +12,6 @@ JSON; a server then keeps the sessions of those apart, and to the limits of each
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 
 __all__ = ["ROUTE_HEADER", "ROUTE_QUERY", "SPREAD_HEADER", "TENANT_HEADER", "Tenant"]
@@ -44,6 +42,8 @@ class Tenant(msgspec.Struct, forbid_unknown_fields=True):
 
     def to_header(self) -> str:
         """Write it as JSON, in ASCII."""
+        import json  # which a client need not load
+
         fields = msgspec.structs.asdict(self)
         return json.dumps({name: value for name, value in fields.items() if value is not None})
 

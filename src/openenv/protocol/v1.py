@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from openenv._generics import once_per_class
-from openenv._quoting import shortened
 from openenv.arrays import Kept, as_base64, holds_arrays, pack_array, unpack_array
 from openenv.errors import (
     EncodingError,
@@ -47,7 +46,6 @@ from openenv.protocol.messages import (
     StateReply,
     Transition,
 )
-from openenv.protocol.msgpack import check_keys
 from openenv.protocol.renderings import as_data, from_data
 from openenv.reward import REWARD_INFO
 from openenv.types import is_observation
@@ -232,6 +230,8 @@ class Codec:
             self._check(frame)
             found = self._requests.decode(frame)
         except msgspec.ValidationError as error:
+            from openenv._quoting import shortened  # which a client need not load
+
             for message in self._messages(frame):
                 kind = message.get("type")
                 if isinstance(kind, str) and kind not in REQUEST_TYPES:
@@ -360,6 +360,11 @@ def _encoded(*texts: str) -> bytes:
     return b"".join(map(msgspec.msgpack.encode, texts))
 
 
+# A frame of MessagePack is looked through before it is decoded where more bytes of it than these
+# could begin an array: `openenv.protocol.msgpack` says what for.
+FEW_ARRAYS = 256
+_ARRAY_HEADS = bytes([*range(0x90, 0xA0), 0xDC, 0xDD])
+
 # A map of four fields (MessagePack: fixmap), of which the first stands already.
 _HEADS = {kind: b"\x84" + _encoded("type", kind, "session") for kind in ANSWERS}
 _ID, _DATA = _encoded("id"), _encoded("data")
@@ -385,7 +390,11 @@ class MsgpackCodec(Codec):
             raise EncodingError(f"a value cannot be sent: {error}") from error
 
     def _check(self, frame: Any) -> None:
-        if not isinstance(frame, str):  # which the decoder refuses
+        if isinstance(frame, str):  # which the decoder refuses
+            return
+        if len(frame) - len(frame.translate(None, _ARRAY_HEADS)) > FEW_ARRAYS:
+            from openenv.protocol.msgpack import check_keys  # which few frames need
+
             check_keys(frame)
 
     def _encode_big(self, value: Any) -> bytes:
