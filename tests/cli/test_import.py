@@ -303,3 +303,31 @@ def test_a_source_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
     done = run_openenv("import", "one", "-n", "one_env", "-o", ".", cwd=tmp_path)
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------ what it must not do
+
+
+def test_nothing_of_what_it_depends_on_is_run_and_no_link_is_followed(tmp_path: Path) -> None:
+    """It locks, which may build what there are only sources of."""
+    mark, secret = tmp_path / "mark", tmp_path / "secret.txt"
+    secret.write_text("a secret of the user's")
+    walk = WALK.replace("from games.base import Base", "from gymnasium import Env as Base")
+    package = project(tmp_path / "repo", "hostile", walk=walk)
+    (package / "__init__.py").touch()
+    dependency = package / "dependency"
+    dependency.mkdir()
+    (dependency / "setup.py").write_text(
+        f"open({str(mark)!r}, 'w').close()\nfrom setuptools import setup\nsetup(name='evil')\n"
+    )
+    (package / "pyproject.toml").write_text(
+        "[project]\nname = 'hostile'\nversion = '1'\n"
+        f"dependencies = ['gymnasium', 'evil @ file://{dependency}']\n"
+    )
+    for folder in (package, package.parent):
+        (folder / "LICENSE").symlink_to(secret)
+    done = run_openenv("import", str(package), "-n", "mine_env", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not mark.exists() and "it is a file of this machine" in done.stderr
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert files and not any(b"a secret" in path.read_bytes() for path in files)

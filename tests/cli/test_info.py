@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.commands import openenv_running, run_openenv
@@ -129,3 +134,69 @@ def test_another_kind_of_server_is_told_apart(tmp_path: Path) -> None:
         done = run_openenv("info", server.first_line()["url"], cwd=tmp_path)
     assert done.returncode == 1
     assert "is no server of an environment: /metadata gave 404" in done.stderr
+
+
+HOSTILE = "evil\x1b]0;pwned\x07\x1b[2J\x9b1m\u202e [link=http://x]y[/link]"
+
+
+@contextlib.contextmanager
+def hostile_server(answers: dict[str, Any]) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that says what it is told to, or sends elsewhere; and the keys that it was sent."""
+    keys: list[str | None] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            keys.append(self.headers.get("Authorization"))
+            answer = answers.get(self.path, {})
+            if isinstance(answer, str):
+                self.send_response(302)
+                self.send_header("Location", answer + self.path)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            body = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", keys
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+SAID: dict[str, Any] = {
+    "/metadata": {"name": HOSTILE, "description": HOSTILE, "version": "1"},
+    "/health": {"status": "healthy"},
+    "/schema": {"action": {"title": HOSTILE}, "observation": {}, "state": {}},
+}
+
+
+def test_what_a_server_says_of_itself_moves_nothing_on_the_terminal(tmp_path: Path) -> None:
+    with hostile_server(SAID) as (url, _):
+        done = run_openenv("info", url, cwd=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 and "\\x1b[2J" in said and "[link=http://x]y[/link]" in said
+    assert not set("\x1b\x07\x9b\u202e") & set(said)
+
+
+def test_a_key_is_sent_to_the_host_that_was_named_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENENV_API_KEY", "a-key-for-one-host-0123")
+    with hostile_server(SAID) as (elsewhere, seen):
+        moved = dict.fromkeys(["/metadata", "/schema", "/health", "/openapi.json"], elsewhere)
+        with hostile_server(moved) as (url, keys):
+            done = run_openenv("info", url, cwd=tmp_path)
+    assert keys and set(keys) == {"Bearer a-key-for-one-host-0123"}
+    assert not seen and done.returncode == 1 and "gave 302" in done.stderr

@@ -29,6 +29,7 @@ from openenv import EnvClient, StepTimeout, create_app
 from openenv.errors import RecordingError
 from openenv.recording import replay
 from openenv.recording.differences import MISSING, first_difference
+from openenv.recording.replaying import UntrustedTarget
 from openenv.server.loading import TargetError
 
 HANDS = 4
@@ -405,3 +406,46 @@ def test_serving_needs_a_directory_that_can_be_written_to(tmp_path: Path) -> Non
         done = run_openenv("serve", "echo_env", "--port", "0", "--record", place, cwd=tmp_path)
         assert done.returncode == 2
         assert f"nothing can be recorded in {place}" in done.stderr and "hint:" in done.stderr
+
+
+# ------------------------------------------------------------------ what a recording may name
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "python:os:system?command=touch%20{mark}",
+        "python:subprocess:Popen?args=[%22touch%22,%22{mark}%22]",
+        "hostile:app",
+        "hostile.py:app",
+        "hostile",
+        "gymnasium:hostile:Env-v0",
+        "echo_env.server.app:os.system",
+        "os:system",
+    ],
+)
+def test_a_recording_runs_no_code_that_nobody_agreed_to(
+    directory: Path, tmp_path: Path, target: str
+) -> None:
+    mark = tmp_path / "mark"
+    (tmp_path / "hostile.py").write_text(f"open({str(mark)!r}, 'w').close()\napp = None\n")
+    lines = recorded(directory, Dice).read_text().splitlines()
+    header = {**json.loads(lines[0]), "target": target.format(mark=mark)}
+    file = tmp_path / "hostile.jsonl"
+    file.write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n")
+    done = run_openenv("replay", str(file), cwd=tmp_path)
+    assert done.returncode == 2 and "is no environment that is installed here" in done.stderr
+    assert "--trust" in done.stderr and not mark.exists()
+    with pytest.raises(UntrustedTarget):
+        replay(file)
+
+
+def test_what_was_agreed_to_is_an_environment_all_the_same(directory: Path, tmp_path: Path) -> None:
+    lines = recorded(directory, Dice).read_text().splitlines()
+    for target in (f"python:os:system?command=touch%20{tmp_path}/mark", "os:system"):
+        header = {**json.loads(lines[0]), "target": target}
+        file = tmp_path / "hostile.jsonl"
+        file.write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n")
+        with pytest.raises(TargetError, match="is no"):
+            replay(file, trust_recorded=True)
+    assert not (tmp_path / "mark").exists()

@@ -35,7 +35,7 @@ from openenv.client.generic import GenericEnvClient
 from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, route_of
 from openenv.providers import ProcessProvider
 from openenv.server.auth import without_keys
-from openenv.sessions.principal import Key
+from openenv.sessions.principal import Key, KeyLimits
 
 __all__ = ["of_loopback"]
 
@@ -43,6 +43,7 @@ Serve = Callable[..., str]
 Front = Callable[..., str]
 DICE = str(Path(__file__).parents[1] / "support" / "dice.py") + ":Dice"
 KEY, SERVERS_KEY, OBSERVER = "the-gateways-own-key", "the-servers-own-key", "an-observers-own-key"
+GUEST, TENANT = "a-guests-own-key-0123", "another-tenants-own-key"
 
 
 class Gateway:
@@ -392,6 +393,82 @@ def test_who_has_no_key_of_the_gateway_is_not_let_in(guarded: Gateway) -> None:
     assert ask(f"{guarded.url}/gateway/drain?server=x", {}, **observer)[0] == 403
     words = guarded.running.words()
     assert not any(key in words for key in (KEY, SERVERS_KEY, OBSERVER))
+
+
+@pytest.fixture(params=["with keys", "without keys"])
+def shared(
+    request: pytest.FixtureRequest, serve: Serve, front: Callable[..., Gateway], tmp_path: Path
+) -> Gateway:
+    """A gateway with the keys of several, in front of servers that know none of them."""
+    files = {}
+    described: dict[str, list[dict[str, Any]]] = {
+        "own": [
+            {"key": KEY, "name": "trainer"},
+            {"key": OBSERVER, "name": "monitor", "role": "observer"},
+            {"key": GUEST, "name": "guest", "max_sessions": 1, "requests_per_s": 5},
+            {"key": TENANT, "name": "tenant"},
+        ],
+        "servers": [{"key": SERVERS_KEY}],
+    }
+    for name, entries in described.items():
+        files[name] = tmp_path / f"{name}.json"
+        files[name].write_text("\n".join(map(json.dumps, entries)))
+        files[name].chmod(0o600)
+    keys = [Key(SERVERS_KEY)] if request.param == "with keys" else []
+    urls = [serve(create_app(Dice, keys=keys, web=True)) for _ in range(3)]
+    options = ["--api-key-file", str(files["own"])]
+    if keys:
+        options += ["--server-key-file", str(files["servers"])]
+    return front(*urls, *options)
+
+
+@pytest.mark.slow
+def test_keys_of_a_gateway_are_kept_apart_by_its_servers(shared: Gateway) -> None:
+    """A server would take all of them for one, by its own key."""
+    url = shared.url
+    _, _, told = ask(f"{url}/reset", {}, X_API_Key=KEY)
+    session = told["OpenEnv-Session-Id"]
+    for key in (TENANT, GUEST):
+        who = {"X_API_Key": key, "OpenEnv_Session_Id": session}
+        assert ask(f"{url}/state", **who)[0] == 404
+        assert ask(f"{url}/step", {"action": {}}, **who)[0] == 404
+        assert ask(f"{url}/session", None, "DELETE", **who)[0] == 404
+        # Nor is whoever says that they are somebody else.
+        claimed = {**who, "OpenEnv_Tenant": json.dumps({"name": "trainer"})}
+        assert ask(f"{url}/state", **claimed)[0] == 404
+    assert ask(f"{url}/state", X_API_Key=KEY, OpenEnv_Session_Id=session)[0] == 200
+    with connect(f"ws{url[4:]}/web/watch", additional_headers={"X-API-Key": TENANT}) as watching:
+        assert json.loads(watching.recv())["data"]["sessions"] == []
+
+
+@pytest.mark.slow
+def test_the_limits_of_a_gateways_key_hold_over_all_its_servers(shared: Gateway) -> None:
+    url = shared.url
+    opened = [ask(f"{url}/reset", {}, X_API_Key=GUEST)[0] for _ in range(6)]
+    assert opened.count(200) == 1 and set(opened) == {200, 429}
+    asked = [ask(f"{url}/metadata", X_API_Key=GUEST)[0] for _ in range(60)]
+    assert 429 in asked
+    assert ask(f"{url}/metadata", X_API_Key=TENANT)[0] == 200, "others have limits of their own"
+
+
+def test_a_limited_key_is_served_by_as_few_servers_as_hold_its_sessions() -> None:
+    servers = Servers(Server("e", f"http://host{n}:1") for n in range(5))
+    for one in servers:
+        one.slots = 16
+    none = servers.shares("e", "free", KeyLimits())
+    assert none is None
+    (only,) = (servers.shares("e", "slow", KeyLimits(requests_per_s=10)) or {}).items()
+    assert only[1] == KeyLimits(requests_per_s=10)
+    some = servers.shares("e", "guest", KeyLimits(max_sessions=40, requests_per_s=100))
+    assert some is not None and some == servers.shares(
+        "e", "guest", KeyLimits(max_sessions=40, requests_per_s=100)
+    )
+    assert sorted(one.max_sessions or 0 for one in some.values()) == [8, 16, 16]
+    assert sum(one.requests_per_s or 0 for one in some.values()) == pytest.approx(100)
+    many = servers.shares("e", "crowd", KeyLimits(max_sessions=1000))
+    assert many is not None and sum(one.max_sessions or 0 for one in many.values()) == 1000
+    chosen = {servers.least_loaded("e", some).route for _ in range(5)}
+    assert chosen <= some.keys()
 
 
 @pytest.mark.slow

@@ -827,3 +827,50 @@ async def test_other_actions_are_refused() -> None:
             await play.env.step_async(Action())
         play.env.mcp_serve_in(ServerMode.PRODUCTION)
         assert await play.text("add", n=1) == "1"
+
+
+# ------------------------------------------------------------------ servers that list too much
+
+
+def listing(tools: str) -> list[str]:
+    """A server that lists what an expression says."""
+    program = f"""
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {{}}
+    if asked["method"] == "initialize":
+        answer = {{
+            "protocolVersion": asked["params"]["protocolVersion"],
+            "capabilities": {{"tools": {{}}}},
+            "serverInfo": {{"name": "lister", "version": "1"}},
+        }}
+    elif asked["method"] == "tools/list":
+        answer = {{"tools": {tools}}}
+    if "id" in asked:
+        print(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "result": answer}}), flush=True)
+"""
+    return [sys.executable, "-c", program]
+
+
+async def test_a_server_may_have_a_thousand_tools_and_no_more() -> None:
+    tool = '{"name": f"t{n}", "inputSchema": {"type": "object"}}'
+    async with living(wrap(listing(f"[{tool} for n in range(1000)]"))) as play:
+        await play.reset()
+        assert len(await play.tools()) == 1000
+    async with living(wrap(listing(f"[{tool} for n in range(12000)]"))) as play:
+        with pytest.raises(Refused, match="lists 12000 tools; at most 1000 are taken"):
+            await play.reset()
+
+
+async def test_a_tool_that_is_described_at_length_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    large = (
+        '{"name": "large\\x1b[2J", "description": "x" * 10**6, "inputSchema": {"type": "object"}}'
+    )
+    small = '{"name": "small", "inputSchema": {"type": "object"}}'
+    async with living(wrap(listing(f"[{large}, {small}]"))) as play:
+        await play.reset()
+        assert await play.tools() == ["small"]
+    assert "tools of more than 65536 bytes: large\\x1b[2J" in caplog.text

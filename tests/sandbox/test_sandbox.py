@@ -5,15 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import platform
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
+from support.amounts import mostly_extended
 from support.waiting import wait_until
 
 from openenv.sandbox import (
@@ -24,6 +30,7 @@ from openenv.sandbox import (
     SandboxPolicy,
     SandboxUnavailable,
     kinds_of_this_machine,
+    watch,
 )
 from openenv.sandbox.inside.frames import Decoder, FrameError, encode
 from openenv.sandbox.policy import MIB
@@ -432,3 +439,151 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut() -> None:
         while (frame := decoder.next()) is not None:
             got.append(frame)
     assert got == frames
+
+
+# ------------------------------------------------------------------ what the watch survives
+
+
+DEEP = """if True:
+    import os, time
+    for _ in range(1500): os.mkdir('d'); os.chdir('d')
+    time.sleep(60)
+"""
+
+
+def test_directories_in_each_other_end_their_sandbox_and_no_other(make: Make) -> None:
+    """The thread that watches all sandboxes looks through them."""
+    deep = make(kind="landlock")
+    other = make(SandboxPolicy(memory_bytes=100 * MIB), kind="landlock")
+    home = Path(deep.home).parent
+    with pytest.raises(SandboxEnded, match="directories are in each other, more than 200"):
+        deep.run([deep.python, "-c", DEEP])
+    deep.close()
+    assert not home.exists()
+    eat = "held = [b'x' * 2**20 for _ in range(200)]\nimport time; time.sleep(60)"
+    with pytest.raises(SandboxEnded, match=r"MiB of memory, and may take 100"):
+        other.run([other.python, "-c", eat])
+
+
+def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_no_other(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is that goes wrong: without the watch it has no limits."""
+    one, other = make(kind="landlock"), make(kind="landlock")
+    looks = watch._size
+
+    def size(directories: Sequence[str]) -> int:
+        if one.home in directories:
+            raise OSError(errno.EMFILE, "too many open files")
+        return looks(directories)
+
+    monkeypatch.setattr(watch, "_size", size)
+    with pytest.raises(SandboxEnded, match="it cannot be looked at: OSError"):
+        one.run("sleep 60")
+    assert other.run("echo well").stdout == "well\n"
+
+
+DISK = {
+    "room that is set aside": """
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd = os.open('a', os.O_RDWR | os.O_CREAT)
+        offset, length = ctypes.c_long(0), ctypes.c_long(32 << 20)
+        for name in 'abcdef':
+            fd = os.open(name, os.O_RDWR | os.O_CREAT)
+            assert libc.fallocate(fd, 1, offset, length) == 0
+    """,
+    "files without a name": """
+        import os
+        for number in range(6):
+            fd = os.open('gone', os.O_RDWR | os.O_CREAT)
+            os.unlink('gone')
+            for _ in range(32): os.write(fd, b'x' * 2**20)
+    """,
+    "directories": """
+        import os
+        for number in range(100):
+            os.mkdir(f'd{number}')
+            for inner in range(400): os.mkdir(f'd{number}/{inner}' + 'x' * 200)
+    """,
+    "empty files": """
+        for number in range(70_000): open(f'f{number}', 'w').close()
+    """,
+}
+
+
+@pytest.mark.parametrize("way", mostly_extended(list(DISK), ["room that is set aside"]))
+def test_whatever_takes_room_on_the_disk_counts(make: Make, way: str) -> None:
+    policy = SandboxPolicy(disk_bytes=64 * MIB)
+    sandbox = make(policy, kind="landlock")
+    code = textwrap.dedent(DISK[way]) + "\nimport time; time.sleep(60)"
+    with pytest.raises(SandboxEnded, match=r"it took \d+ MiB of disk, and may take 64"):
+        sandbox.run([sandbox.python, "-c", code], wall_s=50)
+
+
+def test_memory_of_the_kernel_counts(make: Make) -> None:
+    """Page tables here: of memory that nobody has, mapped a page at a time."""
+    sandbox = make(SandboxPolicy(memory_bytes=64 * MIB), kind="bubblewrap")
+    code = """if True:
+        import ctypes, mmap, time
+        held = []
+        for _ in range(200):
+            one = mmap.mmap(-1, 2**30, flags=mmap.MAP_PRIVATE | 0x4000 | 0x20, prot=mmap.PROT_READ)
+            one.madvise(15)
+            for at in range(0, 2**30, 2**21): one[at]
+            held.append(one)
+        time.sleep(60)
+    """
+    with pytest.raises(SandboxEnded, match=r"it took \d+ MiB of memory, and may take 64"):
+        sandbox.run([sandbox.python, "-c", code], wall_s=50)
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_what_the_filter_refuses_fails_as_it_should(make: Make, kind: str) -> None:
+    sandbox = make(kind=kind)
+    code = """if True:
+        import ctypes, errno, os, platform, socket
+        libc = ctypes.CDLL(None, use_errno=True)
+        def fails(number, *arguments):
+            assert libc.syscall(number, *arguments) == -1
+            return errno.errorcode[ctypes.get_errno()]
+        open('f', 'w').close()
+        try: os.setxattr('f', 'user.a', b'x')
+        except OSError as error: print("ENOTSUP" if error.errno == errno.ENOTSUP else error.errno)
+        print(fails(467, -100, b'/', 0), fails(1000), fails(463))
+        if platform.machine() == 'x86_64':
+            print(fails(30, 0, 0, 0), fails(240, b'a', 0), fails(65, 0, 0, 0))
+        one, other = socket.socketpair()
+        one.send(b'well'); print(other.recv(9).decode())
+    """
+    done = sandbox.run([sandbox.python, "-c", code])
+    expected = ["ENOTSUP", "ENOSYS ENOSYS ENOSYS", "EPERM EPERM EPERM", "well"]
+    if platform.machine() != "x86_64":
+        del expected[2]
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
+def test_landlock_reaches_no_socket_that_has_a_name(make: Make, tmp_path: Path) -> None:
+    sandbox = make(kind="landlock")
+    with socket.socket(socket.AF_UNIX) as server:
+        path = Path(tempfile.mkdtemp(prefix="openenv-outside-")) / "socket"
+        path.parent.chmod(0o755)
+        server.bind(str(path))
+        path.chmod(0o666)
+        server.listen()
+        code = f"""if True:
+            import socket
+            for make in (
+                lambda: socket.socket(socket.AF_UNIX).connect({str(path)!r}),
+                lambda: socket.socketpair(type=socket.SOCK_DGRAM)[0].sendto(b'x', {str(path)!r}),
+                lambda: socket.socketpair()[0].connect({str(path)!r}),
+            ):
+                try: make(); print('reached')
+                except OSError as error: print(type(error).__name__)
+        """
+        done = sandbox.run([sandbox.python, "-c", code])
+        server.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    shutil.rmtree(path.parent)
+    assert done.stdout.split() == ["PermissionError", "PermissionError", "OSError"], done.stderr

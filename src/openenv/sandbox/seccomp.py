@@ -98,6 +98,8 @@ def program(*, internet: bool, owns_files: bool = False) -> bytes:
         _refuse_families(found, refusal, "socketpair", LOCAL)
         for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):  # which can send to any name
             _add(found, refusal, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
+        for name in ("sendmsg", "sendmmsg"):  # open files on their way count nowhere
+            _add(found, refusal, name)
     with tempfile.TemporaryFile() as file:
         found.export_bpf(file)
         file.seek(0)

@@ -310,7 +310,8 @@ def _of(about: os.stat_result, seen: set[tuple[int, int]]) -> int:
 
 def _unlinked(tree: Sequence[int], directories: Sequence[str]) -> int:
     """What the disk gives for files that have no name any more, and that processes have open."""
-    devices, seen, total = set(), set(), 0
+    devices, total = set[int](), 0
+    seen: set[tuple[int, int]] = set()
     for path in directories:
         with contextlib.suppress(OSError):
             devices.add(os.stat(path).st_dev)
@@ -324,4 +325,22 @@ def _unlinked(tree: Sequence[int], directories: Sequence[str]) -> int:
                     if about.st_nlink == 0 and about.st_dev in devices and key not in seen:
                         seen.add(key)
                         total += about.st_blocks * 512
-    return total
+    return total + _mapped(tree, devices, seen)
+
+
+def _mapped(tree: Sequence[int], devices: set[int], seen: set[tuple[int, int]]) -> int:
+    """How long files are that have no name, and that processes have in their memory only."""
+    lengths: dict[tuple[int, int], int] = {}
+    for pid in tree:
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/maps", "rb") as file:
+            for line in file:
+                if not line.endswith(b" (deleted)\n"):
+                    continue
+                place, _, offset, device, inode, _ = line.split(None, 5)
+                major, minor = (int(one, 16) for one in device.split(b":"))
+                key = (os.makedev(major, minor), int(inode))
+                begin, end = (int(one, 16) for one in place.split(b"-"))
+                if key[0] in devices and key not in seen:
+                    until = int(offset, 16) + end - begin
+                    lengths[key] = max(lengths.get(key, 0), until)
+    return sum(lengths.values())

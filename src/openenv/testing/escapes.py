@@ -8,10 +8,13 @@ may not reach, a process that it may not end, and the memory, processes and disk
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from openenv.errors import SandboxEnded, SandboxFileError
 from openenv.sandbox.interpreter import Interpreter
@@ -41,6 +45,7 @@ POLICY = SandboxPolicy(
 """What the sandboxes of the check may have: little, so that too much is soon reached."""
 
 SLACK_BYTES = 256 * MIB  # what may be taken between two looks of the sandbox's own watch
+KERNEL_BYTES = 2**30  # of which others of the machine take some meanwhile
 MARK = "ESCAPED"  # printed by an escape that sees its own success
 ENOUGH_S = 20.0  # for any attempt, the end of its sandbox included
 
@@ -51,9 +56,10 @@ class Escape:
 
     Attributes:
         name: A short sentence of what it tries.
-        kind: What it is after: files, processes, network, kernel, memory, disk, output, Python.
-        code: Python, in which ``SECRET``, ``CANARY`` (paths of the machine), ``PORT`` and ``PID`` are
-            set. It prints ESCAPED where it sees that it got out.
+        kind: What it is after: files, processes, network, kernel, memory, disk, output, IPC, sockets,
+            metadata, kernel memory, accounts (of the disk), the watch, Python.
+        code: Python, in which is set what the machine has (see `Outside.names`). It prints ESCAPED
+            where it sees that it got out.
     """
 
     name: str
@@ -98,8 +104,9 @@ class EscapeReport:
 class Outside:
     """What is outside of a sandbox, and whether it was touched.
 
-    It is the machine's: a secret file, a file to be changed, a listening port and an abstract socket,
-    and a process; all of this user's, and open to every user where files can be.
+    It is the machine's: a secret file, a file to be changed, a listening port, an abstract socket and
+    one that has a file, what System V and POSIX share between processes, and a process; all of this
+    user's, and open to every user where files can be.
     """
 
     def __init__(self) -> None:
@@ -111,14 +118,21 @@ class Outside:
         self.canary.write_text("untouched")
         self.secret.chmod(0o644)
         self.canary.chmod(0o666)
+        self._before = self._about_canary()
+        self.shared = _Shared(self.token)
         sleeper = [sys.executable, "-c", "import time; time.sleep(3600)"]
         self.process = subprocess.Popen(sleeper)  # nosec B603  # no shell
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.abstract = socket.socket(socket.AF_UNIX)
         self.abstract.bind(f"\0openenv-{self.token[:12]}")
         self.abstract.listen()
+        self.path = self.folder / "socket"
+        self.named = socket.socket(socket.AF_UNIX)
+        self.named.bind(str(self.path))
+        self.path.chmod(0o666)
+        self.named.listen()
         self.visitors = 0
-        for server in (self.listener, self.abstract):
+        for server in (self.listener, self.abstract, self.named):
             threading.Thread(target=self._count, args=(server,), daemon=True).start()
 
     def _count(self, server: socket.socket) -> None:
@@ -133,7 +147,13 @@ class Outside:
         return (
             f"SECRET, CANARY, PORT, PID, SOCKET = {str(self.secret)!r}, {str(self.canary)!r}, "
             f"{port}, {self.process.pid}, {name!r}\n"
+            f"PATH, SHM, QUEUE, SEMAPHORE, MQ = {str(self.path)!r}, {self.shared.memory}, "
+            f"{self.shared.queue}, {self.shared.semaphore}, {self.shared.posix!r}\n"
         )
+
+    def _about_canary(self) -> tuple[Any, ...]:
+        about = self.canary.stat()
+        return about.st_mode, about.st_uid, about.st_mtime_ns, os.listxattr(self.canary)
 
     def breaches(self, stdout: str, stderr: str) -> list[str]:
         """What must not be."""
@@ -144,6 +164,10 @@ class Outside:
             found.append(f"it says: {stdout[stdout.index(MARK) :][:200].strip()}")
         if not self.canary.exists() or self.canary.read_text() != "untouched":
             found.append("it has changed a file of the machine")
+        elif self._about_canary() != self._before:
+            found.append("it has changed the mode, owner, times or attributes of a file")
+        if self.shared.is_touched():
+            found.append("it has touched what processes of the machine share")
         if self.visitors:
             found.append("it has reached a port of the machine")
         if self.process.poll() is not None:
@@ -154,9 +178,54 @@ class Outside:
         """Take it away."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        for server in (self.listener, self.abstract):
+        for server in (self.listener, self.abstract, self.named):
             server.close()
+        self.shared.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Shared:
+    """What processes of the machine share by System V IPC, and a queue of POSIX; open to all users.
+
+    Attributes:
+        memory: The id of a segment of shared memory, in which the token is.
+        queue: That of a queue with a message.
+        semaphore: That of a set of one semaphore, which is 0.
+        posix: The name of a queue of POSIX.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._libc = libc = ctypes.CDLL(None, use_errno=True)
+        libc.shmat.restype = ctypes.c_void_p
+        self._token = token.encode()
+        self.memory = libc.shmget(0, 4096, 0o1666)
+        self._at = libc.shmat(self.memory, None, 0)
+        ctypes.memmove(self._at, self._token, len(self._token))
+        self.queue = libc.msgget(0, 0o1666)
+        libc.msgsnd(self.queue, struct.pack("l16s", 1, b"message"), 16, 0)
+        self.semaphore = libc.semget(0, 1, 0o1666)
+        self.posix = f"/openenv-{token[:12]}"
+        self._opened = libc.mq_open(self.posix.encode(), os.O_CREAT | os.O_RDWR, 0o666, None)
+
+    def is_touched(self) -> bool:
+        """Something is not as it was."""
+        libc, about = self._libc, ctypes.create_string_buffer(256)
+        is_there = (
+            libc.msgctl(self.queue, 2, about) == 0 and libc.shmctl(self.memory, 2, about) == 0
+        )
+        text = ctypes.string_at(self._at, len(self._token))
+        return not is_there or text != self._token or libc.semctl(self.semaphore, 0, 12) != 0
+
+    def close(self) -> None:
+        """Take it away."""
+        libc = self._libc
+        libc.shmdt(ctypes.c_void_p(self._at))
+        libc.shmctl(self.memory, 0, None)
+        libc.msgctl(self.queue, 0, None)
+        libc.semctl(self.semaphore, 0, 0)
+        if self._opened >= 0:
+            os.close(self._opened)
+            libc.mq_unlink(self.posix.encode())
 
 
 def check_sandbox(
@@ -191,6 +260,8 @@ def _try(escape: Escape, sandbox: Sandbox, outside: Outside) -> Attempt:
         output, outcome, breaches = _run(escape, sandbox, outside)
     if seen.memory > POLICY.memory_bytes + SLACK_BYTES:
         breaches.append(f"it has taken {seen.memory >> 20} MiB of memory")
+    if seen.kernel > KERNEL_BYTES:
+        breaches.append(f"it has taken {seen.kernel >> 20} MiB of the kernel's memory")
     seconds = time.monotonic() - began
     if seconds > ENOUGH_S:
         breaches.append(f"it has held its holder for {seconds:.0f} s")
@@ -235,11 +306,14 @@ class _Seen:
 
     Attributes:
         memory: The most that it had, in bytes.
+        kernel: By how much the kernel's own memory has grown meanwhile, in bytes.
         processes: Each that it had, by its number, and when it began.
     """
 
     memory: int = 0
+    kernel: int = 0
     processes: dict[int, bytes] = field(default_factory=dict)
+    at_first: int = field(default_factory=lambda: _of_the_kernel())
 
     def look(self, sandbox: Sandbox) -> None:
         processes = sandbox.processes()
@@ -247,6 +321,7 @@ class _Seen:
             if (began := _began(pid)) is not None:
                 self.processes[pid] = began
         self.memory = max(self.memory, memory_of(processes))
+        self.kernel = max(self.kernel, _of_the_kernel() - self.at_first)
 
 
 @contextlib.contextmanager
@@ -267,6 +342,13 @@ def _looked_at(sandbox: Sandbox) -> Iterator[_Seen]:
     finally:
         is_over.set()
         thread.join()
+
+
+def _of_the_kernel() -> int:
+    """What the kernel has for itself and cannot give back, in bytes."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    values = {name: int(rest.split()[0]) for name, _, rest in (one.partition(":") for one in lines)}
+    return 1024 * sum(values[name] for name in ("SUnreclaim", "PageTables", "KernelStack"))
 
 
 def _began(pid: int) -> bytes | None:
@@ -742,6 +824,322 @@ _WAYS: dict[str, dict[str, str]] = {
                         if os.readlink(path).startswith(('/dev/null', 'pipe:')): continue
                         os.write(os.open(path, os.O_WRONLY), b'x'); print('ESCAPED', pid, fd)
                     except OSError: pass
+        """,
+    },
+    "IPC": {
+        "read the machine's shared memory": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True); libc.shmat.restype = ctypes.c_void_p
+            at = libc.shmat(SHM, None, 0)
+            if at not in (None, 2**64 - 1): print(ctypes.string_at(at, 64).decode(errors='replace'))
+        """,
+        "write to the machine's shared memory": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True); libc.shmat.restype = ctypes.c_void_p
+            at = libc.shmat(SHM, None, 0)
+            if at not in (None, 2**64 - 1): ctypes.memset(at, 0, 16)
+        """,
+        "remove the machine's shared memory": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.shmctl(SHM, 0, None) == 0: print('ESCAPED')
+        """,
+        "find the machine's shared memory by its place in the list": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            space = ctypes.create_string_buffer(256)
+            for index in range(64):
+                if libc.shmctl(index, 13, space) == SHM: print('ESCAPED', index)
+        """,
+        "take a message from the machine's queue": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            space = ctypes.create_string_buffer(256)
+            if libc.msgrcv(QUEUE, space, 128, 0, 0o4000) > 0: print('ESCAPED')
+        """,
+        "put a message into the machine's queue": """
+            import ctypes, struct
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.msgsnd(QUEUE, struct.pack('l16s', 1, b'x' * 16), 16, 0o4000) == 0: print('ESCAPED')
+        """,
+        "remove the machine's queue": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.msgctl(QUEUE, 0, None) == 0: print('ESCAPED')
+        """,
+        "raise the machine's semaphore": """
+            import ctypes, struct
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.semop(SEMAPHORE, struct.pack('HhH', 0, 1, 0o4000), 1) == 0: print('ESCAPED')
+        """,
+        "set the machine's semaphore": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.semctl(SEMAPHORE, 0, 16, 5) == 0: print('ESCAPED')
+        """,
+        "open a queue of POSIX": """
+            import ctypes, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            opened = libc.mq_open(MQ.encode(), os.O_RDWR | os.O_NONBLOCK)
+            if opened >= 0: print('ESCAPED')
+        """,
+        "remove a queue of POSIX": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.mq_unlink(MQ.encode()) == 0: print('ESCAPED')
+        """,
+    },
+    "sockets": {
+        "connect to a socket of the machine by its file": """
+            import socket
+            one = socket.socket(socket.AF_UNIX); one.settimeout(1); one.connect(PATH)
+        """,
+        "send to a socket of the machine from a pair": """
+            import socket
+            socket.socketpair(type=socket.SOCK_DGRAM)[0].sendto(b'x', PATH); print('ESCAPED')
+        """,
+        "turn the end of a pair to a socket of the machine": """
+            import socket
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+                try: socket.socketpair(type=kind)[0].connect(PATH); print('ESCAPED', kind)
+                except OSError: pass
+        """,
+        "send a message to a socket of the machine": """
+            import socket
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                try: socket.socketpair(type=kind)[0].sendmsg([b'x'], [], 0, PATH); print('ESCAPED', kind)
+                except OSError: pass
+        """,
+        "reach a socket by the root of process 1": """
+            import socket
+            one = socket.socket(socket.AF_UNIX); one.settimeout(1); one.connect('/proc/1/root' + PATH)
+        """,
+        "reach a socket by a link in the home directory": """
+            import os, socket
+            os.symlink(PATH, 'link')
+            one = socket.socket(socket.AF_UNIX); one.settimeout(1); one.connect('link')
+        """,
+        "speak to the machine that runs this one": """
+            import socket
+            for cid in (0, 1, 2):
+                try: one = socket.socket(40, 1, 0); one.settimeout(0.5); one.connect((cid, 1024)); print('ESCAPED', cid)
+                except OSError: pass
+        """,
+        "speak to the kernel by netlink": """
+            import socket
+            for protocol in (0, 4, 9, 15, 16):
+                try: socket.socket(16, socket.SOCK_RAW, protocol); print('ESCAPED', protocol)
+                except OSError: pass
+        """,
+        "use the kernel's ciphers": """
+            import socket
+            socket.socket(38, socket.SOCK_SEQPACKET).bind(('hash', 'sha256')); print('ESCAPED')
+        """,
+    },
+    "metadata": {
+        "change the mode of a file of the machine": """
+            import os
+            os.chmod(CANARY, 0o777)
+        """,
+        "change it by an open file": """
+            import os
+            for flags in (os.O_RDONLY, os.O_PATH):
+                try: os.fchmod(os.open(CANARY, flags), 0o777)
+                except OSError: pass
+        """,
+        "change it by newer system calls": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            for number in (452, 463, 469): # fchmodat2, setxattrat, file_setattr
+                if libc.syscall(number, -100, CANARY.encode(), 0o777, 0, 0, 0) == 0: print('ESCAPED', number)
+        """,
+        "change the times of a file of the machine": "import os; os.utime(CANARY, (1, 1))",
+        "change the owner of a file of the machine": "import os; os.chown(CANARY, os.getuid(), -1)",
+        "mark a file of the machine": "import os; os.setxattr(CANARY, 'user.a', b'x')",
+        "make a program run as another user": """
+            import os, shutil, subprocess
+            shutil.copy('/usr/bin/id', 'id'); os.chmod('id', 0o4755)
+            said = subprocess.run(['./id', '-u'], capture_output=True, text=True).stdout.strip()
+            if said and int(said) != os.getuid(): print('ESCAPED', said)
+        """,
+        "see what is mounted": """
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            for number in (457, 458, 467, 428): # statmount, listmount, open_tree_attr, open_tree
+                if libc.syscall(number, -100, b'/', 0, 0, 0, 0) >= 0: print('ESCAPED', number)
+        """,
+    },
+    "kernel memory": {
+        "take it by attributes of files": """
+            import os
+            for number in range(2000):
+                open(f'/tmp/x{number}', 'w').close()
+                for name in range(16): os.setxattr(f'/tmp/x{number}', f'user.{name}', b'x' * 60000)
+        """,
+        "take it by page tables": """
+            import mmap, time
+            held = []
+            for _ in range(400):
+                one = mmap.mmap(-1, 2**30, flags=mmap.MAP_PRIVATE | 0x4000 | 0x20, prot=mmap.PROT_READ)
+                one.madvise(15)
+                for at in range(0, 2**30, 2**21): one[at]
+                held.append(one)
+            time.sleep(3)
+        """,
+        "take it by sockets that nobody reads": """
+            import os, socket, time
+            for _ in range(20):
+                if os.fork() == 0:
+                    held = []
+                    try:
+                        while True:
+                            pair = socket.socketpair(); held.append(pair)
+                            for end in pair:
+                                end.setblocking(False)
+                                try:
+                                    while True: end.send(b'x' * 65536)
+                                except BlockingIOError: pass
+                    except OSError: time.sleep(600)
+            time.sleep(600)
+        """,
+        "take it by pipes that are made larger": """
+            import fcntl, os, time
+            held = []
+            for _ in range(120):
+                try:
+                    ends = os.pipe(); held.append(ends)
+                    fcntl.fcntl(ends[1], 1031, 2**20)
+                    os.set_blocking(ends[1], False)
+                    while True: os.write(ends[1], b'x' * 65536)
+                except OSError: pass
+            time.sleep(2)
+        """,
+        "take it by files with nothing in them": """
+            import time
+            for folder in ('/tmp', '/dev/shm', '.'):
+                try:
+                    for number in range(10**6): open(f'{folder}/f{number}', 'w').close()
+                except OSError: pass
+            time.sleep(2)
+        """,
+        "take it by long names": """
+            import os
+            for number in range(10**6): os.symlink('x' * 4000, '/tmp/' + f'{number}'.rjust(200, 'x'))
+        """,
+        "take it by the limits of others": """
+            import resource
+            resource.setrlimit(resource.RLIMIT_NOFILE, (10**6, 10**6)); print('ESCAPED')
+        """,
+    },
+    "accounts": {
+        "set room aside": """
+            import ctypes, os, time
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+            taken = 0
+            for number in range(200):
+                fd = os.open(f'a{number}', os.O_RDWR | os.O_CREAT)
+                if libc.fallocate(fd, 1, 0, 15 << 20) == 0: taken += 15
+            time.sleep(3)
+            if taken > 100: print('ESCAPED', taken)
+        """,
+        "write to files without a name": """
+            import os, time
+            taken, held = 0, []
+            for number in range(100):
+                held.append(os.open('gone', os.O_RDWR | os.O_CREAT)); os.unlink('gone')
+                for _ in range(15): taken += os.write(held[-1], b'x' * 2**20)
+            time.sleep(3)
+            if taken > 100 << 20: print('ESCAPED', taken)
+        """,
+        "write to mapped files without a name": """
+            import mmap, os, time
+            taken, held = 0, []
+            for number in range(100):
+                fd = os.open('gone', os.O_RDWR | os.O_CREAT); os.unlink('gone')
+                for _ in range(15): taken += os.write(fd, b'x' * 2**20)
+                held.append(mmap.mmap(fd, 15 << 20)); os.close(fd)
+            time.sleep(3)
+            if taken > 100 << 20: print('ESCAPED', taken)
+        """,
+        "send files without a name from socket to socket": """
+            import array, os, socket, time
+            taken, pairs = 0, []
+            for number in range(60):
+                fd = os.open('gone', os.O_RDWR | os.O_CREAT); os.unlink('gone')
+                for _ in range(15): taken += os.write(fd, b'x' * 2**20)
+                pairs.append(socket.socketpair())
+                pairs[-1][0].sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [fd]))])
+                os.close(fd)
+            time.sleep(3)
+            if taken > 100 << 20: print('ESCAPED', taken)
+        """,
+        "make directories without end": """
+            import os, time
+            for number in range(200_000): os.mkdir('d' + f'{number}'.rjust(200, 'x'))
+            time.sleep(3); print('ESCAPED')
+        """,
+        "write where paths are too long": """
+            import os, time
+            for _ in range(40):
+                os.mkdir('d' * 200); os.chdir('d' * 200)
+            for number in range(20):
+                with open(f'f{number}', 'wb') as file: file.write(b'x' * (15 << 20))
+            time.sleep(3); print('ESCAPED')
+        """,
+        "write where nobody may look": """
+            import os, time
+            os.mkdir('closed', 0o300)
+            for number in range(20):
+                with open(f'closed/f{number}', 'wb') as file: file.write(b'x' * (15 << 20))
+            time.sleep(3); print('ESCAPED')
+        """,
+    },
+    "the watch": {
+        "hide in directories in each other": """
+            import os, time
+            for _ in range(3000):
+                os.mkdir('d'); os.chdir('d')
+            time.sleep(2)
+            held = []
+            while True: held.append(b'x' * 2**20)
+        """,
+        "have a name that is no name": r"""
+            import ctypes, os, time
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.prctl(15, b') Z 1 (\n\xff', 0, 0, 0)
+            if os.fork() == 0:
+                libc.prctl(15, b'0) X 0 0', 0, 0, 0)
+                held = []
+                while True: held.append(b'x' * 2**20)
+            held = []
+            while True: held.append(b'x' * 2**20)
+        """,
+        "have files whose names are no text": r"""
+            import os
+            for number in range(256):
+                if number not in (0, 47):
+                    open(b'\xff' + bytes([number]) + b'\n', 'w').close()
+            open('big', 'w').write('x')
+            for number in range(100):
+                with open(f'f{number}', 'wb') as file: file.write(b'x' * (15 << 20))
+        """,
+        "change what is there while it is looked through": """
+            import os, time
+            until = time.monotonic() + 3
+            while time.monotonic() < until:
+                os.makedirs('a/b/c/d', exist_ok=True)
+                os.rename('a', 'x'); os.symlink('/', 'a'); os.unlink('a'); os.rename('x', 'a')
+        """,
+        "stop, and have others go on": """
+            import os, signal, time
+            child = os.fork()
+            if child == 0:
+                os.setsid()
+                os.kill(os.getppid(), signal.SIGSTOP)
+                held = []
+                while True: held.append(b'x' * 2**20)
+            time.sleep(600)
         """,
     },
     "Python": {
