@@ -20,6 +20,7 @@
      |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
      |    +-- Refused                         (ValueError) what the environment says to its caller
      |         +-- TooLargeError              it is over the limit; .size, .limit
+     |              +-- RequestTooLargeError  what was asked is; over HTTP, 413
      +-- raised on either side
      |    +-- NotSupported                    (NotImplementedError) it cannot do that; .feature
      |    +-- RecordingError                  (ValueError) a file that is no recording
@@ -115,6 +116,7 @@ __all__ = [
     "ReplayDiverged",
     "RateLimitError",
     "RateLimited",
+    "RequestTooLargeError",
     "ResponseTimeout",
     "SandboxEnded",
     "SandboxError",
@@ -427,6 +429,10 @@ class TooLargeError(EncodingError):
 
     def details(self) -> dict[str, Any]:
         return {"size": self.size, "limit": self.limit}
+
+
+class RequestTooLargeError(TooLargeError):
+    """A request is larger than the server takes; over HTTP that is status 413."""
 
 
 # ------------------------------------------------------------------ raised on either side
@@ -822,6 +828,7 @@ OUTWARD: dict[type[BaseException], Outward] = {
     EnvironmentCrashed: Outward(ErrorCode.SESSION_ERROR, 500, -32000),
     SessionBusyError: Outward(ErrorCode.SESSION_BUSY, 409, -32000),
     StepTimeout: Outward(ErrorCode.STEP_TIMEOUT, 504, -32000),
+    RequestTooLargeError: Outward(ErrorCode.TOO_LARGE, 413, -32000),
     TooLargeError: Outward(ErrorCode.TOO_LARGE, 500, -32000),
     NotSupported: Outward(ErrorCode.NOT_SUPPORTED, 501, -32601),
     Refused: Outward(ErrorCode.EXECUTION_ERROR, 500, -32603),

@@ -216,6 +216,7 @@ def test_bodies_and_answers_over_http_have_the_same_limit() -> None:
         client.post("/reset")
         large = {"action": {"what": "echo", "value": "x" * 2 * LIMIT}}
         refused = client.post("/step", json=large)
+        assert refused.status_code == 413
         assert refused.json()["code"] == "TOO_LARGE" and refused.json()["limit"] == LIMIT
         asked = client.post("/step", json={"action": {"what": "large", "value": 2 * LIMIT}})
         assert asked.json()["code"] == "TOO_LARGE" and asked.json()["size"] > 2 * LIMIT

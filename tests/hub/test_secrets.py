@@ -5,14 +5,19 @@ The secrets here are made up, and are put together when a test runs: this file h
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import subprocess
+import tarfile
+import zipfile
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
 
 from openenv.hub import Finding, scan
-from openenv.hub.secrets import ALLOWED, allowed, entropy, scan_text
+from openenv.hub.secrets import ALLOWED, allowed, entropy, not_scanned, scan_text
 
 ROOT = Path(__file__).parents[2]
 RANDOM = "q7Zk2mXv9Rb4Lt8Wc3Ny6Hd1Jf5Gs0Pa" + "uEoI7QxB"
@@ -159,3 +164,72 @@ def test_nothing_is_found_in_our_own_environments_examples_and_pages() -> None:
     ).stdout.split()
     assert len(listed) > 500
     assert scan(ROOT, listed) == []
+
+
+# ------------------------------------------------------------------ where else they are
+
+OF_REGISTRY = b64encode(b"me:k7mQ2xv9Zt").decode()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "utf-32"])
+def test_texts_of_every_encoding_are_looked_through(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "notes.txt").write_bytes(f"first\nTOKEN={RANDOM}\n".encode(encoding))
+    assert [(one.path, one.line) for one in scan(tmp_path, ["notes.txt"])] == [("notes.txt", 2)]
+
+
+def test_archives_are_looked_through(tmp_path: Path) -> None:
+    text = f"TOKEN={RANDOM}\n".encode()
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
+        zipped.writestr("inner/.env", b"A=1")
+        zipped.writestr("inner/notes.txt", text)
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        entry = tarfile.TarInfo("notes.txt")
+        entry.size = len(text)
+        tar.addfile(entry, io.BytesIO(text))
+    (tmp_path / "notes.gz").write_bytes(gzip.compress(text))
+    names = ["a.zip", "a.tar.gz", "notes.gz"]
+    assert [one.path for one in scan(tmp_path, names)] == [
+        "a.zip!/inner/.env",
+        "a.zip!/inner/notes.txt",
+        "a.tar.gz!/notes.txt",
+        "notes.gz!/notes",
+    ]
+    assert not_scanned(tmp_path, names) == []
+
+
+def test_an_archive_that_cannot_be_looked_through_is_told(tmp_path: Path) -> None:
+    (tmp_path / "broken.zip").write_bytes(b"PK\3\4 nothing")
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(b"x" * (65 << 20)))
+    names = ["broken.zip", "bomb.gz"]
+    assert scan(tmp_path, names) == [] and not_scanned(tmp_path, names) == names
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("notes.md", f"curl -H 'Authorization: Bearer {RANDOM}' https://api.acme.org"),
+        ("client.py", f'headers = {{"Authorization": "Bearer {RANDOM}"}}'),
+        ("config.json", f'{{"auths": {{"ghcr.io": {{"auth": "{OF_REGISTRY}"}}}}}}'),
+        ("hosts.txt", "machine api.acme.org login me password k7mQ2xv9Zt"),
+        ("Dockerfile", f"ENV GITHUB_PAT={RANDOM}"),
+        ("data.jsonl", "x" * 150_000 + f' TOKEN="{RANDOM}" ' + "x" * 150_000),
+        ("data.jsonl", "x" * 99_990 + f' TOKEN="{RANDOM}" ' + "x" * 9),
+    ],
+)
+def test_secrets_of_other_forms_are_found(path: str, line: str) -> None:
+    (found,) = scan_text(line, path)
+    assert found.line == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Authorization: Bearer $TOKEN",
+        "Authorization: Bearer your-token-goes-here-please",
+        '{"auth": "none-of-your-business"}',
+        "machine, login and password are asked for",
+        "COMPAT=1234567890abcdefXYZW",
+    ],
+)
+def test_what_only_looks_like_these_is_none(line: str) -> None:
+    assert scan_text(line, "notes.md") == []

@@ -17,7 +17,7 @@ from support.certificates import certificates
 from support.waiting import wait_until
 
 from openenv.sandbox import Interpreter, Sandbox, SandboxPolicy, SandboxUnavailable
-from openenv.sandbox.proxy import Proxy
+from openenv.sandbox.proxy import Proxy, is_public
 
 Make = Callable[..., Sandbox]
 Ask = Callable[..., bytes]
@@ -353,3 +353,27 @@ def test_it_closes_wherever_its_socket_is_by_then() -> None:
     closing.start()
     closing.join(10)
     assert not closing.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("93.184.216.34", True),
+        ("127.0.0.1", False),
+        ("2606:2800:220:1:248:1893:25c8:1946", True),
+        ("::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:93.184.216.34", True),
+        ("::127.0.0.1", False),
+        ("64:ff9b::7f00:1", False),  # NAT64 of 127.0.0.1
+        ("64:ff9b::a9fe:a9fe", False),  # of 169.254.169.254
+        ("64:ff9b::5db8:d822", True),
+        ("64:ff9b:1::7f00:1", False),
+        ("2002:7f00:1::", False),  # 6to4 of 127.0.0.1
+        ("2002:c0a8:101::1", False),
+        ("fe80::1%eth0", False),
+        ("fd00::1", False),
+    ],
+)
+def test_an_address_is_public_only_if_what_it_stands_for_is(address: str, expected: bool) -> None:
+    assert is_public(address) is expected

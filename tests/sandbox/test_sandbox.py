@@ -587,3 +587,15 @@ def test_landlock_reaches_no_socket_that_has_a_name(make: Make, tmp_path: Path) 
             server.accept()
     shutil.rmtree(path.parent)
     assert done.stdout.split() == ["PermissionError", "PermissionError", "OSError"], done.stderr
+
+
+def test_a_nul_in_a_path_is_an_error_of_the_call(sandbox: Sandbox) -> None:
+    for call in (
+        lambda: sandbox.write("a\0b", b"x"),
+        lambda: sandbox.read("a\0b"),
+        lambda: sandbox.run(["echo", "a\0b"]),
+        lambda: sandbox.run(["echo"], cwd="a\0b"),
+    ):
+        with pytest.raises(SandboxFileError):
+            call()
+    assert sandbox.run("echo well").stdout == "well\n"

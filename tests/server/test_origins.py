@@ -106,6 +106,8 @@ def test_a_made_up_name_reaches_no_server_on_loopback(way: str) -> None:
     app = app_of()
     with serving(NotAdopted(app) if way == "asgi" else app, ws=WAYS[way]) as url:
         port = url.rpartition(":")[2]
+        for host in ("evil@localhost", f"localhost@evil.example:{port}"):
+            assert httpx.get(url + "/health", headers={"Host": host}).status_code == 421, host
         for host in (f"evil.example:{port}", "evil.example", "localhost.evil.example", "local"):
             answer = httpx.get(url + "/health", headers={"Host": host, "Origin": f"http://{host}"})
             assert answer.status_code == 421 and answer.json()["code"] == "WRONG_HOST", host

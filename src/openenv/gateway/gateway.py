@@ -760,7 +760,7 @@ def _unrouted(body: bytes) -> tuple[bytes, str | None, str]:
     try:
         message = json.loads(body)
         method, params = message.get("method"), message.get("params")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return body, None, ""  # the server says what is wrong with it
     named = params.get("session_id") if isinstance(params, dict) else None
     found = _ROUTED.match(named) if isinstance(named, str) else None
@@ -775,7 +775,7 @@ def _routed(body: bytes, route: str) -> bytes:
     try:
         message = json.loads(body)
         message["result"]["session_id"] = f"{route}.{message['result']['session_id']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return body  # an error, which names no session
     return json.dumps(message).encode()
 

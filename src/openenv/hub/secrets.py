@@ -2,19 +2,27 @@
 
 Three kinds of thing are found: files whose name says that they hold secrets (``.env``), values of
 a form that only keys and tokens have (``hf_``, ``sk-``, a private key), and values that look random
-and are given to a name such as ``API_KEY``. What is plainly a stand-in (``your-key``, ``xxxx``) is
-none. A line with ``openenv: allow-secret`` in it is passed over.
+and are given to a name such as ``API_KEY``. They are found in texts of UTF-8, UTF-16 and UTF-32,
+and in archives. What is plainly a stand-in (``your-key``, ``xxxx``) is none. A line with ``openenv:
+allow-secret`` in it is passed over.
 """
 
 from __future__ import annotations
 
+import base64
+import codecs
+import contextlib
+import gzip
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+import tarfile
+import zipfile
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 from openenv._redaction import holds_secret
 from openenv.images.context import HARMLESS_NAMES, SECRET_DIRECTORIES, SECRET_NAMES
@@ -23,7 +31,9 @@ __all__ = ["ALLOWED", "Finding", "allowed", "not_scanned", "scan", "scan_text"]
 
 ALLOWED = "openenv: allow-secret"
 MOST_BYTES = 16 * 2**20  # what is larger is data
-LINE_CHARACTERS = 100_000
+LINE_CHARACTERS, OVERLAP = 100_000, 1000
+ARCHIVES = (".zip", ".whl", ".egg", ".jar", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz")
+MOST_OF_ARCHIVE = 64 * 2**20  # bytes within, unpacked
 
 
 class Finding(NamedTuple):
@@ -65,6 +75,8 @@ FORMS = {
     "a token of Replicate": r"\br8_([A-Za-z0-9]{36,})\b",
     "a token of Databricks": r"\bdapi([0-9a-f]{32})\b",
     "a key of Azure's storage": r"\bAccountKey=([A-Za-z0-9+/=]{60,})",
+    "a key in a header": r"(?i:\bauthorization\b[\"']?\s*[:=]\s*[\"']?"
+    r"(?:bearer|basic|token)\s+)([\w.~+/=-]{16,})",
     "a JSON Web Token": r"\beyJ[\w-]{8,}\.(eyJ[\w-]{8,}\.[\w-]{16,})",
 }
 _FORMS = {kind: re.compile(form) for kind, form in FORMS.items()}
@@ -78,8 +90,17 @@ _PASSWORD_OF_URL = re.compile(
 )
 
 OF_THIS_MACHINE = "the value of a secret of this machine"
-_SECRET_WORD = re.compile(r"(?:key|token|secret|passwo?r?d|credentials?)\W", re.IGNORECASE)
-_NAME = r"(?:[\w.-]*[_.-])?(?:api_?key|access_?key|key|token|secret|passwo?r?d|credentials?)"
+_SECRET_WORD = re.compile(
+    r"(?:key|token|secret|passwo?r?d|credentials?|[_.-]pat)\W|\bauth\W", re.IGNORECASE
+)
+_NAME = (
+    r"(?:[\w.-]*[_.-])?(?:api_?key|access_?key|key|token|secret|passwo?r?d|credentials?)"
+    r"|[\w.-]*[_.-]pat"
+)
+# What Docker keeps for a registry: the user and the password, in base64.
+_OF_REGISTRY = re.compile(r"[\"']auth[\"']\s*:\s*[\"']([A-Za-z0-9+/]{12,}={0,2})[\"']")
+# A line of a .netrc, whatever the file is called: machine HOST login USER password WORD
+_OF_NETRC = re.compile(r"\blogin\s+\S+\s+password\s+(\S{6,})")
 # NAME = "value", "NAME": "value", NAME='value'
 _QUOTED = re.compile(
     rf"(?<![\w.-])(?P<name>{_NAME})[\"']?\]?\s*(?::\s*\w+\s*)?(?:=>|:=|[:=,])\s*[a-z]{{0,2}}"
@@ -128,8 +149,16 @@ def scan(root: Path, files: Iterable[str]) -> list[Finding]:
 
 
 def not_scanned(root: Path, files: Iterable[str]) -> list[str]:
-    """Which files `scan` does not look into, for their size: more than 16 MiB."""
-    return [path for path in files if (root / path).stat().st_size > MOST_BYTES]
+    """Which files `scan` does not look into, or not wholly: those of more than 16 MiB, and archives
+    that are damaged, encrypted, or of more than 64 MiB within.
+    """
+    return [path for path in files if not _can_be_scanned(root / path)]
+
+
+def _can_be_scanned(file: Path) -> bool:
+    is_small = file.stat().st_size <= MOST_BYTES
+    is_archive = file.name.lower().endswith(ARCHIVES)
+    return is_small and (not is_archive or _can_be_looked_through(file))
 
 
 def scan_text(text: str, path: str) -> list[Finding]:
@@ -144,11 +173,18 @@ def scan_text(text: str, path: str) -> list[Finding]:
     for number, line in enumerate(lines, 1):
         if ALLOWED in line:
             continue
-        plain = line[:LINE_CHARACTERS].replace('\\"', '"')
-        kind = next((kind for look in looks if (kind := look(plain)) is not None), None)
-        if kind is not None:
-            found.add(Finding(path, number, kind))
+        for plain in _parts(line.replace('\\"', '"')):
+            kind = next((kind for look in looks if (kind := look(plain)) is not None), None)
+            if kind is not None:
+                found.add(Finding(path, number, kind))
+                break
     return sorted(found)
+
+
+def _parts(line: str) -> Iterator[str]:
+    """A line, or parts of it that overlap by more than a secret is long."""
+    for begin in range(0, max(len(line), 1), LINE_CHARACTERS):
+        yield line[max(begin - OVERLAP, 0) : begin + LINE_CHARACTERS]
 
 
 def _looks(text: str, path: str) -> list[Callable[[str], str | None]]:
@@ -160,7 +196,8 @@ def _looks(text: str, path: str) -> list[Callable[[str], str | None]]:
         looks.append(_by_form)
     is_program = PurePosixPath(path).suffix.lower() in PROGRAMS
     patterns = (_QUOTED,) if is_program else (_QUOTED, _BARE, _OF_DOCKER)
-    return [*looks, _password_of_url, lambda line: _by_assignment(line, patterns)]
+    looks += [_password_of_url, _of_registry, _of_netrc]
+    return [*looks, lambda line: _by_assignment(line, patterns)]
 
 
 def allowed(findings: Sequence[Finding], places: Sequence[str]) -> tuple[list[Finding], list[str]]:
@@ -201,10 +238,102 @@ def _by_name(path: str) -> list[Finding]:
 def _in_file(file: Path, path: str) -> list[Finding]:
     if file.stat().st_size > MOST_BYTES:
         return []
-    data = file.read_bytes()
-    if b"\0" in data[:8192]:
-        return []
-    return scan_text(data.decode("utf-8", errors="replace"), path)
+    if file.name.lower().endswith(ARCHIVES):
+        return _in_archive(file, path)
+    return _in_data(file.read_bytes(), path)
+
+
+def _in_data(data: bytes, path: str) -> list[Finding]:
+    text = _text_of(data)
+    return [] if text is None else scan_text(text, path)
+
+
+def _text_of(data: bytes) -> str | None:
+    """The text that data are; None where they are none."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data.decode(encoding, errors="replace")
+    head = data[:8192]
+    if b"\0" not in head:
+        return data.decode("utf-8", errors="replace")
+    for odd, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):  # of letters, without a mark
+        high, low = head[odd::2], head[1 - odd :: 2]
+        if high.count(0) > 0.9 * len(high) and not low.count(0):
+            return data.decode(encoding, errors="replace")
+    return None
+
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def _in_archive(file: Path, path: str) -> list[Finding]:
+    """What is in the files of an archive: at ``archive.zip!/file``."""
+    found: list[Finding] = []
+    with contextlib.suppress(*UNREADABLE):  # which `not_scanned` tells
+        for name, data in _members(file):
+            inner = f"{path}!/{name}"
+            found += _by_name(inner) or _in_data(data, inner)
+    return found
+
+
+def _can_be_looked_through(file: Path) -> bool:
+    try:
+        deque(_members(file), maxlen=0)
+    except UNREADABLE:
+        return False
+    return True
+
+
+# What tells that an archive is damaged, encrypted, or larger than is looked through.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zlib.error,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+)
+
+
+def _members(file: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of an archive, and what is in them.
+
+    Raises:
+        ValueError: They are more than is looked through; another of `UNREADABLE`: they cannot be
+            read.
+    """
+    left = MOST_OF_ARCHIVE
+    for name, opened in _opened(file):
+        with opened:
+            data = opened.read(left + 1)
+        left -= len(data)
+        if left < 0:
+            raise ValueError(f"there are more than {MOST_OF_ARCHIVE} bytes in {file}")
+        yield name, data
+
+
+def _opened(file: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as zipped:
+            for member in zipped.infolist():
+                if not member.is_dir():
+                    yield member.filename, zipped.open(member)
+    elif tarfile.is_tarfile(file):
+        with tarfile.open(file) as tar:
+            for entry in tar:
+                inner = tar.extractfile(entry) if entry.isfile() else None
+                if inner is not None:
+                    yield entry.name, inner
+    else:
+        with gzip.open(file) as unpacked:
+            yield file.stem, cast("IO[bytes]", unpacked)
 
 
 def _by_form(line: str) -> str | None:
@@ -218,6 +347,20 @@ def _by_form(line: str) -> str | None:
 def _password_of_url(line: str) -> str | None:
     found = "://" in line and any(_is_password(one[1]) for one in _PASSWORD_OF_URL.finditer(line))
     return "a password in an address" if found else None
+
+
+def _of_registry(line: str) -> str | None:
+    for found in _OF_REGISTRY.finditer(line) if "auth" in line else ():
+        with contextlib.suppress(ValueError):
+            user, colon, password = base64.b64decode(found[1]).decode().partition(":")
+            if user and colon and not _is_stand_in(password):
+                return "a password of a registry"
+    return None
+
+
+def _of_netrc(line: str) -> str | None:
+    found = "password" in line and any(_is_password(one[1]) for one in _OF_NETRC.finditer(line))
+    return "a password for a host" if found else None
 
 
 def _by_assignment(line: str, patterns: Sequence[re.Pattern[str]]) -> str | None:

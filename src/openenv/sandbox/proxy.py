@@ -74,7 +74,7 @@ class Proxy:
         is_named = wanted in self.hosts
         error: OSError = OSError(f"{host} has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, 0, 1):
-            if not is_named and not ipaddress.ip_address(address[0]).is_global:
+            if not is_named and not is_public(str(address[0])):
                 error = PermissionError(f"{host} is {address[0]}, which is no public address")
                 continue
             found = socket.socket(family, kind, protocol)
@@ -87,6 +87,26 @@ class Proxy:
             else:
                 return found
         raise error
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is one of the internet's, also where it stands for one of IPv4: mapped or
+    "compatible" (RFC 4291, 2.5.5), by NAT64 (RFC 6052), 6to4 (RFC 3056) or Teredo (RFC 4380).
+    """
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv4Address):
+        return found.is_global
+    if found in _LOCAL_NAT64:  # where in it the address stands, only the network knows
+        return False
+    inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+    if found in _COMPATIBLE or found in _NAT64:
+        inner.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
+    embedded = [one for one in inner if one is not None]
+    return all(one.is_global for one in embedded) if embedded else found.is_global
+
+
+_COMPATIBLE, _NAT64 = ipaddress.IPv6Network("::/96"), ipaddress.IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import itertools
 import os
 import select
@@ -249,13 +250,17 @@ class Sandbox:
             SandboxFileError: It could not be started; there may be too many processes already.
         """
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        variables = self._environment(environment, terminal)
+        if any("\0" in text for text in (*argv, cwd or "", *variables, *variables.values())):
+            why = "a NUL cannot stand in an argument, a directory or a variable"
+            raise SandboxFileError(errno.EINVAL, why, shlex.join(argv)[:80])
         id = next(self._ids)
         job = self._jobs[id] = Running(self, id, on_output, limit is None)
         cpu_s = max(1, round(self.policy.cpu_s))
         how = {
             "argv": argv,
             "cwd": self.home if cwd is None else cwd,
-            "environment": self._environment(environment, terminal),
+            "environment": variables,
             "terminal": terminal,
             "channel": has_channel,
             "limit": limit,

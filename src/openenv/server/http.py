@@ -42,6 +42,7 @@ from openenv.protocol.http import (
 from openenv.protocol.messages import RenderReply, StateReply, Transition
 from openenv.protocol.renderings import as_file
 from openenv.server.auth import principal_of
+from openenv.server.bodies import read_body
 from openenv.server.refusals import JSON, error_response
 from openenv.sessions.manager import SessionManager
 from openenv.sessions.principal import Principal
@@ -101,21 +102,11 @@ class BodyRoute(APIRoute):
 
 
 async def _body(request: Request) -> bytes:
-    """Read a request's body, as far as the server's limit on messages allows.
-
-    Raises:
-        TooLargeError: It is larger.
-    """
+    """Read a request's body, and leave it for whoever reads it next."""
     (manager, *_) = request.app.state.openenv_managers
-    limit, parts, size = manager.limits.max_message_bytes, [], 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > limit:
-            cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
-            raise TooLargeError("body of the request", size, limit, cure)
-    request._body = b"".join(parts)  # where Starlette keeps it for whoever reads it next
-    return request._body
+    body = await read_body(request, manager.limits.max_message_bytes)
+    request._body = body  # where Starlette keeps it for whoever reads it next
+    return body
 
 
 NOT_TEXT = {

@@ -24,6 +24,7 @@ from openenv.mcp.types import AGENT_KEY, CLOSE, CREATE, JsonRpcRequest, JsonRpcR
 from openenv.mcp.types import JsonRpcErrorCode as Code
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server.auth import principal_of
+from openenv.server.bodies import read_body
 from openenv.server.refusals import JSON, error_response
 from openenv.server.websocket import json_rpc_route, query_of
 from openenv.sessions.dialect import (
@@ -87,7 +88,7 @@ class MCPEndpoint:
     # ------------------------------------------------------------------ the older JSON-RPC
 
     async def _answer(self, request: Request) -> JsonRpcResponse:
-        body = await self._body(request)
+        body = await read_body(request, self._manager.limits.max_message_bytes)
         data = read_json_rpc(body)
         if isinstance(data, JsonRpcResponse) or not isinstance(data, dict):
             return JsonRpcResponse.error_response(Code.PARSE_ERROR)
@@ -99,16 +100,6 @@ class MCPEndpoint:
         except Exception as error:
             self._manager.tally.failed(error)
             return failed(error, asked.id, debug=self._manager.debug)
-
-    async def _body(self, request: Request) -> bytes:
-        limit, parts, size = self._manager.limits.max_message_bytes, [], 0
-        async for part in request.stream():
-            parts.append(part)
-            size += len(part)
-            if size > limit:
-                cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
-                raise TooLargeError("body of the request", size, limit, cure)
-        return b"".join(parts)
 
     async def _served(self, http: Request, request: JsonRpcRequest) -> JsonRpcResponse:
         principal = principal_of(http.scope)

@@ -110,6 +110,8 @@ def _place(url: str) -> tuple[str, int | None]:
         name, port = parts.hostname or "", parts.port
     except ValueError:
         return url, None
+    if "@" in parts.netloc:  # neither has a user (RFC 9110, 4.2.4; RFC 6454, 6.2)
+        return url, None
     return name.rstrip("."), None if port in (80, 443) else port
 
 

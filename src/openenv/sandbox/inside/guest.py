@@ -249,12 +249,17 @@ class Guest:
             header, body = frame
             getattr(self, f"do_{header.pop('do')}")(body, **header)
 
+    def tell_failure(self, id: int, error: OSError | ValueError) -> None:
+        """Tell why a request failed; a ValueError is of a path or an argument with a NUL in it."""
+        number = error.errno if isinstance(error, OSError) else errno.EINVAL
+        self.tell({"is": "failed", "id": id, "why": _words(error), "errno": number})
+
     def do_start(self, body: bytes, id: int, **how: Any) -> None:
         """Start a command."""
         try:
             job = self._start(id, **how)
-        except OSError as error:
-            self.tell({"is": "failed", "id": id, "why": _words(error), "errno": error.errno})
+        except (OSError, ValueError) as error:
+            self.tell_failure(id, error)
             return
         self.jobs[id] = job
         self.tell({"is": "started", "id": id, "pid": job.pid})
@@ -413,8 +418,8 @@ class Guest:
             with open(fd, "wb") as file:
                 os.set_blocking(fd, True)
                 file.write(body)
-        except OSError as error:
-            self.tell({"is": "failed", "id": id, "why": _words(error), "errno": error.errno})
+        except (OSError, ValueError) as error:
+            self.tell_failure(id, error)
         else:
             if is_last:
                 self.tell({"is": "written", "id": id})
@@ -429,8 +434,8 @@ class Guest:
                 file.seek(offset)
                 data = file.read(min(length, 2**20))
                 size = os.fstat(fd).st_size
-        except OSError as error:
-            self.tell({"is": "failed", "id": id, "why": _words(error), "errno": error.errno})
+        except (OSError, ValueError) as error:
+            self.tell_failure(id, error)
         else:
             self.tell({"is": "read", "id": id, "size": size}, data)
 
@@ -574,7 +579,9 @@ def _is_regular(fd: int) -> bool:
     return stat.S_ISREG(os.fstat(fd).st_mode)
 
 
-def _words(error: OSError) -> str:
+def _words(error: OSError | ValueError) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
     words = error.strerror or str(error)
     return f"{words}: {error.filename}" if error.filename else words
 
