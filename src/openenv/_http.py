@@ -76,6 +76,7 @@ def ask(
     if parts.scheme.lower() == "https":
         handlers.append(urllib.request.HTTPSHandler(context=client_context(ca_file)))
     request = urllib.request.Request(url, body, dict(headers or {}))
+    answer: Any
     try:
         answer = urllib.request.build_opener(*handlers).open(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
