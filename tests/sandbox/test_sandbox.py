@@ -214,18 +214,21 @@ def test_a_link_leads_nowhere_outside(sandbox: Sandbox, tmp_path: os.PathLike[st
         sandbox.read("link")
 
 
+# Memory that no limit of a process counts (setrlimit), so that the watch has to.
+EAT = """if True:
+    import mmap, time
+    held = mmap.mmap(-1, 2**28)
+    for _ in range(2**8): held.write(b"x" * 2**20)
+    time.sleep(60)
+"""
+
+
 def test_one_that_takes_too_much_memory_is_ended_and_says_so(make: Make, kind: str) -> None:
     if kind == "gvisor":
         pytest.skip("its processes' memory is its kernel's, whose own is not told from it")
     sandbox = make(SandboxPolicy(memory_bytes=100 * MIB), kind=kind)
-    eat = """if True:
-        import mmap, time
-        held = mmap.mmap(-1, 2**28)
-        for _ in range(2**8): held.write(b"x" * 2**20)
-        time.sleep(60)
-    """
     with pytest.raises(SandboxEnded, match=r"it took \d+ MiB of memory, and may take 100"):
-        sandbox.run([sandbox.python, "-c", eat])
+        sandbox.run([sandbox.python, "-c", EAT])
     assert sandbox.is_over
     with pytest.raises(SandboxEnded, match="MiB of memory"):
         sandbox.run("true")
@@ -460,9 +463,8 @@ def test_directories_in_each_other_end_their_sandbox_and_no_other(make: Make) ->
         deep.run([deep.python, "-c", DEEP])
     deep.close()
     assert not home.exists()
-    eat = "held = [b'x' * 2**20 for _ in range(200)]\nimport time; time.sleep(60)"
     with pytest.raises(SandboxEnded, match=r"MiB of memory, and may take 100"):
-        other.run([other.python, "-c", eat])
+        other.run([other.python, "-c", EAT])
 
 
 def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_no_other(
