@@ -9,7 +9,7 @@ host. What was cut in two, or encoded in any other way than Python's or a URL's,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -51,28 +51,46 @@ def holds_secret(text: str) -> bool:
     return any(written in text for written in _written())
 
 
-def _written() -> Iterator[str]:
+def _written() -> tuple[str, ...]:
     """The secrets, longest first, in each way in which they are looked for."""
-    for secret in sorted({*secrets(), *_registered}, key=len, reverse=True):
-        yield from (secret, repr(secret)[1:-1], quote(secret, safe=""))
+    global _last
+    known = secrets(), len(_registered)  # of which none is ever taken out
+    if _last is None or _last[0] is not known[0] or _last[1] != known[1]:
+        longest_first = sorted({*known[0], *_registered}, key=len, reverse=True)
+        ways = ((one, repr(one)[1:-1], quote(one, safe="")) for one in longest_first)
+        _last = *known, tuple(dict.fromkeys(way for written in ways for way in written))
+    return _last[2]
+
+
+_last: tuple[frozenset[str], int, tuple[str, ...]] | None = None
 
 
 def redact(text: str) -> str:
     """The text without the secrets in it."""
-    for written in _written():
+    return _hidden_in(text, _written())
+
+
+def _hidden_in(text: str, secrets_as_written: tuple[str, ...]) -> str:
+    for written in secrets_as_written:
         if written in text:
             text = text.replace(written, HIDDEN)
     text = _CREDENTIALS.sub(rf"\1 {HIDDEN}", text)
-    text = _USER_INFO.sub(rf"\1{HIDDEN}@", text)
-    return _QUERY.sub(rf"\1{HIDDEN}", text)
+    if "://" in text:
+        text = _USER_INFO.sub(rf"\1{HIDDEN}@", text)
+    return _QUERY.sub(rf"\1{HIDDEN}", text) if "=" in text else text
 
 
 def redacted(value: Any) -> Any:
     """A value of JSON without the secrets in its texts."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {redacted(key): redacted(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [redacted(item) for item in value]
-    return value
+    written = _written()
+
+    def hidden_in(value: Any) -> Any:
+        if isinstance(value, str):
+            return _hidden_in(value, written)
+        if isinstance(value, dict):
+            return {hidden_in(key): hidden_in(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [hidden_in(item) for item in value]
+        return value
+
+    return hidden_in(value)

@@ -62,6 +62,7 @@ import os
 import re
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 __all__ = [
     "KEY_VARIABLES",
@@ -296,9 +297,23 @@ MIN_SECRET_CHARACTERS = 8  # a shorter one would hide too much else
 _SECRET_NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 
 
-def secrets() -> set[str]:
-    """The values of all variables whose names look like those of secrets, hidden ones too."""
-    return secrets_of(_hidden) | secrets_of(os.environ)
+def secrets() -> frozenset[str]:
+    """The values of all variables whose names look like those of secrets, hidden ones too.
+
+    It is the same object as before where nothing has changed.
+    """
+    global _last_secrets
+    # What `os.environ` wraps: it is compared in a hundredth of the time that it takes to look
+    # through it, and every error that is told asks.
+    variables: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+    hidden, known, found = _last_secrets
+    if variables != known or _hidden != hidden:
+        found = frozenset(secrets_of(_hidden) | secrets_of(os.environ))
+        _last_secrets = dict(_hidden), dict(variables), found
+    return found
+
+
+_last_secrets: tuple[dict[str, str], dict[Any, Any], frozenset[str]] = ({}, {}, frozenset())
 
 
 def secrets_of(variables: Mapping[str, str]) -> set[str]:

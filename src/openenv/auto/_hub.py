@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from openenv._consent import agrees, is_at_terminal
 from openenv._http import FAILURES, ask, over_http
+from openenv._json import read_json
 from openenv._peers import is_loopback as is_loopback_host
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
@@ -276,7 +277,7 @@ def _replace(path: Path, text: str) -> None:
 def commit_of(distribution: Distribution) -> str | None:
     """The commit that a package was installed from; None where nothing says it."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        origin = read_json(distribution.read_text("direct_url.json") or "{}")
         return origin.get("vcs_info", {}).get("commit_id")  # type: ignore[no-any-return]
     return None
 
@@ -285,7 +286,7 @@ def _installed_from(url: str) -> Distribution | None:
     """Find the distribution that was installed from `url`, as PEP 610 records it."""
     for distribution in importlib.metadata.distributions():
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+            origin = read_json(distribution.read_text("direct_url.json") or "{}")
             if origin.get("url", "").removesuffix(".git") == url:
                 return distribution
     return None

@@ -12,7 +12,6 @@ The form alone decides, never what there happens to be:
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from enum import Enum
 from pathlib import Path
 
 from openenv._http import FAILURES, ask, over_http
+from openenv._json import read_json
 from openenv._keys import key_for, key_headers
 from openenv.auto._hub import PROBE_TIMEOUT_S
 from openenv.hub.names import is_hub_address
@@ -75,8 +75,8 @@ def served_name(
     sent = {**headers, **key_headers(api_key or key_for(url), headers)}
     try:
         answer = ask(f"{url}/metadata", sent, timeout_s=PROBE_TIMEOUT_S, ca_file=ca_file)
-        told = json.loads(answer.body) if answer.status == 200 else None
-    except (*FAILURES, RecursionError):
+        told = read_json(answer.body) if answer.status == 200 else None
+    except FAILURES:
         return None
     name = told.get("name") if isinstance(told, dict) else None
     return name if isinstance(name, str) else None

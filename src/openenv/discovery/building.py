@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from openenv._yaml import UnreadableYAML, read_yaml
 from openenv.discovery.cards import (
     CatalogError,
     CatalogSnapshot,
@@ -129,12 +130,10 @@ def _text(value: Any) -> str | None:
 
 def _front_matter(text: str) -> Mapping[str, Any]:
     """What stands at the head of a README for the Hub."""
-    import yaml
-
     found = _FRONT.match(text)
     try:
-        content = yaml.safe_load(found[1]) if found else None
-    except (yaml.YAMLError, ValueError, RecursionError):
+        content = read_yaml(found[1])[0] if found else None
+    except UnreadableYAML:
         content = None
     return content if isinstance(content, dict) else {}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from openenv._json import read_json
 from openenv.discovery.cards import (
     PROFILE_VERSION,
     CatalogChanges,
@@ -29,14 +29,14 @@ def load_catalog(path: Path | str) -> CatalogSnapshot:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise CatalogError(f"{path} is larger than {MOST_BYTES // 2**20} MiB")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CatalogError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CatalogError(f"{path} is no JSON: {error}") from error
     version = content.get("profile_version") if isinstance(content, dict) else None
     if version != PROFILE_VERSION:
-        raise CatalogError(f"{path} has profile_version {version!r}; expected {PROFILE_VERSION!r}")
+        raise CatalogError(f"{path} has profile_version {version!r:.100}; expected {PROFILE_VERSION!r}")
     try:
         snapshot = CatalogSnapshot.model_validate(content)
     except ValidationError as error:

@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import h11
 
+from openenv._json import read_json
 from openenv._peers import is_loopback
 from openenv._tls import client_context
 from openenv.errors import NotPermittedError, WrongHostError
@@ -758,9 +759,9 @@ async def _small_body(wire: Wire) -> bytes:
 def _unrouted(body: bytes) -> tuple[bytes, str | None, str]:
     """JSON-RPC as the server knows it; its method, and the route of the session that it names."""
     try:
-        message = json.loads(body)
+        message = read_json(body)
         method, params = message.get("method"), message.get("params")
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         return body, None, ""  # the server says what is wrong with it
     named = params.get("session_id") if isinstance(params, dict) else None
     found = _ROUTED.match(named) if isinstance(named, str) else None
@@ -773,9 +774,9 @@ def _unrouted(body: bytes) -> tuple[bytes, str | None, str]:
 def _routed(body: bytes, route: str) -> bytes:
     """The answer to the making of a session, whose id has the route put before it."""
     try:
-        message = json.loads(body)
+        message = read_json(body)
         message["result"]["session_id"] = f"{route}.{message['result']['session_id']}"
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return body  # an error, which names no session
     return json.dumps(message).encode()
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from openenv._yaml import UnreadableYAML, pairs_of, read_yaml
 from openenv.hub.errors import StructureError
 
 __all__ = ["FrontMatter", "for_space"]
@@ -85,23 +86,20 @@ class FrontMatter:
         self._read()
 
     def _read(self) -> None:
-        import yaml
-
         try:
-            self.values = yaml.safe_load(self._yaml) or {}
-            root: Any = yaml.compose(self._yaml, Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 2}"
+            content, root = read_yaml(self._yaml)
+        except UnreadableYAML as error:
             raise StructureError(
-                f"README.md{line}: the front matter is no YAML: {error.problem}",
+                f"README.md, line {error.line + 2}: the front matter is no YAML: {error.why}",
                 hint="it stands between the first two lines of `---`",
             ) from error
+        self.values = {} if content is None else content
         if not isinstance(self.values, dict):
             raise StructureError(
                 f"README.md: the front matter is a {type(self.values).__name__}, not a mapping",
                 hint="write lines such as `title: My environment`",
             )
-        pairs = [] if root is None else root.value
+        pairs = [] if root is None else pairs_of(root)
         self._nodes = {name.value: (name, node) for name, node in pairs}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import TypeAdapter
 
 from openenv._http import FAILURES, ask, over_http
+from openenv._json import read_json
 from openenv._keys import key_for
 from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec
 from openenv.client.transports.websocket import key_headers
@@ -201,7 +201,7 @@ def _told(base_url: str, options: Mapping[str, Any]) -> Schemas:
     if answer.status != 200:
         raise ConnectError(f"{url} answered with status {answer.status}")
     try:
-        told = json.loads(answer.body)
+        told = read_json(answer.body)
         return Schemas(told["action"], told["observation"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConnectError(f"no server tells its schemas at {url}: {error}") from error

@@ -13,10 +13,10 @@ await backend.train(model, groups)
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
+from openenv._json import read_json
 from openenv._packages import needs
 from openenv.integrations._episodes import (
     awaited,
@@ -144,7 +144,7 @@ async def _answers(seat: Seat, message: Any) -> list[dict[str, Any]]:
 
 async def _called(seat: Seat, function: Any) -> str:
     try:
-        arguments = json.loads(function.arguments or "{}")
+        arguments = read_json(function.arguments or "{}")
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):

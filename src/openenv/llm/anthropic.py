@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from openenv._json import read_json
 from openenv._packages import needs
 from openenv.errors import NotSupported
 from openenv.llm._chat import ChatClient, Messages, is_system, options_of, tool_of
@@ -154,5 +154,5 @@ def _as_content(message: Mapping[str, Any]) -> Any:
 
 def _as_use(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call["function"]
-    arguments = json.loads(function["arguments"] or "{}")
+    arguments = read_json(function["arguments"] or "{}")
     return {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}

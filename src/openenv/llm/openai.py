@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
+from openenv._json import read_json
 from openenv._packages import needs
 from openenv.llm._chat import ChatClient, Messages, options_of, tool_of
 from openenv.llm.client import InvalidToolCall, LLMResponse, ToolCall, Usage
@@ -116,7 +116,7 @@ def _as_function(tool: Mapping[str, Any]) -> dict[str, Any]:
 def _as_tool_call(call: Any) -> ToolCall:
     name, written = call.function.name, call.function.arguments
     try:
-        arguments = json.loads(written or "{}")
+        arguments = read_json(written or "{}")
     except ValueError:
         raise InvalidToolCall(name, written) from None
     if not isinstance(arguments, dict):

@@ -1,25 +1,22 @@
 """Reading a manifest with the place of everything in it; what was made to hurt is refused.
 
-A manifest is foreign text. One that is too large, that aliases blow up, that contains itself or
-that is nested too deeply is refused before anything is made of it.
+A manifest is foreign text: one that is too large is not read at all; see `openenv._yaml` for more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from openenv._yaml import UnreadableYAML, pairs_of, read_yaml
 from openenv.manifest import MANIFEST, SPEC_VERSION, ManifestError
 from openenv.manifest.problems import Problem
 
 __all__ = ["Document", "read_document", "read_text"]
 
 MAX_BYTES = 128 * 1024
-MAX_VALUES = 20_000
-MAX_DEPTH = 50
 MERGE = "<<"
 
 
@@ -83,7 +80,7 @@ class Document:
 
     def _duplicates(self, node: Any, path: tuple[str, ...]) -> Iterator[Problem]:
         lines: dict[str, int] = {}
-        for key, value in _pairs(node):
+        for key, value in pairs_of(node):
             here = (*path, str(key.value))
             if here[-1] in lines and here[-1] != MERGE:
                 name = ".".join(here)
@@ -135,32 +132,10 @@ def parse(text: str, path: Path | str = MANIFEST) -> Document:
     Raises:
         ManifestError: It is no YAML, no mapping, made to hurt, or newer than this package.
     """
-    import yaml
-
     try:
-        loader = _loader()(text)
-        try:
-            root = loader.get_single_node()
-            _check_size(root, path, text)
-            content = loader.construct_document(root) if root is not None else None
-        finally:
-            loader.dispose()
-    except ManifestError:
-        raise
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        why = str(error.problem or error.context or error)
-        line, column = (mark.line, mark.column) if mark is not None else (0, 0)
-        raise _unreadable(path, text, why, line, column) from error
-    except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        why = f"the character U+{int(error.character):04X} may not stand in YAML"
-        line, column = before.count("\n"), len(before.rpartition("\n")[2])
-        raise _unreadable(path, text, why, line, column) from error
-    except RecursionError:
-        raise _unreadable(path, text, "it is nested too deeply") from None
-    except (ValueError, yaml.YAMLError) as error:  # a date that is none, a number too long
-        raise _unreadable(path, text, str(error)) from error
+        content, root = read_yaml(text)
+    except UnreadableYAML as error:
+        raise _unreadable(path, text, error.why, error.line, error.column) from error
     if not isinstance(content, dict):
         found = "and is empty" if content is None else f"not {type(content).__name__}"
         message = f"must hold a mapping, {found}"
@@ -168,22 +143,6 @@ def parse(text: str, path: Path | str = MANIFEST) -> Document:
     document = Document(text, content, root)
     _check_version(document, path)
     return document
-
-
-@cache
-def _loader() -> Any:
-    """PyYAML's loader, but for brackets in brackets, the time of which grows with the square of
-    their depth: they end where they are too deep.
-    """
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def fetch_flow_collection_start(self, TokenClass: Any) -> None:
-            if self.flow_level > MAX_DEPTH:
-                raise RecursionError
-            super().fetch_flow_collection_start(TokenClass)
-
-    return Loader
 
 
 def _check_version(document: Document, path: Path | str) -> None:
@@ -198,42 +157,11 @@ def _check_version(document: Document, path: Path | str) -> None:
         )
 
 
-def _check_size(root: Any, path: Path | str, text: str) -> None:
-    """Refuse what would be endless, or enormous, once every alias is followed."""
-    sizes: dict[int, int] = {}
-
-    def size(node: Any, above: tuple[int, ...]) -> int:
-        if id(node) in above or len(above) > MAX_DEPTH:
-            why = "it contains itself" if id(node) in above else "it is nested too deeply"
-            raise _unreadable(path, text, why, node.start_mark.line, node.start_mark.column)
-        if id(node) not in sizes:
-            inner = (*above, id(node))
-            sizes[id(node)] = 1 + sum(size(child, inner) for child in _children(node))
-            if sizes[id(node)] > MAX_VALUES:
-                why = f"it holds more than {MAX_VALUES} values, with every alias followed"
-                raise _unreadable(path, text, why, node.start_mark.line, node.start_mark.column)
-        return sizes[id(node)]
-
-    if root is not None:
-        size(root, ())
-
-
-def _children(node: Any) -> Iterator[Any]:
-    if node.id == "sequence":
-        yield from node.value
-    for pair in _pairs(node):
-        yield from pair
-
-
-def _pairs(node: Any) -> list[tuple[Any, Any]]:
-    return node.value if node.id == "mapping" else []
-
-
 def _entries(node: Any) -> dict[str, tuple[Any, Any]]:
     """What lies in a node, by name or index: the node of the name, and of the value."""
     if node.id == "sequence":
         return {str(number): (inner, inner) for number, inner in enumerate(node.value)}
-    return {str(key.value): (key, value) for key, value in _pairs(node)}
+    return {str(key.value): (key, value) for key, value in pairs_of(node)}
 
 
 def _spans_lines(node: Any) -> bool:

@@ -36,6 +36,7 @@ from openenv._generics import once_per_class
 from openenv.errors import InvalidReturnError, OpenEnvError
 from openenv.mcp.results import WRAPPED, Image, content_of
 from openenv.mcp.types import RESERVED_TOOL_NAMES
+from openenv.protocol.codecs import error_list
 from openenv.settings import ServerMode, parse_mode
 from openenv.types import private_in, public_schema, public_value
 
@@ -237,7 +238,7 @@ class FunctionTool:
         try:
             model = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
-            told = "; ".join(_told(one) for one in error.errors(include_url=False))
+            told = "; ".join(_told(one) for one in error_list(error))
             raise InvalidToolArguments(f"{self.name}: {told}") from None
         return {self.names[f]: getattr(model, f) for f in model.model_fields_set}
 
@@ -291,7 +292,8 @@ class FunctionTool:
 
 def _told(error: Any) -> str:
     where = ".".join(map(str, error["loc"]))
-    got = "" if error["type"] == "missing" else f" (got {error['input']!r:.100})"
+    is_told = "input" in error and error["type"] not in ("missing", "too_many_errors")
+    got = f" (got {error['input']!r:.100})" if is_told else ""
     return f"{where}: {error['msg']}{got}" if where else f"{error['msg']}{got}"
 
 

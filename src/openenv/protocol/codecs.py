@@ -291,13 +291,33 @@ class _HasErrors(Protocol):
 
 
 def error_list(error: _HasErrors) -> list[dict[str, Any]]:
-    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``."""
-    errors = cast("list[dict[str, Any]]", error.errors())
-    shown = [_told(one) for one in errors[:MAX_ERRORS]]
-    if len(errors) > MAX_ERRORS:
-        left_out = f"and {len(errors) - MAX_ERRORS} more"
-        shown.append(_problem("too_many_errors", left_out, None))
+    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``.
+
+    Of more than `MAX_ERRORS` the first ones are told, and how many there are.
+    """
+    count, errors = _first_errors(error)
+    shown = [_told(one) for one in errors]
+    if count > MAX_ERRORS:
+        shown.append(_problem("too_many_errors", f"and {count - MAX_ERRORS} more", None))
     return shown
+
+
+def _first_errors(error: _HasErrors) -> tuple[int, list[dict[str, Any]]]:
+    """How many there are, and the first ones.
+
+    Pydantic makes all of them at once. Where they are many, that takes less as JSON, of which the
+    beginning is read; it tells no `input` then.
+    """
+    if not isinstance(error, ValidationError) or error.error_count() <= MAX_ERRORS:
+        errors = cast("list[dict[str, Any]]", error.errors())
+        return len(errors), errors[:MAX_ERRORS]
+    text = error.json(include_input=False, include_context=False)
+    read = json.JSONDecoder().raw_decode
+    errors, place = [], 0
+    for _ in range(MAX_ERRORS):
+        one, place = read(text, place + 1)  # after the bracket, or a comma
+        errors.append(one)
+    return error.error_count(), errors
 
 
 MAX_ERRORS = 100
@@ -310,8 +330,9 @@ def _told(error: dict[str, Any]) -> dict[str, Any]:
         **error,
         "loc": [shortened(part) if isinstance(part, str) else part for part in error["loc"]],
         "msg": shortened(error["msg"]),
-        "input": quoted(error.get("input")),
     }
+    if "input" in error:
+        told["input"] = quoted(error["input"])
     if "ctx" in told:  # where validators put the exception that they raised
         told["ctx"] = {
             name: shortened(str(value)) if isinstance(value, Exception) else quoted(value)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from openenv._json import read_json
 from openenv.mcp.types import chosen_action
 from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED
@@ -59,7 +59,7 @@ def deserialize_action_with_preprocessing(
 
 def _parsed(text: str, otherwise: Any) -> Any:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         return otherwise
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from openenv._json import read_json
 from openenv._packages import needs
 from openenv._redaction import redact
 from openenv.errors import ProviderError
@@ -303,7 +304,7 @@ class Cluster:
         body: bytes | None = None,
         kind: str = "application/json",
     ) -> Manifest:
-        answer: Manifest = json.loads(self._answer(method, path, query, body, kind))
+        answer: Manifest = read_json(self._answer(method, path, query, body, kind))
         return answer
 
     def _answer(
@@ -383,7 +384,7 @@ def _path(kind: str, namespace: str, name: str = "") -> str:
 def _words(status: int, data: bytes) -> tuple[str, str]:
     """What the API server says of a request that it has refused."""
     with contextlib.suppress(ValueError, AttributeError):
-        said = json.loads(data)
+        said = read_json(data)
         return str(said.get("reason") or ""), str(said.get("message") or f"status {status}")
     return "", data.decode(errors="replace").strip() or f"status {status}"
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from openenv._keys import forget_key, note_key
 from openenv._redaction import redact, register_secrets_of
+from openenv._yaml import UnreadableYAML, read_yaml
 from openenv.errors import ProviderError, ProviderExited
 from openenv.providers._asked import image_of, key_of
 from openenv.providers._dockerfiles import Dockerfile
@@ -466,12 +467,10 @@ def command_of_manifest(sandbox: Sandbox, listens: str | None = None) -> str | N
         sandbox: Where it is looked for.
         listens: The options that say where, by which uvicorn listens.
     """
-    import yaml  # which few programs that use providers need
-
     path, _, text = sandbox.run(_FIND, SCRIPT_TIMEOUT_S).stdout.partition("\n")
     try:
-        manifest = yaml.safe_load(text) if path else None
-    except yaml.YAMLError as error:
+        manifest = read_yaml(text)[0] if path else None
+    except UnreadableYAML as error:
         raise ValueError(f"{path} in {sandbox.name} is no YAML: {error}") from None
     app = manifest.get("app") if isinstance(manifest, dict) else None
     if not isinstance(app, str) or not app.strip():

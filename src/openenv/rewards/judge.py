@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-import json
 import logging
 import math
 import re
@@ -15,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
+from openenv._json import read_json
 from openenv.errors import Unscored
 from openenv.llm._per_loop import PerLoop
 from openenv.llm.client import LLMError
@@ -284,8 +284,8 @@ def find_score(reply: str) -> Found | None:
         The score; None where there is none, or more than one that it could be.
     """
     plain = re.sub(r"\*\*|__|`(?:``(?:json)?)?", "", reply.replace("\u2212", "-"))
-    with contextlib.suppress(ValueError, RecursionError):
-        return _in_json(json.loads(plain))
+    with contextlib.suppress(ValueError):
+        return _in_json(read_json(plain))
     lines = [" ".join(line.split()) for line in plain.splitlines() if line.strip()] or [""]
     text = "\n".join(lines)
     last = LAST_LINE.fullmatch(lines[-1])

@@ -7,7 +7,6 @@ environment that has tools, a `CallToolAction`; of one that has actions only, th
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from openenv._http import FAILURES, ask, over_http
+from openenv._json import read_json
 from openenv._keys import key_for
 from openenv.client import codec
 from openenv.client.client import EnvClient
@@ -243,7 +243,7 @@ def _get(base_url: str, client: EnvClient[Any, Any, Any]) -> dict[str, Any]:
     if answer.status != 200:
         raise ConnectError(f"{url} answered with status {answer.status}")
     try:
-        found = json.loads(answer.body)
+        found = read_json(answer.body)
         if not isinstance(found, dict):
             raise ValueError(f"it answered {found!r:.100}")
         return found
@@ -287,7 +287,7 @@ async def told_by_application(app: Any) -> Interface:
     await app(scope, receive, send)
     if status != 200:
         raise ConnectError(f"the application answered /schema with status {status}")
-    told = json.loads(body)
+    told = read_json(body)
     return Interface.of(told.get("action"), told.get("tools"))
 
 

@@ -8,7 +8,6 @@ thinks up belong in a container, or in `openenv.sandbox.Sandbox`.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 import shlex
@@ -21,6 +20,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+from openenv._json import read_json
 
 __all__ = ["GitServerClient", "RepoInfo"]
 
@@ -147,7 +148,7 @@ class GitServerClient:
                 f"{self.gitea_url} does not list the repositories of {self.username}: "
                 f"HTTP {status} {body[:200].decode(errors='replace')}"
             )
-        repositories: list[dict[str, Any]] = json.loads(body)
+        repositories: list[dict[str, Any]] = read_json(body)
         return repositories
 
     def _ask(

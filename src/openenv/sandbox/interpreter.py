@@ -13,6 +13,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from openenv._json import read_json
 from openenv.errors import SandboxEnded
 from openenv.sandbox.inside.frames import MAX_BODY, Decoder, FrameError, encode
 from openenv.sandbox.sandbox import (
@@ -176,7 +177,7 @@ class Interpreter:
         if not (isinstance(number, int) and 0 <= number < 2**63):
             number = 0  # what the code says may be anything
         try:
-            asked = json.loads(body)
+            asked = read_json(body)
             function = self.functions[asked["name"]]
             value = function(**asked["arguments"])
             return encode({"is": "answer", "number": number}, json.dumps(value).encode())

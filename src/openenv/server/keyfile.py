@@ -16,7 +16,6 @@ No message quotes what stands in one.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from collections.abc import Iterable
@@ -34,6 +33,7 @@ from pydantic import (
 from typing_extensions import Self
 
 from openenv import settings
+from openenv._json import read_json
 from openenv.errors import KeyFileError
 from openenv.sessions.principal import Key, KeyLimits, Keyring, Role
 
@@ -132,7 +132,7 @@ def _is_read_only(descriptor: int) -> bool:
 
 def _parsed(text: str) -> Any:
     if text.lstrip().startswith("{"):
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [read_json(line) for line in text.splitlines() if line.strip()]
     tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     document = tomllib.loads(text)
     if document.keys() != {"keys"}:

@@ -183,6 +183,7 @@ class SessionManager:
         self._cleanups: set[asyncio.Task[Any]] = set()
         self._waiting: list[asyncio.Future[None]] = []
         self._queue = FairQueue()
+        self._ending: set[Session] = set()  # of them, those that are being closed
         self._overdue: set[str] = set()
         self._reaper: asyncio.Task[None] | None = None
         self._lanes = Lanes(spec)
@@ -515,18 +516,11 @@ class SessionManager:
 
     @property
     def _is_emptying(self) -> bool:
-        return any(
-            session.phase in (SessionPhase.CLOSING, SessionPhase.CLOSED)
-            for session in self._sessions.values()
-            if not session.is_throwaway
-        )
+        """A slot comes free by itself."""
+        return any(not session.is_throwaway for session in self._ending)
 
     def _is_emptying_of(self, principal: Principal) -> bool:
-        return any(
-            self._owners.get(session.id) is principal
-            and session.phase in (SessionPhase.CLOSING, SessionPhase.CLOSED)
-            for session in self._sessions.values()
-        )
+        return any(self._owners.get(session.id) is principal for session in self._ending)
 
     async def _change(self, timeout_s: float | None) -> None:
         """Wait until a session has opened or gone."""
@@ -571,6 +565,7 @@ class SessionManager:
 
     async def _close(self, session: Session) -> None:
         closing, patience_s = session.stop(), self.limits.close_s or None
+        self._ending.add(session)
         try:
             while not (await asyncio.wait([closing], timeout=patience_s))[0]:
                 self._insist(session)
@@ -591,6 +586,7 @@ class SessionManager:
             self._active -= not session.is_throwaway
             self.tally.closed[session.closed_by] += 1
         self._provisional.pop(session.id, None)
+        self._ending.discard(session)
         self._overdue.discard(session.id)
         if (owner := self._owners.pop(session.id, None)) is not None:
             owner.sessions -= 1

@@ -55,6 +55,7 @@ __all__ = ["MultiplexedConversation"]
 
 logger = logging.getLogger(__name__)
 
+AT_ONCE = 512  # requests of a frame that are taken before others have their turn
 # Requests that are taken before any is answered, besides those that every session may have; so
 # many more are held back before no more are listened to.
 UNANSWERED = 64
@@ -287,7 +288,9 @@ class MultiplexedConversation:
         if self._limited is not None:
             requests = self._allowed(requests, size, self._limited)
             count = len(requests)
-        is_much = self._unanswered + count > UNANSWERED and count > self._room()
+        is_much = count > AT_ONCE or (
+            self._unanswered + count > UNANSWERED and count > self._room()
+        )
         if is_much or self._held or self._channel.is_clogged:
             self._hold(requests)
             return
@@ -336,8 +339,13 @@ class MultiplexedConversation:
             self._loop.call_soon(self._take_held)
 
     def _take_held(self) -> None:
+        taken = 0
         while self._held and self._room() > 0 and not self._channel.is_clogged:
+            if taken == AT_ONCE:  # now it is the turn of others
+                self._loop.call_soon(self._take_held)
+                return
             self._take(self._held.popleft())
+            taken += 1
         self._is_going_on = False
         if self._is_paused and not self._held:
             self._is_paused = False
@@ -349,8 +357,10 @@ class MultiplexedConversation:
         try:
             principal.allow(len(costly), size)
         except RateLimitError as error:
+            data = self._codec.error_data(error)
             for request in costly:
-                self.fail(request, error)
+                self._tally.failed(error)
+                self._answer("error", request, data)
             return [request for request in requests if request.type in FREE_OF_CHARGE]
         return requests
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from openenv._packages import needs
+from openenv._yaml import UnreadableYAML, read_yaml
 from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.load import Opened
 from openenv.tasks.rows import TABLES, TableRows, digest_of_parts
@@ -142,11 +143,9 @@ def declared_environment(path: Path, environment: str) -> Declared:
     Raises:
         TasksetError: The file is none, or declares no such environment.
     """
-    import yaml
-
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content, _ = read_yaml(path.read_text(encoding="utf-8"))
+    except (UnreadableYAML, UnicodeDecodeError) as error:
         raise TasksetError(MANIFEST, None, f"is no YAML: {error}") from error
     listed = content.get("environments") if isinstance(content, dict) else None
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):

@@ -25,6 +25,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from openenv._json import read_json
 from openenv._redaction import redact
 from openenv._reports.pages import plain
 from openenv._version import version
@@ -426,7 +427,7 @@ def _stamp(report: Path) -> Path:
 
 def _is_current(report: Path, made_of: dict[str, Any]) -> bool:
     with suppress(OSError, ValueError, ReportError):
-        if json.loads(_stamp(report).read_text(encoding="utf-8")) == made_of:
+        if read_json(_stamp(report).read_text(encoding="utf-8")) == made_of:
             return read_report(report).source_digest == str(made_of["source_digest"])
     return False
 

@@ -54,6 +54,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from openenv._json import read_json
 from openenv.errors import OpenEnvError
 from openenv.validation.actions import Action
 from openenv.validation.evidence import NotJSON, strict_json
@@ -295,7 +296,7 @@ class OracleProgram:
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            answer = json.loads(self._line())
+            answer = read_json(self._line())
         except (OSError, ValueError) as error:
             raise OracleError(f"{self._path} has ended: {error}") from error
         if "error" in answer:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from openenv._json import read_json
 from openenv._redaction import redact
 from openenv.errors import OpenEnvError
 from openenv.validation.manifest import AnyManifest, NormalizedManifest
@@ -154,18 +155,18 @@ def read_report(path: Path) -> AnyReport:
     Raises:
         ReportError: There is none, or it is none.
     """
-    import json
 
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        version = content.get("report_schema_version") if isinstance(content, dict) else None
-        if version not in _SCHEMAS:
-            known = " or ".join(_SCHEMAS)
-            raise ReportError(f"{path} has report_schema_version {version!r}; expected {known}")
-        return _SCHEMAS[version].model_validate(content)
+        content = read_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except ValueError as error:
         raise ReportError(f"{path} is no JSON: {error}") from error
+    version = content.get("report_schema_version") if isinstance(content, dict) else None
+    if not isinstance(version, str) or version not in _SCHEMAS:
+        known = " or ".join(_SCHEMAS)
+        raise ReportError(f"{path} has report_schema_version {version!r:.100}; expected {known}")
+    try:
+        return _SCHEMAS[version].model_validate(content)
     except ValidationError as error:
         raise ReportError(f"{path} is no report: {error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 from collections.abc import Awaitable, Callable
 from importlib import resources
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from openenv._json import read_json
 from openenv.errors import InvalidMessageError
 from openenv.server.refusals import JSON, error_response
 from openenv.sessions.manager import SessionManager
@@ -221,7 +221,7 @@ async def _object(request: Request) -> dict[str, Any]:
     if not body.strip():
         return {}
     try:
-        found = json.loads(body)
+        found = read_json(body)
     except ValueError as error:
         raise _not(None, "body", f"JSON ({error})") from None
     if not isinstance(found, dict):

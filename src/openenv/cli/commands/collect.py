@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openenv._json import read_json
 from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, plain, say
 from openenv.cli._progress import display
@@ -350,7 +350,7 @@ def _config(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        found = read_json(text)
     except ValueError as error:
         why = f"--dataset-config is no JSON: {error}"
         raise CommandError(why, exit_code=MISUSED) from error

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from openenv._json import read_json
 from openenv.harness.agents.config import HarnessConfig
 from openenv.harness.agents.errors import HarnessStartupError
 from openenv.mcp.types import Tool
@@ -82,7 +83,7 @@ class Injection:
             return
         try:
             self._before = path.read_bytes() if path.exists() else None
-            known = json.loads(self._before) if self._before else {}
+            known = read_json(self._before) if self._before else {}
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(_merged(known, self._written(self.url)), indent=2))
         except (OSError, ValueError, TypeError) as error:

@@ -10,11 +10,11 @@ some of the text; these are not what the model sampled, and have no log-probabil
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from openenv._json import read_json
 from openenv.harness.capture.graph import (
     RolloutGraph,
     TrainingSequence,
@@ -459,7 +459,7 @@ def _calls(calls: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for call in calls:
         function = dict(call["function"])
         with contextlib.suppress(TypeError, ValueError):
-            function["arguments"] = json.loads(function.get("arguments") or "{}")
+            function["arguments"] = read_json(function.get("arguments") or "{}")
         yield {**call, "function": function}
 
 

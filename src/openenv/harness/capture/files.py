@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from openenv._json import read_json
 from openenv.harness.capture.graph import TurnNode
 from openenv.harness.capture.sessions import FailedCall, Session
 
@@ -95,7 +96,7 @@ def read_sessions(directory: str | Path) -> list[Session]:
 
 def _take(sessions: dict[str, Session], line: str, where: str) -> None:
     try:
-        _read(sessions, json.loads(line))
+        _read(sessions, read_json(line))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
 

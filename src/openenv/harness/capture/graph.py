@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from openenv._json import read_json
+
 __all__ = ["RolloutGraph", "TrainingSequence", "TurnNode", "common_prefix_len", "fingerprints"]
 
 
@@ -404,5 +406,5 @@ def _called(call: Any) -> Any:
         return call
     arguments = function.get("arguments")
     with contextlib.suppress(ValueError):
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        arguments = read_json(arguments) if isinstance(arguments, str) else arguments
     return [call.get("id"), function.get("name"), arguments]

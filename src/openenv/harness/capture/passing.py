@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from openenv._json import read_json
 from openenv.harness.capture._http import Answer
 from openenv.harness.capture.answers import EventResponse
 from openenv.harness.capture.calls import Call
@@ -112,7 +113,7 @@ def _add(message: dict[str, Any], event: Mapping[str, Any]) -> None:
     elif kind == "content_block_stop":
         block = message["content"][-1]
         if written := block.pop("partial_json", ""):
-            block["input"] = json.loads(written)
+            block["input"] = read_json(written)
     elif kind == "message_delta":
         message |= event["delta"]
         message["usage"] = {**(message.get("usage") or {}), **(event.get("usage") or {})}

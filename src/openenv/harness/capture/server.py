@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from openenv._json import read_json
 from openenv.harness.capture.answers import (
     EVENTS,
     EventResponse,
@@ -182,7 +183,7 @@ class _Proxy:
             if session is None:
                 return _unknown(guessed)
             raw = await _body(request, self.max_body_bytes)
-            body = json.loads(raw)
+            body = read_json(raw)
         except SessionLimitError as error:
             return refused(guessed, 429, str(error))
         except _TooLarge:
@@ -389,7 +390,7 @@ class _Desk:
             return refusal
         try:
             raw = await _body(request, 2**20)
-            body = json.loads(raw or b"{}")
+            body = read_json(raw or b"{}")
             session = self.registry.create(**_creation(body))
         except SessionLimitError as error:
             return _error(429, str(error))

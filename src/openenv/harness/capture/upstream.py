@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
+from openenv._json import read_json
 from openenv.errors import OpenEnvError
 from openenv.harness.capture._http import Answer, Connections, NoAnswer
 
@@ -296,7 +297,7 @@ def object_of(body: bytes) -> dict[str, Any]:
 def _leniently(body: bytes) -> Any:
     """JSON with half a pair of surrogates, which some servers send, and the strict refuse."""
     try:
-        return json.loads(body)
+        return read_json(body)
     except ValueError as error:
         raise UpstreamTransportError(f"the upstream answered no JSON: {body[:200]!r}") from error
 
@@ -304,7 +305,7 @@ def _leniently(body: bytes) -> Any:
 def _text_or_json(body: bytes) -> dict[str, Any] | str:
     text = body[:_LONGEST_ERROR].decode("utf-8", "replace")
     try:
-        value = json.loads(text)
+        value = read_json(text)
     except ValueError:
         return text
     return value if isinstance(value, dict) else text

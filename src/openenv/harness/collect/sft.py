@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 
 from pydantic_core import from_json, to_json
 
+from openenv._json import read_json
 from openenv.harness.collect.interfaces import as_functions, interface_of
 from openenv.harness.collect.records import EpisodeRecord
 from openenv.harness.collect.serializer import (
@@ -213,7 +214,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         with contextlib.suppress(ValueError):  # what a model wrote need be no JSON
-            arguments = json.loads(arguments)
+            arguments = read_json(arguments)
     function["arguments"] = {} if arguments is None else arguments
     return {**call, "type": "function", "function": function}
 

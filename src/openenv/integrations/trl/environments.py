@@ -8,10 +8,10 @@ end what the episode was worth (https://huggingface.co/docs/trl/openenv).
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from openenv._json import read_json
 from openenv.client import background
 from openenv.errors import CapacityError, OpenEnvError
 from openenv.integrations.typed_tools import (
@@ -252,7 +252,7 @@ def episode_arguments(
     written = row.get(TASK_COLUMN)
     if written is None:
         return found, frozenset()
-    task = Task.model_validate(json.loads(written) if isinstance(written, str) else written)
+    task = Task.model_validate(read_json(written) if isinstance(written, str) else written)
     return {**found, **reset_arguments(task, True)}, frozenset(needless(task))
 
 

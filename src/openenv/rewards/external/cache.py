@@ -12,6 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Protocol
 
+from openenv._json import read_json
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external.scorers import as_data, canonical, scored_as
@@ -95,7 +96,7 @@ class DirectoryCache:
         """The score under this key; None if there is none."""
         file = self._file(key)
         try:
-            found = json.loads(file.read_bytes())
+            found = read_json(file.read_bytes())
             if found["key"] != key:
                 raise ValueError("it is of another key")
             return scored_as(found["value"], found["components"], found["step_rewards"])

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from openenv._json import read_json
 from openenv._packages import needs
 from openenv.errors import Unscored
 from openenv.reward import Score
@@ -208,7 +209,7 @@ def _calls(library: Any, message: Message) -> list[Any] | None:
 def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
     try:
-        found = json.loads(arguments) if isinstance(arguments, str) else arguments
+        found = read_json(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {"arguments": arguments}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import select
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from openenv._json import read_json
 from openenv._quoting import printable
 from openenv.rollouts.interfaces import ActionTool, Interface, resolved
 from openenv.rollouts.policies.base import (
@@ -166,6 +166,6 @@ def _read(answer: str, field: dict[str, Any]) -> Any:
     if "enum" in field:
         return next((one for one in field["enum"] if str(one) == answer), answer)
     try:
-        return json.loads(answer)
+        return read_json(answer)
     except ValueError:
         return answer  # the environment says what is wrong with it

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from openenv._yaml import read_yaml
 from openenv.validation.manifest import AnyManifest, ManifestError
 from openenv.validation.parsers.openenv_yaml import normalized
 from openenv.validation.signature import UnsupportedPackageError, front_matter
@@ -166,11 +167,9 @@ def _toml(path: Path) -> Mapping[str, Any]:
 
 
 def _yaml(path: Path) -> Mapping[str, Any]:
-    import yaml
-
     try:
-        content = yaml.safe_load(front_matter(path) or "")
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        content, _ = read_yaml(front_matter(path) or "")
+    except (OSError, ValueError) as error:
         raise ManifestError([f"the front matter of {path.name}: {error}"]) from error
     if not isinstance(content, Mapping):
         raise ManifestError([f"the front matter of {path.name} holds no mapping"])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from openenv._json import read_json
 from openenv.errors import OpenEnvError
 from openenv.validation.manifest import NetworkPolicy
 from openenv.validation.providers import RunningSubject
@@ -35,5 +36,5 @@ def look_inside(
         except OpenEnvError as error:
             return Confinement(inspected, trouble=f"the probe could not be run inside: {error}")
         if done.exit_code == 0:
-            return Confinement(inspected, json.loads(done.stdout))
+            return Confinement(inspected, read_json(done.stdout))
     return Confinement(inspected, trouble=f"the probe failed inside: {done.stderr:.300}")

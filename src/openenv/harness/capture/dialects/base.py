@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from openenv._json import read_json
 from openenv.errors import OpenEnvError
 
 __all__ = [
@@ -122,7 +123,7 @@ def arguments_of(text: str) -> dict[str, Any]:
     A model may have written what is none: the agent then finds it, whole, as ``invalid_json``.
     """
     try:
-        value = json.loads(text or "{}")
+        value = read_json(text or "{}")
     except ValueError:
         value = None
     return value if isinstance(value, dict) else {"invalid_json": text}
