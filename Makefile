@@ -22,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo engines escapes test test-core test-changed test-extended test-all test-repeat \
 	test-compat test-packages test-packaging test-pythons test-trainers test-containers test-images \
-	test-swarm test-kubernetes test-ray durations coverage planted-faults print-selection conformance \
+	test-swarm test-kubernetes test-ray durations coverage planted-faults fuzz print-selection conformance \
 	check audit format bench docs drawings notebooks mirrors lock release badges site site-serve clean
 
 help:  ## list these targets
@@ -66,6 +66,11 @@ test-pythons: $(TEST_READY)  ## `make test` on every other Python that this mach
 
 planted-faults: $(TEST_READY)  ## plant faults into the core, and see that `make test` notices each
 	$(PYTHON) tests/planted_faults/run.py
+
+SECONDS_EACH ?= 300
+fuzz: $(READY)  ## look for inputs that break something: SECONDS_EACH for each of TARGETS, by default all
+	$(PYTHON) scripts/install.py $(PYTHON) --require-hashes -r tests/fuzz/requirements.lock
+	$(PYTHON) tests/fuzz/run.py $(TARGETS) --seconds $(SECONDS_EACH)
 
 durations: $(TEST_READY)  ## run everything once and record what it costs: tests/durations.json, a plot
 	OPENENV_TESTS=all $(PYTHON) scripts/durations.py -- -n $(RUNNERS) --dist loadscope -m "$(ALL)"

@@ -19,6 +19,7 @@ except ModuleNotFoundError:  # Python 3.10
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
+FUZZ = ROOT / "tests" / "fuzz" / "requirements.lock"
 HEADER = "# Locked by `make lock`, for Python 3.10 to 3.14. Do not edit.\n"
 
 
@@ -63,11 +64,13 @@ def lock(wanted: list[str], path: Path) -> None:
 
 
 def main() -> int:
-    """Write the locks; those of environments only, where these are named."""
+    """Write the locks; those only that are named: of environments, or of ``fuzz``."""
     named = sys.argv[1:]
     if not named:
         lock(requirements(), LOCK)
-    for name in named or sorted(APART):
+    if not named or "fuzz" in named:
+        lock(_project(ROOT)["dependency-groups"]["fuzz"], FUZZ)
+    for name in sorted(set(named) - {"fuzz"}) if named else sorted(APART):
         environment = ROOT / "envs" / name
         lock(requirements_of(environment), environment / LOCK.name)
     return 0

@@ -10,6 +10,7 @@ __all__ = ["APART", "SIZE", "expanded", "repeated", "size"]
 
 APART = b"\x1e\x1e"
 SIZE = 100_000
+HEAD = 6  # bytes of a client's frame (RFC 6455, section 5.2)
 
 
 def expanded(data: bytes) -> bytes:
@@ -32,5 +33,6 @@ def repeated(again: bytes, before: bytes = b"", after: bytes = b"") -> bytes:
 
 
 def size(data: bytes) -> int:
-    """How many bytes an input stands for."""
-    return len(expanded(data))
+    """How many bytes an input stands for, with the heads of the frames that it is split into."""
+    whole = expanded(data)
+    return len(whole) + HEAD * whole.count(APART)

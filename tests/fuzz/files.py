@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.expanding import expanded, repeated
-from support.environments import Counter
-
+from fuzz.workbench import Workbench
 from openenv.discovery.snapshots import load_catalog
 from openenv.errors import InvalidSnapshot, NotSupported, OpenEnvError
 from openenv.evals.results import load_evaluation
@@ -84,7 +83,7 @@ def read_recording(path: Path) -> Iterable[Any]:
 
 def play_recording(path: Path) -> Iterable[Any]:
     """Play what is recorded in an environment that the user names, and in the one it names."""
-    yield replay(path, Counter)
+    yield replay(path, Workbench)
     yield replay(path)
 
 
@@ -135,7 +134,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Iterable[Any]]]] = {
 }
 
 
-# ------------------------------------------------------------------ what they begin with, besides files
+# ------------------------------------------------------------------ what they begin with
 
 
 def seeds(name: str) -> list[bytes]:

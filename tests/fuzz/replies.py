@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+
 from fuzz.expanding import APART, expanded, repeated, size
 from fuzz.invariants import Watch
-
 from openenv.errors import OpenEnvError
 from openenv.protocol.connection import ClientConnection
 from openenv.protocol.messages import Request
@@ -57,13 +57,14 @@ ANSWERS: list[dict[str, Any]] = [
     {"type": "resumed", "data": {"received": 1}},
     {"type": "gone", "data": {"reason": "over"}},
 ]
+ATTEMPTS = 3  # to read one frame
 _KINDS = ("v0", "openenv.v1.json", "openenv.v1.msgpack")
 
 
 @contextlib.contextmanager
 def opened() -> Iterator[Watch]:
     """What tries an input."""
-    yield Watch(read, size, reads_only=True)
+    yield Watch(read, lambda data: ATTEMPTS * size(data[1:]), reads_only=True)
 
 
 def read(data: bytes) -> bytes:
@@ -71,8 +72,8 @@ def read(data: bytes) -> bytes:
     kind = _KINDS[data[0] % len(_KINDS)] if data else "v0"
     told: list[str] = []
     try:
-        for found in _found(kind, expanded(data[1:]).split(APART)):
-            told.append(repr(found)[:10_000])
+        frames = expanded(data[1:]).split(APART)
+        told.extend(repr(found)[:10_000] for found in _found(kind, frames))
     except OpenEnvError as error:
         told.append(str(error))
     return "\n".join(told).encode(errors="replace")

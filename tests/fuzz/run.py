@@ -67,7 +67,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="Write the results as JSON.")
     parser.add_argument("--list", action="store_true", help="List the targets, and end.")
     parser.add_argument("--replay", type=Path, help="Try this input instead.")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # one, in this process
+    parser.add_argument(
+        "--here", action="store_true", help=argparse.SUPPRESS
+    )  # one, in this process
     arguments = parser.parse_args()
     if arguments.here:
         return fuzz_here(arguments.targets[0], arguments.seconds)
@@ -150,7 +152,9 @@ def fuzz(name: str, seconds: int) -> Result:
 
 def _first_line(said: str) -> str | None:
     """What was raised."""
-    raised = re.findall(r"^(?:fuzz\.invariants\.Finding|\w+(?:\.\w+)*(?:Error|Exception)): .*", said, re.MULTILINE)
+    raised = re.findall(
+        r"^(?:fuzz\.invariants\.Finding|\w+(?:\.\w+)*(?:Error|Exception)): .*", said, re.MULTILINE
+    )
     return raised[-1][:500] if raised else None
 
 
@@ -158,6 +162,7 @@ def fuzz_here(name: str, seconds: int) -> int:
     """Fuzz one target in this process, which ends with it."""
     import atheris
 
+    os.environ["OPENENV_FUZZ_SLOWER"] = "3"
     with atheris.instrument_imports(include=["openenv"]):
         from fuzz.targets import TARGETS
 

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 from fastapi import Depends
-from fuzz.expanding import APART, expanded, repeated, size
-from fuzz.invariants import CANARY, WAIT_S, Finding, LongestTurn, Watch
 from support.servers import serving
 from support.ws import BINARY, CLOSE, PING, PONG, TEXT, Raw, frame
 
+from fuzz.expanding import APART, expanded, repeated, size
+from fuzz.invariants import CANARY, WAIT_S, Finding, LongestTurn, Watch
 from openenv import create_app
 from openenv.arrays import pack_array
 from openenv.client.generic import GenericEnvClient
@@ -102,7 +102,7 @@ def _until_it_closes(client: Raw) -> bytes:
 def send_bytes(served: Served, data: bytes) -> bytes:
     """Send bytes as they are, and then nothing more."""
     with served.connection() as client:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             client.socket.sendall(data)
             client.socket.shutdown(socket.SHUT_WR)
         return _until_it_closes(client)
@@ -138,16 +138,22 @@ def _request(data: bytes) -> bytes:
 
 
 def _talk(served: Served, data: bytes, subprotocol: str | None) -> bytes:
-    """Send frames, and read until the server has answered to what comes after them."""
-    is_binary = subprotocol == "openenv.v1.msgpack"
-    opcode = BINARY if is_binary else TEXT
+    """Send frames to an episode, and read until what comes after them is answered."""
     prelude, mark, sentinel = _AROUND[subprotocol]
+    frames = [*prelude, *data.split(APART), sentinel]
+    return _exchange(served, "/ws", subprotocol, frames, mark)
+
+
+def _exchange(
+    served: Served, path: str, subprotocol: str | None, frames: list[bytes], mark: bytes
+) -> bytes:
+    """Send frames, and read until one comes with a mark in it, or the last one."""
+    opcode = BINARY if subprotocol == "openenv.v1.msgpack" else TEXT
     with served.connection() as client:
         headers = {"X_API_Key": KEYS[0].key, "Sec_WebSocket_Protocol": subprotocol}
-        status, _ = client.handshake("/ws", **headers)
+        status, _ = client.handshake(path, **headers)
         if status != 101:
             raise Finding(f"a handshake after other inputs gave {status}")
-        frames = [*prelude, *data.split(APART), sentinel]
         told: list[bytes] = []
         with contextlib.suppress(ConnectionError, EOFError):
             client.send(b"".join(frame(opcode, one) for one in frames))
@@ -158,7 +164,7 @@ def _talk(served: Served, data: bytes, subprotocol: str | None) -> bytes:
                     client.send(frame(PONG, got.payload))
                 if got.opcode == CLOSE or mark in got.payload:
                     break
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # it is over already
             client.send(frame(CLOSE, (1000).to_bytes(2, "big")))
             client.socket.shutdown(socket.SHUT_WR)
         return b"".join(told)
@@ -190,6 +196,13 @@ _AROUND: dict[str | None, tuple[list[bytes], bytes, bytes]] = {
     "openenv.v1.json": _around(msgspec.json),
     "openenv.v1.msgpack": _around(msgspec.msgpack),
 }
+
+
+def send_watch(served: Served, data: bytes) -> bytes:
+    """Send texts to `/web/watch`, by which a page is told of sessions."""
+    mark = _TOKEN.encode()
+    sentinel = b'{"type":"follow","data":{"session_id":"%b"}}' % mark
+    return _exchange(served, "/web/watch", "openenv.watch", [*data.split(APART), sentinel], mark)
 
 
 def send_v0(served: Served, data: bytes) -> bytes:
@@ -257,7 +270,7 @@ def seeds_v0() -> list[bytes]:
         b"not json",
         repeated(b"[", b'{"type":"step","data":{"anything":'),
         repeated(b'"%d":1,', b'{"type":"step","data":{"named":{', b'"x":2}}}'),
-        repeated(b'"x",', b'{"type":"step","data":{"numbers":[', b'1]}}'),
+        repeated(b'"x",', b'{"type":"step","data":{"numbers":[', b"1]}}"),
         repeated(b"9", b'{"type":"step","data":{"anything":', b"}}"),
         repeated(b"\\u0000", b'{"type":"', b'"}'),
     ]
@@ -277,7 +290,7 @@ def seeds_v1_json() -> list[bytes]:
         b'{"type":"step","id":2,"data":{"grid":{"dtype":"<i8","shape":[1,1],"data":"AAAAAAAAAAA="}}}',
         repeated(b"[", b'{"type":"step","id":2,"data":{"anything":'),
         repeated(b'"%d":1,', b'{"type":"step","id":2,"data":{"named":{', b'"x":2}}}'),
-        repeated(b'"x",', b'{"type":"step","id":2,"data":{"numbers":[', b'1]}}'),
+        repeated(b'"x",', b'{"type":"step","id":2,"data":{"numbers":[', b"1]}}"),
         repeated(b'{"type":"open","session":%d},', b"[", b'{"type":"ack"}]'),
         repeated(b'{"type":"state","id":%d},', b"[", b'{"type":"ack"}]'),
     ]
@@ -331,6 +344,16 @@ MCP: list[tuple[str, Any]] = [
 ]
 
 
+def seeds_watch() -> list[bytes]:
+    return [
+        b'{"type":"follow","data":{"session_id":"x"}}',
+        b'{"type":"unfollow"}',
+        b'{"type":1}',
+        repeated(b"[", b'{"type":"follow","data":{"session_id":'),
+        repeated(b"y", b'{"type":"follow","data":{"session_id":"', b'"}}'),
+    ]
+
+
 def seeds_mcp() -> list[bytes]:
     texts = [
         json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
@@ -371,18 +394,18 @@ def seeds_requests() -> list[bytes]:
     bodies = [
         b'POST /reset\n\n{"seed":1}',
         b'POST /step\nX-Session-ID: abc\n\n{"action":{"text":"a"},"timeout_s":1}',
-        b'POST /web/reset\nOrigin: http://localhost\n\n{}',
+        b"POST /web/reset\nOrigin: http://localhost\n\n{}",
         b'POST /web/step\nContent-Encoding: gzip\n\n{"action":{}}',
         b"POST /mcp\nX-API-Key: wrong\n\n{}",
         b"GET /health\nHost: evil@localhost\nForwarded: for=1\nX-Forwarded-Host: a\n\n",
         b"GET /ws\nUpgrade: websocket\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n",
         b"POST /reset\nContent-Type: multipart/form-data; boundary=a\n\n--a\r\n\r\n--a--",
-        b"GET /health\nRange: bytes=0-9\nIf-None-Match: \"a\"\nCookie: a=b; openenv_session=z\n\n",
+        b'GET /health\nRange: bytes=0-9\nIf-None-Match: "a"\nCookie: a=b; openenv_session=z\n\n',
     ]
     return [
         *(path.encode() + b"\n\n" for path in PATHS),
         *bodies,
-        repeated(b"[", b"POST /step\n\n{\"action\":"),
+        repeated(b"[", b'POST /step\n\n{"action":'),
         repeated(b'"%d":1,', b'POST /step\n\n{"action":{"named":{', b'"x":2}}}'),
         repeated(b"/a%d", b"GET /web/assets", b"\n\n"),
         repeated(b"X-%d: y\n", b"GET /health\n", b"\n"),
@@ -395,6 +418,7 @@ def seeds_bytes() -> list[bytes]:
         b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n" + key
     )
+
     def masked(opcode: int, payload: bytes) -> bytes:
         return frame(opcode, payload)
 
@@ -403,13 +427,17 @@ def seeds_bytes() -> list[bytes]:
     deflate = b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
     return [
         b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + key + b"\r\n",
-        b"POST /reset HTTP/1.1\r\nHost: localhost\r\n" + key
+        b"POST /reset HTTP/1.1\r\nHost: localhost\r\n"
+        + key
         + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         b"POST /reset HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
         b"GET / HTTP/1.0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
         upgrade + b"\r\n" + masked(TEXT, b'{"type":"reset"}') + masked(CLOSE, b"\x03\xe8"),
         json_socket + hello + masked(PING, b"x" * 125) + masked(PONG, b""),
-        json_socket + frame(TEXT, b'{"type":', fin=False) + frame(0, b'"open"}') + masked(CLOSE, b""),
+        json_socket
+        + frame(TEXT, b'{"type":', fin=False)
+        + frame(0, b'"open"}')
+        + masked(CLOSE, b""),
         upgrade + deflate + frame(TEXT, b"\xaaV*\xa9,HU\xb2R*J-N-Q\xaa\x05\x00", rsv=4),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ]

@@ -110,6 +110,12 @@ TARGETS = {
             served.seeds_mcp,
             _on_a_server(Tools, served.send_mcp),
         ),
+        Target(
+            "watch",
+            "texts of those who watch sessions",
+            served.seeds_watch,
+            _on_a_server(Workbench, served.send_watch),
+        ),
         Target("replies", "what a server answers to a client", replies.seeds, replies.opened),
         *(_target_of_file(name) for name in files.READERS),
     )

@@ -9,9 +9,10 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from support.amounts import amount
+
 from fuzz.invariants import Watch
 from fuzz.targets import TARGETS, Target
-from support.amounts import amount
 
 pytestmark = pytest.mark.slow
 

@@ -13,13 +13,13 @@ import httpx
 import msgspec
 import pytest
 from msgspec.msgpack import Ext
-from support.environments import Counter, CounterEnv, Do
+from support.environments import Counter, CounterEnv, Do, Seen
 from support.servers import NotAdopted, serving
-from support.ws import CLOSE, PING, PONG, frame, raw
+from support.ws import CLOSE, PING, PONG, TEXT, frame, raw
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
-from openenv import create_app
+from openenv import Action, create_app
 from openenv.server import Key, KeyLimits, Role
 from openenv.sessions.conversation import REFUSED_FRAMES
 
@@ -184,6 +184,81 @@ def test_keys_of_one_hash_hold_up_no_neighbour(app: Any, way: str) -> None:
         while not found:
             found = [m for m in messages(client.recv()) if m["type"] == "error"]
         assert "keys of a map are texts" in found[0]["data"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["open", "state", "close", "render"])
+def test_many_requests_in_one_frame_leave_others_their_turn(app: Any, kind: str) -> None:
+    """All of them are answered; a neighbour need not wait for all of them."""
+    count = 20_000
+    with (
+        serving(app) as url,
+        CounterEnv(base_url=url).sync() as neighbour,
+        socket_of(url) as client,
+    ):
+        neighbour.reset()
+        client.send(
+            json.dumps([{"type": kind, "session": n, "id": 1} for n in range(1, count + 1)])
+        )
+        answered, steps = set[int](), 0
+        while len(answered) < count:
+            told = messages(client.recv())
+            answered |= {one["session"] for one in told if one["session"] is not None}
+            steps += 1
+            assert neighbour.step(Do(), timeout_s=1.0).reward == float(steps)
+    assert steps > 20
+
+
+def test_a_watcher_who_asks_and_does_not_read_is_not_listened_to(guarded: Any) -> None:
+    with (
+        serving(guarded) as url,
+        CounterEnv(base_url=url, api_key=KEYS["trainer"].key).sync() as neighbour,
+        raw(
+            url,
+            "/web/watch",
+            X_API_Key=KEYS["trainer"].key,
+            Sec_WebSocket_Protocol="openenv.watch",
+        ) as client,
+    ):
+        neighbour.reset()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        ask = frame(TEXT, b'{"type":"follow","data":{"session_id":"%b"}}' % (b"x" * 200))
+        client.socket.settimeout(2)
+        with pytest.raises(TimeoutError):
+            for _ in range(1000):
+                client.socket.sendall(ask * 1000)
+        assert neighbour.step(Do()).reward == 1.0
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+        deep = b'{"type":"follow","data":' + b"[" * 50_000
+    with serving(create_app(Counter, web=True)) as url, raw(url, "/web/watch") as client:
+        client.send(frame(TEXT, deep))
+        while b"cannot be read" not in client.message():
+            pass
+
+
+def test_errors_of_many_values_cost_little_and_tell_the_first(app: Any) -> None:
+    with serving(create_app(Numbers, Listed)) as url, socket_of(url) as client:
+        client.send(json.dumps([{"type": "open"}, {"type": "reset", "id": 1}]))
+        data = {"numbers": ["x"] * 20_000}
+        client.send(json.dumps({"type": "step", "id": 2, "data": data}))
+        found: list[Any] = []
+        while not found:
+            found = [m for m in messages(client.recv()) if m["type"] == "error"]
+    errors = found[0]["data"]["errors"]
+    assert len(errors) == 101 and errors[-1]["msg"] == "and 19900 more"
+    assert errors[7]["loc"] == ["numbers", 7] and errors[7]["type"] == "float_parsing"
+
+
+class Listed(Action):
+    """Many numbers."""
+
+    numbers: list[float]
+
+
+class Numbers(Counter):
+    """Takes them."""
+
+    def step(self, action: Listed) -> Seen:  # type: ignore[override]
+        return Seen()
 
 
 # ------------------------------------------------------------------ what is another's

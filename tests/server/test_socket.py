@@ -46,15 +46,29 @@ def test_the_handshake_is_answered_as_the_rfc_says(url: str) -> None:
         {"Sec_WebSocket_Key": None},
         {"Sec_WebSocket_Key": "short"},
         {"Sec_WebSocket_Version": "12"},
+        {"Sec_WebSocket_Version": "8"},
+        {"Sec_WebSocket_Version": "13\u00bd"},
         {"Sec_WebSocket_Version": None},
     ],
     ids=str,
 )
 def test_a_bad_handshake_is_refused(url: str, headers: dict[str, str | None]) -> None:
-    with connected(url) as connection:
-        status, _ = Raw(connection).handshake("/ws", **headers)
-        assert status in (400, 426)
-    with raw(url) as client:
+    with tracebacks() as logged:
+        with connected(url) as connection:
+            client = Raw(connection)
+            status, _ = client.handshake("/ws", **headers)
+            assert status in (400, 426)
+            while connection.recv(1000):  # until it is closed
+                pass
+        with raw(url) as client:
+            assert_serves(client)
+    assert logged == []
+
+
+@pytest.mark.parametrize("connection", ["Upgrade", "keep-alive, Upgrade", "upgrade,x"])
+def test_a_browser_may_ask_for_more_than_the_upgrade(url: str, connection: str) -> None:
+    """Firefox does (RFC 9110, section 7.6.1: a list, whose names have no case)."""
+    with raw(url, Connection=connection) as client:
         assert_serves(client)
 
 

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from openenv import create_app
+from openenv.web import pages
 from openenv.web.pages import ASSETS
 from openenv.web.watch import MAX_LISTED
 
@@ -55,6 +56,14 @@ def test_each_file_is_served_as_what_it_is_and_nothing_else_is(url: str) -> None
             assert httpx.get(f"{url}/web/assets/{file.name}", headers=tag).status_code == 304
     for path in ("nothing.js", "..%2fpages.py", "../pages.py", "%2e%2e/about.py", "", "vendor"):
         assert httpx.get(f"{url}/web/assets/{path}").status_code == 404, path
+
+
+def test_names_that_are_asked_for_are_not_kept(url: str) -> None:
+    for number in range(50):
+        for name in (f"none-{number}.js", "n" * 5000, "a%00b", "%ff", f"vendor/{number}/x"):
+            assert httpx.get(f"{url}/web/assets/{name}").status_code == 404
+    assert set(pages._files()) >= {"index.html", "page.js"}
+    assert pages._read.cache_info().currsize <= len(pages._files())
 
 
 def test_pages_of_others_can_neither_act_nor_watch(url: str) -> None:

@@ -36,7 +36,9 @@ def load_catalog(path: Path | str) -> CatalogSnapshot:
         raise CatalogError(f"{path} is no JSON: {error}") from error
     version = content.get("profile_version") if isinstance(content, dict) else None
     if version != PROFILE_VERSION:
-        raise CatalogError(f"{path} has profile_version {version!r:.100}; expected {PROFILE_VERSION!r}")
+        raise CatalogError(
+            f"{path} has profile_version {version!r:.100}; expected {PROFILE_VERSION!r}"
+        )
     try:
         snapshot = CatalogSnapshot.model_validate(content)
     except ValidationError as error:

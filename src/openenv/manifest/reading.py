@@ -6,7 +6,8 @@ A manifest is foreign text: one that is too large is not read at all; see `opene
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class Document:
     text: str
     content: dict[str, Any]
     root: Any
+    _named: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict, repr=False)
 
     def problem(self, path: tuple[Any, ...], message: str, *, at_key: bool = False) -> Problem:
         """A problem of the field that a path leads to; of the last one there is on the way.
@@ -49,20 +51,34 @@ class Document:
     def problem_at(self, node: Any, path: str, message: str) -> Problem:
         """A problem of a node; None for the beginning of the file."""
         if node is None:
-            return _problem(self.text, path, message, 0, 0)
+            return _problem(self._lines, path, message, 0, 0)
         start, end = node.start_mark, node.end_mark
         width = end.column - start.column if end.line == start.line else 0
-        return _problem(self.text, path, message, start.line, start.column, width)
+        return _problem(self._lines, path, message, start.line, start.column, width)
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split("\n")
 
     def _find(self, path: tuple[Any, ...]) -> tuple[Any, Any, bool]:
         """The node of a field's name, and of its value; whether the path could be followed."""
         key, value = None, self.root
         for part in path:
-            inner = _entries(value).get(str(part))
+            inner = self._entries(value).get(str(part))
             if inner is None:
                 return key, value, False
             key, value = inner
         return key, value, True
+
+    def _entries(self, node: Any) -> dict[str, tuple[Any, Any]]:
+        """What lies in a node, by name or index: the node of the name, and of the value."""
+        if id(node) not in self._named:
+            if node.id == "sequence":
+                found = {str(number): (inner, inner) for number, inner in enumerate(node.value)}
+            else:
+                found = {str(key.value): (key, value) for key, value in pairs_of(node)}
+            self._named[id(node)] = found
+        return self._named[id(node)]
 
     def scalars(self) -> Iterator[tuple[tuple[str, ...], Any]]:
         """The single values of the first two levels, by path."""
@@ -139,7 +155,9 @@ def parse(text: str, path: Path | str = MANIFEST) -> Document:
     if not isinstance(content, dict):
         found = "and is empty" if content is None else f"not {type(content).__name__}"
         message = f"must hold a mapping, {found}"
-        raise ManifestError(f"{path} {message}", _problem(text, "", f"it {message}", 0, 0))
+        raise ManifestError(
+            f"{path} {message}", _problem(text.split("\n"), "", f"it {message}", 0, 0)
+        )
     document = Document(text, content, root)
     _check_version(document, path)
     return document
@@ -157,13 +175,6 @@ def _check_version(document: Document, path: Path | str) -> None:
         )
 
 
-def _entries(node: Any) -> dict[str, tuple[Any, Any]]:
-    """What lies in a node, by name or index: the node of the name, and of the value."""
-    if node.id == "sequence":
-        return {str(number): (inner, inner) for number, inner in enumerate(node.value)}
-    return {str(key.value): (key, value) for key, value in pairs_of(node)}
-
-
 def _spans_lines(node: Any) -> bool:
     return bool(node.start_mark.line != node.end_mark.line)
 
@@ -172,11 +183,12 @@ def _unreadable(
     path: Path | str, text: str, why: str, line: int = 0, column: int = 0
 ) -> ManifestError:
     where = f"line {line + 1}, column {column + 1}: " if line or column else ""
-    problem = _problem(text, "", f"it cannot be read: {why}", line, column)
+    problem = _problem(text.split("\n"), "", f"it cannot be read: {why}", line, column)
     return ManifestError(f"{path} cannot be read: {where}{why}", problem)
 
 
-def _problem(text: str, path: str, message: str, line: int, column: int, width: int = 1) -> Problem:
-    lines = text.split("\n")
+def _problem(
+    lines: list[str], path: str, message: str, line: int, column: int, width: int = 1
+) -> Problem:
     source = lines[line] if line < len(lines) else ""
     return Problem(path, message, line + 1, column + 1, width or len(source) - column, source)

@@ -217,7 +217,7 @@ def read_journal(body: bytes, protocol: int) -> list[Entry]:
     """
     try:
         written = msgspec.msgpack.decode(body, type=_Written)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidSnapshot(f"the snapshot holds no journal: {error}") from None
     if not written.entries:
         raise InvalidSnapshot("the snapshot holds an empty journal")

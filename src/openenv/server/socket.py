@@ -14,6 +14,7 @@ clients that are to have them compressed (`OPENENV_COMPRESS`).
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import socket
 from struct import pack
@@ -62,6 +63,16 @@ logger = logging.getLogger(__name__)
 # An adapter, since picows makes a logger of its own for every connection out of a plain one.
 _picows_logger = logging.LoggerAdapter(logging.getLogger("openenv.server.picows"), {})
 logging.getLogger("openenv.server.picows").setLevel(logging.WARNING)
+
+
+def _is_of_server(record: logging.LogRecord) -> bool:
+    """What a peer does wrong is told to it, and is no error of the server: a peer that likes to
+    fills no log.
+    """
+    return not str(record.msg).startswith(("WS parser error", "on_ws_frame raised WSProtocolError"))
+
+
+logging.getLogger("openenv.server.picows").addFilter(_is_of_server)
 
 
 class SocketChannel(WSListener):
@@ -365,7 +376,7 @@ class SocketProtocol(asyncio.Protocol):
         self._app_state = app_state
         self._loop: asyncio.AbstractEventLoop = _loop or asyncio.get_running_loop()
         self._transport: Any = None
-        self._head = b""
+        self._head = self._handshake = b""
         self._is_lost = False
         self._calling: asyncio.Task[None] | None = None
         self._ordinary: asyncio.Future[tuple[Any, Any]] | None = None
@@ -404,7 +415,8 @@ class SocketProtocol(asyncio.Protocol):
         offered = [v.decode("latin-1") for n, v in headers if n == b"sec-websocket-protocol"]
         extensions: dict[str, Any] = {"websocket.http.response": {}}
         compressed = compresses() and self._config.ws_per_message_deflate and _asks_for_it(headers)
-        if not compressed and not _is_local(self._transport):
+        self._handshake = _handshake(headers)
+        if self._handshake and not compressed and not _is_local(self._transport):
             extensions[SOCKET_EXTENSION] = self.take_over
         root, transport = self._config.root_path, self._transport
         return {
@@ -502,8 +514,12 @@ class SocketProtocol(asyncio.Protocol):
         transport.pause_reading()  # uvloop looks at the kind of protocol when it starts to read
         transport.set_protocol(protocol)
         notice_dead_peer(transport, limits.dead_peer_s)
-        protocol.connection_made(transport)
-        _feed(protocol, _handshake_only(self._head))
+        try:
+            protocol.connection_made(transport)
+            _feed(protocol, self._handshake)
+        except BaseException:
+            transport.abort()  # nobody else knows of it any more
+            raise
         if not transport.is_closing():
             transport.resume_reading()
 
@@ -519,10 +535,6 @@ def _asks_for_it(headers: list[tuple[bytes, bytes]]) -> bool:
     return any(n == b"sec-websocket-extensions" and b"permessage-deflate" in v for n, v in headers)
 
 
-# All that picows looks at; it keeps the request as long as the connection lasts.
-_HANDSHAKE = (b"host", b"upgrade", b"connection", b"sec-websocket-version", b"sec-websocket-key")
-
-
 _SECRET = (b"authorization", b"x-api-key")
 
 
@@ -533,10 +545,25 @@ def _without_keys(head: bytes) -> bytes:
     return b"\r\n".join([first, *kept])
 
 
-def _handshake_only(head: bytes) -> bytes:
-    first, *lines = head.split(b"\r\n")
-    kept = [line for line in lines if line.partition(b":")[0].lower() in _HANDSHAKE]
-    return b"\r\n".join([first, *kept, b"", b""])
+def _handshake(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The handshake as picows wants it, which takes one form of what browsers and others send, and
+    keeps it as long as the connection lasts; empty where it is wrong (RFC 6455, section 4.2.1),
+    as uvicorn's protocol then says.
+    """
+    versions = [value for name, value in headers if name == b"sec-websocket-version"]
+    keys = [value for name, value in headers if name == b"sec-websocket-key"]
+    try:
+        ((key,), is_right) = keys, versions == [b"13"]
+        is_right = is_right and len(base64.b64decode(key, validate=True)) == 16
+    except ValueError:  # no key, or several, or one that is no base64
+        return b""
+    return _HANDSHAKE % key if is_right else b""
+
+
+_HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n"
+)
 
 
 def _picows_protocol(channel: SocketChannel, max_bytes: int) -> Any:

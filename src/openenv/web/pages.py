@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import resources
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from openenv._json import read_json
 from openenv.errors import InvalidMessageError
+from openenv.server.bodies import read_body
 from openenv.server.refusals import JSON, error_response
 from openenv.sessions.manager import SessionManager
 from openenv.settings import ServerMode
@@ -144,13 +145,29 @@ def _served(request: Request, name: str, headers: dict[str, str]) -> Response:
     return Response(content, headers=headers, media_type=media_type)
 
 
-@functools.cache
 def _content(name: str) -> bytes | None:
-    parts = name.split("/")
-    if any(part in ("", ".", "..") or "\\" in part for part in parts):
-        return None
-    file = ASSETS.joinpath(*parts)
-    return file.read_bytes() if file.is_file() else None
+    file = _files().get(name)
+    return None if file is None else _read(file)
+
+
+@functools.cache
+def _files() -> dict[str, Any]:
+    """What there is to be served. Nobody reaches anything else, whatever name is asked for."""
+    return dict(_files_in(ASSETS, ""))
+
+
+def _files_in(folder: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files_in(entry, f"{path}{entry.name}/")
+        else:
+            yield f"{path}{entry.name}", entry
+
+
+@functools.cache
+def _read(file: Any) -> bytes:
+    content: bytes = file.read_bytes()
+    return content
 
 
 def _about(told: Callable[[], Awaitable[Any]], manager: SessionManager) -> Endpoint:
@@ -177,6 +194,8 @@ def _routes_of_old(
         async def endpoint(request: Request) -> Response:
             try:
                 return JSONResponse(await act(request))
+            except ClientDisconnect:  # nobody is there to read the answer
+                return Response(status_code=400)
             except NoEpisode as error:
                 return JSONResponse({"detail": str(error)}, 409)
             except Exception as error:
@@ -217,7 +236,8 @@ def _routes_of_old(
 
 async def _object(request: Request) -> dict[str, Any]:
     """The JSON object that a request has; an empty one where it has nothing."""
-    body = await request.body()
+    (manager, *_) = request.app.state.openenv_managers
+    body = await read_body(request, manager.limits.max_message_bytes)
     if not body.strip():
         return {}
     try:

@@ -24,6 +24,7 @@ import msgspec
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from openenv._quoting import quoted
 from openenv.errors import SessionNotFoundError
 from openenv.server.auth import principal_of
 from openenv.sessions.manager import SessionManager
@@ -132,14 +133,15 @@ class Watcher:
         self._sees_all = sees_all
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = self._missed = 0
-        self._wake = asyncio.Event()
+        self._wake, self._has_room = asyncio.Event(), asyncio.Event()
+        self._has_room.set()
         self._follower: Follower | None = None
 
     def hear(self, frame: str) -> None:
         """Do what a watcher asks for."""
         try:
             asked = msgspec.json.decode(frame, type=_Asked)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             self._say("error", {"message": f"this frame cannot be read: {error}"})
             return
         self.unfollow()
@@ -152,7 +154,7 @@ class Watcher:
                 str(session_id)[:MAX_ID], confirm=False, principal=self._owner
             )
         except SessionNotFoundError as error:
-            self._say("error", {"message": str(error), "session_id": session_id})
+            self._say("error", {"message": str(error), "session_id": quoted(session_id, MAX_ID)})
             return
         self._follower = session.follow(self._event)
         self._say("following", _told(session, time.monotonic()))
@@ -190,6 +192,14 @@ class Watcher:
         self._unsent.append(frame)
         self._unsent_bytes += len(frame)
         self._wake.set()
+        if len(self._unsent) >= MAX_UNSENT:
+            self._has_room.clear()
+
+    async def room(self) -> None:
+        """Wait until answers may wait for the watcher: one that asks and does not read is not
+        listened to.
+        """
+        await self._has_room.wait()
 
     async def send_to(self, websocket: WebSocket) -> None:
         """Send what there is, and the board once a period, until it cannot be sent."""
@@ -203,6 +213,7 @@ class Watcher:
                 frame = self._unsent.popleft()
                 self._unsent_bytes -= len(frame)
                 await websocket.send_text(frame.decode())
+            self._has_room.set()
             if self._missed:
                 missed, self._missed = self._missed, 0
                 self._say("missed", {"events": missed})
@@ -267,6 +278,7 @@ def watch_route(manager: SessionManager) -> WebSocketRoute:
 
 async def _listen(websocket: WebSocket, watcher: Watcher) -> None:
     while True:
+        await watcher.room()
         frame = await websocket.receive_text()
         if len(frame) > MAX_FRAME_BYTES:
             await websocket.close(1009)
