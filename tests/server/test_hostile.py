@@ -14,8 +14,10 @@ import msgspec
 import pytest
 from msgspec.msgpack import Ext
 from support.environments import Counter, CounterEnv, Do, Seen
+from support.raw import connected
 from support.servers import NotAdopted, serving
-from support.ws import CLOSE, PING, PONG, TEXT, frame, raw
+from support.waiting import wait_until
+from support.ws import CLOSE, PING, PONG, TEXT, Raw, frame, raw
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
@@ -137,29 +139,39 @@ def test_what_cannot_be_read_counts_against_a_keys_limit(guarded: Any) -> None:
     assert codes["RATE_LIMITED"] > 1900 and 0 < codes["UNKNOWN_TYPE"] < 100
 
 
-@pytest.mark.slow
-def test_pongs_that_nobody_reads_are_not_kept(app: Any) -> None:
+@pytest.mark.slow("sends hundreds of thousands of pings")
+@pytest.mark.parametrize("path", ["/ws", "/web/watch"])  # picows's channel, and uvicorn's
+def test_pongs_that_nobody_reads_are_not_kept(path: str) -> None:
     """Of the pings of who does not read, the last one is answered once they do."""
     with (
-        serving(app) as url,
+        serving(create_app(Counter, web=True)) as url,
         CounterEnv(base_url=url).sync() as neighbour,
-        raw(url, Sec_WebSocket_Protocol="openenv.v1.json") as client,
+        raw(url, path, Sec_WebSocket_Protocol="openenv.v1.json") as client,
     ):
         neighbour.reset()
         client.socket.settimeout(20)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for number in range(600):
-            pings = b"".join(
-                frame(PING, b"%d" % n) for n in range(1000 * number, 1000 * number + 1000)
-            )
+        pings = b"".join(frame(PING, b"%d" % number) for number in range(1000))
+        for _ in range(600):
             client.socket.sendall(pings)
+        client.socket.sendall(frame(PING, b"the last"))
         assert neighbour.step(Do()).reward == 1.0
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
         last = b""
-        while last != b"599999":
+        while last != b"the last":
             answer = client.read()
             assert answer.opcode != CLOSE
             last = answer.payload if answer.opcode == PONG else last
+
+
+def test_nothing_is_compressed_that_was_not_asked_to_be(app: Any) -> None:
+    """A message of zeros grows a thousandfold once it is unpacked."""
+    offer = "permessage-deflate; client_max_window_bits"
+    with serving(create_app(Counter, web=True), ws_per_message_deflate=True) as url:
+        for path in ("/ws", "/web/watch", "/ws/ui", "/mcp"):
+            with connected(url) as connection:
+                status, headers = Raw(connection).handshake(path, Sec_WebSocket_Extensions=offer)
+            assert status == 101 and "sec-websocket-extensions" not in headers, path
 
 
 @pytest.mark.parametrize("way", ["socket", "asgi"])
@@ -187,25 +199,37 @@ def test_keys_of_one_hash_hold_up_no_neighbour(app: Any, way: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["open", "state", "close", "render"])
-def test_many_requests_in_one_frame_leave_others_their_turn(app: Any, kind: str) -> None:
-    """All of them are answered; a neighbour need not wait for all of them."""
-    count = 20_000
+def test_many_requests_in_one_frame_leave_others_their_turn(kind: str) -> None:
+    """They are taken a few at a time, and all of them are answered."""
+    count = 50_000
+    app = create_app(Turn, max_concurrent_envs=8)
+    (Turn.manager,) = app.state.openenv_managers
+    tally = Turn.manager.tally
     with (
         serving(app) as url,
         CounterEnv(base_url=url).sync() as neighbour,
         socket_of(url) as client,
     ):
         neighbour.reset()
-        client.send(
-            json.dumps([{"type": kind, "session": n, "id": 1} for n in range(1, count + 1)])
-        )
-        answered, steps = set[int](), 0
+        before = tally.frames_in
+        numbers = range(1, count + 1)
+        client.send(json.dumps([{"type": kind, "session": n, "id": 1} for n in numbers]))
+        wait_until(lambda: tally.frames_in > before)
+        answers = neighbour.step(Do()).observation.value
+        answered = set[int]()
         while len(answered) < count:
             told = messages(client.recv())
             answered |= {one["session"] for one in told if one["session"] is not None}
-            steps += 1
-            assert neighbour.step(Do(), timeout_s=1.0).reward == float(steps)
-    assert steps > 20
+        assert answers < tally.frames_out / 2
+
+
+class Turn(Counter):
+    """A step tells how many frames the server has sent by then."""
+
+    manager: Any
+
+    def step(self, action: Do, timeout_s: float | None = None) -> Seen:  # type: ignore[override]
+        return Seen(value=self.manager.tally.frames_out)
 
 
 def test_a_watcher_who_asks_and_does_not_read_is_not_listened_to(guarded: Any) -> None:

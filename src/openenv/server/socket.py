@@ -474,7 +474,7 @@ class SocketProtocol(asyncio.Protocol):
         if self._ordinary is None:
             self._ordinary = self._loop.create_future()
             self._is_finished = self._loop.create_future()
-            ordinary = WebSocketsSansIOProtocol(
+            ordinary = _Ordinary(
                 config=self._config,
                 server_state=self._server_state,
                 app_state=self._app_state,
@@ -487,7 +487,7 @@ class SocketProtocol(asyncio.Protocol):
                 notice_dead_peer(self._transport, Limits.of_settings().dead_peer_s)
                 self._transport.set_protocol(ordinary)
                 ordinary.connection_made(self._transport)
-                ordinary.data_received(_without_keys(self._head))
+                ordinary.data_received(_passed_on(self._head))
             if not is_there or not ordinary.handshake_initiated or ordinary.handshake_complete:
                 assert self._calling is not None
                 self._calling.cancel()
@@ -538,11 +538,34 @@ def _asks_for_it(headers: list[tuple[bytes, bytes]]) -> bool:
 _SECRET = (b"authorization", b"x-api-key")
 
 
-def _without_keys(head: bytes) -> bytes:
-    """The request for a protocol that may log it; the application has seen it as it was."""
+def _passed_on(head: bytes) -> bytes:
+    """The request for a protocol that may log it, without its keys, and that compresses whatever
+    is asked for; the application has seen it as it was.
+    """
+    hidden = _SECRET if compresses() else (*_SECRET, b"sec-websocket-extensions")
     first, *lines = head.split(b"\r\n")
-    kept = [line for line in lines if line.partition(b":")[0].lower() not in _SECRET]
+    kept = [line for line in lines if line.partition(b":")[0].lower() not in hidden]
     return b"\r\n".join([first, *kept])
+
+
+class _Ordinary(WebSocketsSansIOProtocol):
+    """uvicorn's protocol, but for pings of who does not read: of those, as picows's channel does,
+    it answers the last one once they do (RFC 6455, section 5.5.3). uvicorn keeps all answers.
+    """
+
+    _pong = b""
+
+    def handle_ping(self) -> None:
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self._pong = b"".join(self.conn.data_to_send())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._pong:
+            self.transport.write(self._pong)
+            self._pong = b""
 
 
 def _handshake(headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -259,9 +260,13 @@ class AdoptsUvicorn:
         if scope["type"] == "lifespan":
             config = _uvicorn_behind(receive)
             if config is not None:
-                from openenv.server.socket import use_at
+                from openenv.server import socket
 
-                use_at(config)
+                socket.use_at(config)
+                if "httptools" in sys.modules:  # the other parser of uvicorn's, h11, has bounds
+                    from openenv.server import heads
+
+                    heads.use_at(config)
                 self._agree(config)
                 self._manager.knows_its_web_server = True
                 if self._manager.keys is None and config.uds is None and config.fd is None:

@@ -1,0 +1,141 @@
+"""What a request may cost before anybody knows what it is: uvicorn's protocol, bounded.
+
+uvicorn by httptools keeps whatever comes: a head without end, requests that are sent before others
+are answered, connections that say nothing. None of these needs a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+__all__ = ["BoundedProtocol", "use_at"]
+
+MAX_HEAD_BYTES = 2**16  # of a request line with its headers, or of trailers
+HEAD_S = 60.0  # until a head is there
+PIECE_BYTES = 2**14  # taken at once: a few hundred requests at most, that wait for each other
+
+TOO_LARGE = b"the head of the request is larger than %d bytes" % MAX_HEAD_BYTES
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Answers 431 (RFC 6585) to a head that is larger than `MAX_HEAD_BYTES`, ends a connection that
+    sends no request within `HEAD_S`, and reads no further than a few requests that wait.
+    """
+
+    _held = b""  # what has come, and is not looked at yet
+    _head_bytes = 0  # of the head, as far as it has come
+    _is_in_head = False
+    _has_moved = False  # the parser has given something away
+    _stalled_bytes = 0  # what it keeps for itself
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        self._take()
+
+    def _take(self) -> None:
+        """Have what has come parsed, as far as no requests wait."""
+        data, self._held = self._held, b""
+        for at in range(0, len(data), PIECE_BYTES):
+            if self.transport.is_closing():
+                return
+            if self.pipeline:
+                self._held = data[at:]
+                self.flow.pause_reading()
+                return
+            piece = data[at : at + PIECE_BYTES]
+            self._has_moved = False
+            super().data_received(piece)
+            if self.transport.get_protocol() is not self:  # it is a WebSocket from now on
+                self._head_is_there()
+                return
+            self._stalled_bytes = 0 if self._has_moved else self._stalled_bytes + len(piece)
+            if self._stalled_bytes > MAX_HEAD_BYTES:
+                self._refuse()
+        if self._is_in_head:
+            self._wait_for_head()
+
+    def _refuse(self) -> None:
+        head = b"HTTP/1.1 431 \r\ncontent-type: text/plain; charset=utf-8\r\n"
+        head += b"content-length: %d\r\nconnection: close\r\n\r\n" % len(TOO_LARGE)
+        self.transport.write(head + TOO_LARGE)
+        self.transport.close()
+
+    # ------------------------------------------------------------------ what the parser calls
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes, self._is_in_head = 0, True
+        self._has_moved = True
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count(len(name) + len(value) + 4)
+
+    def _count(self, size: int) -> None:
+        self._has_moved = True
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise ValueError(TOO_LARGE.decode())  # which ends the parsing
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse()
+        else:
+            super().send_400_response(msg)
+
+    def on_headers_complete(self) -> None:
+        self._head_is_there()
+        self._has_moved, self._is_in_head = True, False
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._has_moved = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._has_moved = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._held:
+            self.loop.call_soon(self._take)
+        elif self.pipeline:
+            self.flow.pause_reading()
+
+    # ------------------------------------------------------------------ how long it takes
+
+    def _wait_for_head(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEAD_S, self._give_up)
+
+    def _head_is_there(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        self.transport.close()
+
+
+def use_at(config: Any) -> None:
+    """Have a uvicorn server use it, unless another class was chosen for it."""
+    if config.http_protocol_class is HttpToolsProtocol:
+        config.http_protocol_class = BoundedProtocol
