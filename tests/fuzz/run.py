@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="At once.")
     parser.add_argument("--json", action="store_true", help="Write the results as JSON.")
     parser.add_argument("--list", action="store_true", help="List the targets, and end.")
-    parser.add_argument("--replay", type=Path, help="Try this input instead.")
+    parser.add_argument("--replay", type=Path, help="Try this input, or those of a folder.")
     parser.add_argument(
         "--here", action="store_true", help=argparse.SUPPRESS
     )  # one, in this process
@@ -113,12 +113,20 @@ def tell(result: Result) -> None:
 
 
 def replay(name: str, path: Path) -> int:
-    """Try one input."""
+    """Try one input, or all of a folder."""
     from fuzz.targets import TARGETS
 
+    paths = sorted(path.iterdir()) if path.is_dir() else [path]
     with TARGETS[name].open() as watch:
-        watch(path.read_bytes())
-    print("nothing is wrong with it")
+        for one in TARGETS[name].inputs():  # what is imported for them costs once
+            watch.run(one)
+        for one in paths:
+            try:
+                watch(one.read_bytes())
+            except BaseException:
+                print(f"Test unit written to {one}")
+                raise
+    print(f"nothing is wrong with {len(paths)} of them")
     return 0
 
 
@@ -132,8 +140,12 @@ def fuzz(name: str, seconds: int) -> Result:
     began = time.monotonic()
     log = OUTPUTS / f"{name}.log"
     command = [sys.executable, __file__, name, "--here", "--seconds", str(seconds)]
+    again = [sys.executable, __file__, name, "--replay", str(folder)]
     with log.open("wb") as output:
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False)
+        if done.returncode == 0:
+            output.flush()
+            done = subprocess.run(again, stdout=output, stderr=subprocess.STDOUT, check=False)
     said = log.read_text(errors="replace")
     covered = COVERED.findall(said)
     runs = RUNS.findall(said) or re.findall(r"^#(\d+)\t", said, re.MULTILINE)
@@ -162,7 +174,7 @@ def fuzz_here(name: str, seconds: int) -> int:
     """Fuzz one target in this process, which ends with it."""
     import atheris
 
-    os.environ["OPENENV_FUZZ_SLOWER"] = "3"
+    os.environ["OPENENV_FUZZ_SLOWER"] = "10"  # what is kept is tried again without tracing
     with atheris.instrument_imports(include=["openenv"]):
         from fuzz.targets import TARGETS
 
