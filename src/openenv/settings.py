@@ -33,6 +33,8 @@ is ended | `60` |
 | `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (an object a line) | `text` |
 | `OPENENV_DEBUG` | `1`, `true`, `yes`: clients are sent the text of every exception; `openenv` \
 shows tracebacks | off |
+| `OPENENV_CGROUP` | the control group (cgroup v2) in which sandboxes have theirs | the \
+process's own, where it was delegated |
 | `OPENENV_OTEL` | `1`: trace by OpenTelemetry; `0`: never | where the program set up tracing |
 | `OPENENV_API_KEY` | the key that a server wants of orchestrators, and that a client sends | none |
 | `OPENENV_API_KEY_FILE` | a file of the keys that a server accepts | none |
@@ -76,6 +78,7 @@ __all__ = [
     "ca_file",
     "capture_admin_key",
     "client_mode",
+    "cgroup",
     "compresses",
     "hide_keys",
     "hub_endpoint",
@@ -176,6 +179,11 @@ def protocol_version() -> int:
 def compresses() -> bool:
     """WebSocket messages are compressed for clients that ask for it (RFC 7692)."""
     return _truthy("OPENENV_COMPRESS")
+
+
+def cgroup() -> str | None:
+    """The control group in which those of sandboxes are made; None where it was not said."""
+    return os.environ.get("OPENENV_CGROUP") or None
 
 
 def recording_directory() -> str | None:

@@ -629,7 +629,10 @@ class Multiplexer:
             ServerError: The server refuses.
             ProtocolError: It is no such answer.
         """
-        answer = self.codec.decode_answers(frame)[0]
+        answers = self.codec.decode_answers(frame)
+        if not answers:
+            raise ProtocolError("The server answered resume with an empty frame")
+        answer = answers[0]
         if answer.type == "error" and type(answer.data) is dict:
             raise server_error(answer.data)
         if answer.type != "resumed":

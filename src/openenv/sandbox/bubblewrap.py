@@ -13,16 +13,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from openenv.sandbox import seccomp
 from openenv.sandbox.kinds import (
     INSIDE,
     LINKED,
+    PARENTS,
     PYTHON,
     Place,
     file_of,
+    group_for,
     own_uid,
     seen_of_this_machine,
     settings_of,
@@ -36,6 +38,8 @@ __all__ = ["Bubblewrap"]
 HOME, GUEST = "/home/agent", "/run/openenv"
 IN_MEMORY = (HOME, "/tmp", "/dev/shm")  # nosec B108  # in there
 HOST_NAME, PROC = ("--hostname", "sandbox"), ("--proc", "/proc")
+SHARED_BYTES = 16 * MIB  # of /dev/shm
+OWN_BYTES = 64 * MIB  # of bubblewrap, and of the first process
 UID = 1000  # in a namespace of users
 
 PASSWD = "root:x:0:0::/root:/usr/sbin/nologin\nagent:x:{uid}:{uid}::" + HOME + ":/bin/bash\n"
@@ -67,14 +71,16 @@ class Bubblewrap:
         program = file_of(seccomp.program(internet=True))
         proxy = Proxy(policy.network) if policy.network else None
         command = _command(policy, uid, texts, program, proxy.path if proxy else None)
+        own_bytes = 2 * policy.disk_bytes + SHARED_BYTES + OWN_BYTES
+        make_group = partial(group_for, self, policy, own_bytes, policy.processes + PARENTS)
         try:
-            process = spawn(command, [program, *texts.values()])
+            process, group = spawn(command, [program, *texts.values()], make_group)
         except BaseException:
             if proxy is not None:
                 proxy.close()
             raise
         release = [] if proxy is None else [proxy.close]
-        return Place(process, HOME, GUEST, PYTHON, mounts=IN_MEMORY, release=release)
+        return Place(process, HOME, GUEST, PYTHON, mounts=IN_MEMORY, group=group, release=release)
 
 
 def _command(
@@ -102,7 +108,7 @@ def _command(
     if _allows(has_own_user, *PROC):
         options += PROC
     options += ["--dev", "/dev"]
-    options += _writable("/dev/shm", 16 * MIB)  # in there
+    options += _writable("/dev/shm", SHARED_BYTES)  # in there
     options += _writable("/tmp", policy.disk_bytes)  # in there
     options += _writable(HOME, policy.disk_bytes)
     options += ["--ro-bind", str(INSIDE), GUEST]

@@ -21,13 +21,14 @@ from typing import Any
 
 from openenv.errors import SandboxUnavailable
 from openenv.sandbox import seccomp
-from openenv.sandbox.bubblewrap import GROUP, GUEST, HOME, HOSTS, PASSWD
+from openenv.sandbox.bubblewrap import GROUP, GUEST, HOME, HOSTS, PASSWD, SHARED_BYTES
 from openenv.sandbox.kinds import (
     INSIDE,
     LINKED,
     NICE,
     PYTHON,
     Place,
+    group_for,
     own_uid,
     remove_tree,
     seen_of_this_machine,
@@ -40,6 +41,7 @@ __all__ = ["GVisor"]
 
 # ptrace works on every machine, virtual ones too; newer versions have "systrap", which is quicker.
 PLATFORM = "ptrace"
+OWN_BYTES = 256 * MIB  # of gVisor's kernel, and of the first process
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 
@@ -70,12 +72,19 @@ class GVisor:
         runsc = ["runsc", "--root", str(folder / "state"), "--platform", PLATFORM]
         runsc += ["--ignore-cgroups", "--network", "none", "--oci-seccomp"]
         # What the first process says of its niceness is true in there only.
-        process = spawn(["nice", "-n", str(NICE), *runsc, "run", "--bundle", str(folder), name])
+        own_bytes = 2 * policy.disk_bytes + SHARED_BYTES + OWN_BYTES
+        command = ["nice", "-n", str(NICE), *runsc, "run", "--bundle", str(folder), name]
+        try:
+            make_group = partial(group_for, self, policy, own_bytes, None)
+            process, group = spawn(command, make_group=make_group)
+        except BaseException:
+            remove_tree(folder)
+            raise
         release: list[Callable[[], None]] = [
             partial(_delete, [*runsc, "delete", "--force", name]),
             partial(remove_tree, folder),
         ]
-        return Place(process, HOME, GUEST, PYTHON, release=release)
+        return Place(process, HOME, GUEST, PYTHON, group=group, release=release)
 
 
 def _delete(command: list[str]) -> None:
@@ -109,7 +118,7 @@ def _config(policy: SandboxPolicy, uid: int) -> dict[str, Any]:
     ]
     mounts += [{"destination": "/proc", "type": "proc", "source": "proc"}]
     mounts += [{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"}]
-    sizes = {"/tmp": policy.disk_bytes, HOME: policy.disk_bytes, "/dev/shm": 16 * MIB}
+    sizes = {"/tmp": policy.disk_bytes, HOME: policy.disk_bytes, "/dev/shm": SHARED_BYTES}
     mounts += [
         {
             "destination": at,

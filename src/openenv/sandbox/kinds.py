@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from openenv.errors import SandboxUnavailable
+from openenv.sandbox.cgroups import Group, make_group, why_no_group
 from openenv.sandbox.policy import Guarantee, SandboxPolicy
 
 __all__ = [
@@ -40,6 +41,7 @@ PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executab
 
 UIDS = 0x6F000000  # where nobody's accounts are; each sandbox has one of the 2^24 from here on
 NICE = 10
+PARENTS = 4  # processes of a sandbox that are not its commands'
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Place:
         watched: Directories of the machine whose contents count as what is written to its disk;
             empty where the kernel keeps that limit.
         mounts: File systems in memory, as commands see them, whose files are counted.
+        group: Its control group, where it has one.
         release: What to do once the process has ended.
         ends_on: The signal upon which the process ends all of the sandbox.
     """
@@ -64,6 +67,7 @@ class Place:
     python: str
     watched: Sequence[str] = ()
     mounts: Sequence[str] = ()
+    group: Group | None = None
     release: list[Callable[[], None]] = field(default_factory=list)
     ends_on: signal.Signals = signal.SIGKILL
 
@@ -171,6 +175,8 @@ def strongest(
             reasons[name] = why_not
         elif policy is not None and policy.network and name != "bubblewrap":
             reasons[name] = "it has no network that could be limited to the policy's hosts"
+        elif policy is not None and policy.strict_memory and (why := why_no_group()) is not None:
+            reasons[name] = why
         else:
             return candidate
     raise SandboxUnavailable(str(wanted), reasons)
@@ -221,6 +227,26 @@ def seen_of_this_machine(policy: SandboxPolicy) -> list[str]:
 LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 
+def group_for(
+    kind: Kind, policy: SandboxPolicy, own_bytes: int, processes: int | None
+) -> Group | None:
+    """Make the control group of a sandbox; None where there can be none.
+
+    Args:
+        kind: Of which it is.
+        policy: Its limits.
+        own_bytes: What the sandbox itself takes, and files in memory may take.
+        processes: How many it may have; None where the kernel cannot count them.
+
+    Raises:
+        SandboxUnavailable: There can be none, and the policy wants one.
+    """
+    group = make_group(policy.memory_bytes + own_bytes, processes)
+    if group is None and policy.strict_memory:
+        raise SandboxUnavailable(str(kind.guarantee), {kind.name: why_no_group() or ""})
+    return group
+
+
 # The kernel ends a sandbox with the thread that has started it (bubblewrap's --die-with-parent), so
 # they are all started by one that stays as long as the process does.
 _starters: dict[int, ThreadPoolExecutor] = {}
@@ -237,12 +263,27 @@ def start_on_the_starter(function: Callable[[], T]) -> T:
     return starter.submit(function).result()
 
 
-def spawn(command: Sequence[str], keep: Sequence[int] = (), **options: Any) -> Any:
-    """Start a process that is spoken to by pipes, with nothing of this one's environment."""
+def spawn(
+    command: Sequence[str],
+    keep: Sequence[int] = (),
+    make_group: Callable[[], Group | None] = lambda: None,
+    **options: Any,
+) -> tuple[subprocess.Popen[bytes], Group | None]:
+    """Start a process that is spoken to by pipes, with nothing of this one's environment.
+
+    Args:
+        command: Its command line.
+        keep: Files that it has; they are closed here.
+        make_group: Makes the control group that it is to be in.
+        options: Of `subprocess.Popen`.
+    """
+    group = None
     try:
-        return start_on_the_starter(
+        group = make_group()
+        line = command if group is None else group.starting(list(command))
+        process = start_on_the_starter(
             lambda: subprocess.Popen(  # nosec B603  # no shell
-                command,
+                line,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -253,10 +294,15 @@ def spawn(command: Sequence[str], keep: Sequence[int] = (), **options: Any) -> A
                 **options,
             )
         )
+    except BaseException:
+        if group is not None:
+            group.close()
+        raise
     finally:
         for fd in keep:
             with contextlib.suppress(OSError):
                 os.close(fd)
+    return process, group
 
 
 def file_of(data: bytes) -> int:

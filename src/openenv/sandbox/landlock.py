@@ -25,16 +25,18 @@ from openenv.sandbox import seccomp
 from openenv.sandbox.kinds import (
     INSIDE,
     LINKED,
+    PARENTS,
     PYTHON,
     Place,
     file_of,
+    group_for,
     own_uid,
     remove_tree,
     seen_of_this_machine,
     settings_of,
     spawn,
 )
-from openenv.sandbox.policy import Guarantee, SandboxPolicy
+from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
 
 __all__ = ["Landlock"]
 
@@ -42,6 +44,7 @@ CREATE_RULESET = 444
 VERSION = 1  # a flag: ask for the version
 NEEDED = 6
 
+OWN_BYTES = 64 * MIB  # of the keeper, and of the first process
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # As the holder's own user, its commands could open the holder's terminal there.
 TERMINALS = ("/dev/ptmx", "/dev/pts")
@@ -94,7 +97,12 @@ class Landlock:
         }
         keeper = INSIDE / "keeper.py"
         command = [PYTHON, "-I", "-S", str(keeper), json.dumps(how)]
-        process = spawn(command, [program], cwd=home)
+        make_group = partial(group_for, self, policy, OWN_BYTES, policy.processes + PARENTS)
+        try:
+            process, group = spawn(command, [program], make_group, cwd=home)
+        except BaseException:
+            remove_tree(folder)
+            raise
         release = partial(remove_tree, folder)
         watched = [str(home)]
         # Killed, the keeper could not end those that it keeps.
@@ -104,6 +112,7 @@ class Landlock:
             str(guest),
             python,
             watched,
+            group=group,
             release=[release],
             ends_on=signal.SIGTERM,
         )

@@ -53,6 +53,11 @@ class SandboxPolicy:
             HTTPS through a proxy that the usual variables name. Empty: no network but the
             sandbox's own loopback.
         memory_bytes: Of all its processes together, and of each. Over it the sandbox is ended.
+            Beside it there are files in memory, to which `disk_bytes` applies.
+        strict_memory: The kernel must keep the limit on memory, and count what it keeps itself for
+            the sandbox, by a control group (cgroup v2). Where none was delegated to this process,
+            there is no sandbox. By default a group is used where there is one; else a thread
+            looks, ten times a second, and estimates what the kernel keeps.
         disk_bytes: Of what is written in the home directory, and again of what is in ``/tmp``.
         file_bytes: Of one file.
         processes: How many at once, threads included.
@@ -73,6 +78,7 @@ class SandboxPolicy:
 
     network: tuple[str, ...] = ()
     memory_bytes: int = 512 * MIB
+    strict_memory: bool = False
     disk_bytes: int = 128 * MIB
     file_bytes: int = 64 * MIB
     processes: int = 64
@@ -86,7 +92,7 @@ class SandboxPolicy:
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            if isinstance(value, int | float) and not (math.isfinite(value) and value > 0):
+            if type(value) in (int, float) and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{one.name} is {value}; it must be positive and finite")
         for path in self.readable:
             if not os.path.isabs(path):

@@ -27,7 +27,7 @@ from typing_extensions import Self
 
 from openenv.errors import SandboxEnded, SandboxFileError
 from openenv.sandbox.inside.frames import MAX_BODY, Decoder, FrameError, encode
-from openenv.sandbox.kinds import Kind, Place, strongest
+from openenv.sandbox.kinds import PARENTS, Kind, Place, strongest
 from openenv.sandbox.policy import Guarantee, SandboxPolicy
 from openenv.sandbox.watch import Watched, keep_watch, tree_of, unwatch
 
@@ -40,7 +40,6 @@ START_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 30.0  # of the first process, which never computes
 INTERRUPT_GRACE_S = 1.0
 MAX_UNREAD = 2**20  # bytes of a running command that nobody has read
-PARENTS = 4  # processes of a sandbox that are not its commands'
 
 
 @dataclass(frozen=True)
@@ -127,6 +126,7 @@ class Sandbox:
             self._place.watched,
             policy.disk_bytes,
             self._place.mounts,
+            self._place.group,
             _ender(weakref.ref(self)),
         )
         self._finalizer = weakref.finalize(self, _end, self._place, self._watched, os.getpid())
@@ -473,6 +473,11 @@ class Sandbox:
         process = self._place.process
         with contextlib.suppress(Exception):
             process.wait(2)
+        if self._place.group is not None:
+            with contextlib.suppress(OSError):
+                why = self._place.group.why_ended(self.policy)
+                if why is not None:
+                    return why
         assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), False)
         words = (process.stderr.read(4096) or b"").decode(errors="replace").strip()
@@ -710,5 +715,7 @@ def _end(place: Place, watched: Watched, owner: int) -> None:
             time.sleep(0.01)
         process.kill()
         process.wait()
+    if place.group is not None:
+        place.group.close()
     for release in place.release:
         release()

@@ -4,7 +4,8 @@ It survives whatever it looks at: a sandbox that it cannot look at has no limits
 
 A process's own limits are the kernel's affair (setrlimit); what all of a sandbox take together is
 looked at, in one thread for all sandboxes of this process: ten times a second while its holder
-waits for it, and the sooner the less memory is left to it; once a second otherwise.
+waits for it, and the sooner the less memory is left to it; once a second otherwise. Where a sandbox
+has a control group, that ends it too, at once, if all that it may have of everything is taken.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+from openenv.sandbox.cgroups import Group
 
 __all__ = ["Watched", "keep_watch", "memory_of", "tree_of", "unwatch"]
 
@@ -47,6 +50,7 @@ class Watched:
         directories: Where what it writes is counted, and of how many bytes at most.
         mounts: File systems in memory, as it sees them: the kernel limits their bytes, and here
             the files are counted that they have.
+        group: Its control group, where it has one: it tells what the kernel keeps for it.
         over: Called, once, with what it took too much of.
         calls: How many wait for it now.
         idle_until: When it is looked at next while nobody waits for it (`time.monotonic`).
@@ -59,6 +63,7 @@ class Watched:
     directories: Sequence[str]
     disk_bytes: int
     mounts: Sequence[str]
+    group: Group | None
     over: Callable[[str], None]
     calls: int = 0
     idle_until: float = 0.0
@@ -207,6 +212,9 @@ def _of_kernel(one: Watched, tree: Sequence[int]) -> int:
     """What the kernel keeps for processes, in bytes, as far as it tells: page tables, what sockets
     may hold, and the files of file systems in memory beside what is in them.
     """
+    if one.group is not None:
+        with contextlib.suppress(OSError, ValueError):  # it is over
+            return one.group.kernel_bytes()
     return (
         _files_in(one, tree) * FILE_BYTES + sum(map(_page_tables, tree)) + sum(map(_sockets, tree))
     )
