@@ -238,6 +238,13 @@ def _sandboxes() -> Iterator[Finding]:
             command[0] if command else None,
         )
 
+    from openenv.sandbox.cgroups import why_no_group
+
+    why_not = why_no_group()
+    told = "the kernel keeps the limits of a sandbox's memory" if why_not is None else why_not
+    status = Status.OK if why_not is None else Status.MISSING
+    yield Finding("Sandboxes", "cgroups", status, told)
+
 
 def _gpus() -> Iterator[Finding]:
     if shutil.which("nvidia-smi") is None:
