@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -87,14 +87,22 @@ def _found(kind: str, frames: list[bytes]) -> Iterator[Any]:
             yield client.receive(frame.decode(errors="replace"))
         return
     codec = codec_named(kind)
-    as_sent = (lambda frame: frame) if codec.is_binary else (lambda f: f.decode(errors="replace"))
+
+    def as_sent(frame: bytes) -> str | bytes:
+        return frame if codec.is_binary else frame.decode(errors="replace")
+
     encoder: Any = msgspec.msgpack if codec.is_binary else msgspec.json
     first = encoder.encode(HELLO)
     multiplexer = Multiplexer(codec, first if codec.is_binary else first.decode())
     connection = ClientConnection1(multiplexer)
     connection.request(Request("reset"))
     for frame in frames:
-        for attempt in (connection.receive, multiplexer.resume, multiplexer.resumed):
+        attempts: list[Callable[[str | bytes], Any]] = [
+            connection.receive,
+            multiplexer.resume,
+            multiplexer.resumed,
+        ]
+        for attempt in attempts:
             try:
                 yield attempt(as_sent(frame))
             except OpenEnvError as error:

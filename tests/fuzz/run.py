@@ -118,8 +118,8 @@ def replay(name: str, path: Path) -> int:
 
     paths = sorted(path.iterdir()) if path.is_dir() else [path]
     with TARGETS[name].open() as watch:
-        for one in TARGETS[name].inputs():  # what is imported for them costs once
-            watch.run(one)
+        for seed in TARGETS[name].inputs():  # what is imported for them costs once
+            watch.run(seed)
         for one in paths:
             try:
                 watch(one.read_bytes())

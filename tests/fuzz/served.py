@@ -8,11 +8,11 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 from fastapi import Depends
+from support.raw import address
 from support.servers import serving
 from support.ws import BINARY, CLOSE, PING, PONG, TEXT, Raw, frame
 
@@ -76,8 +76,7 @@ class Served:
     @contextlib.contextmanager
     def connection(self) -> Iterator[Raw]:
         """A connection of TCP."""
-        parts = urlsplit(self.url)
-        with socket.create_connection((parts.hostname, parts.port), WAIT_S) as connected:
+        with socket.create_connection(address(self.url), WAIT_S) as connected:
             yield Raw(connected)
 
 

@@ -69,7 +69,7 @@ class Leaky:
         options += ["--unshare-pid", "--as-pid-1", "--die-with-parent", "--cap-drop", "ALL"]
         options += ["--chdir", home]
         guest = [PYTHON, "-I", "-S", str(INSIDE / "guest.py"), settings_of(policy, None)]
-        process = spawn(["bwrap", *options, "--", *guest])
+        process, _ = spawn(["bwrap", *options, "--", *guest])
         release = partial(shutil.rmtree, home, ignore_errors=True)
         return Place(process, home, str(INSIDE), PYTHON, release=[release])
 

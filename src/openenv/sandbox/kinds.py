@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from openenv.errors import SandboxUnavailable
 from openenv.sandbox.cgroups import Group, make_group, why_no_group
@@ -267,7 +267,7 @@ def spawn(
     command: Sequence[str],
     keep: Sequence[int] = (),
     make_group: Callable[[], Group | None] = lambda: None,
-    **options: Any,
+    cwd: Path | None = None,
 ) -> tuple[subprocess.Popen[bytes], Group | None]:
     """Start a process that is spoken to by pipes, with nothing of this one's environment.
 
@@ -275,7 +275,7 @@ def spawn(
         command: Its command line.
         keep: Files that it has; they are closed here.
         make_group: Makes the control group that it is to be in.
-        options: Of `subprocess.Popen`.
+        cwd: Where it begins; by default here.
     """
     group = None
     try:
@@ -291,7 +291,7 @@ def spawn(
                 pass_fds=keep,
                 start_new_session=True,
                 bufsize=0,
-                **options,
+                cwd=cwd,
             )
         )
     except BaseException:
