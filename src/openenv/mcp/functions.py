@@ -33,10 +33,10 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError
 
 from openenv._generics import once_per_class
+from openenv._quoting import error_list
 from openenv.errors import InvalidReturnError, OpenEnvError
 from openenv.mcp.results import WRAPPED, Image, content_of
 from openenv.mcp.types import RESERVED_TOOL_NAMES
-from openenv.protocol.codecs import error_list
 from openenv.settings import ServerMode, parse_mode
 from openenv.types import private_in, public_schema, public_value
 

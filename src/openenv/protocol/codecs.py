@@ -8,13 +8,14 @@ JSON by Pydantic's serializer, with no dictionary in between.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
+from openenv._quoting import error_list, problem
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 else:  # few frames need it
     json = lazy_module("json")
 
-__all__ = ["JSONCodec", "culprit", "error_list", "left_out", "observation_payload"]
+__all__ = ["JSONCodec", "culprit", "left_out", "observation_payload"]
 
 
 class JSONCodec:
@@ -68,7 +69,7 @@ class JSONCodec:
         """
         if not isinstance(frame, str):
             raise InvalidMessageError(
-                [_problem("string_type", "Frames are JSON text, not binary", "<binary>")]
+                [problem("string_type", "Frames are JSON text, not binary", "<binary>")]
             )
         try:
             message = from_json(frame)
@@ -85,7 +86,7 @@ class JSONCodec:
         from openenv.protocol.frames import REQUESTS  # which a client need not load
 
         if type(message) is not dict:
-            raise InvalidMessageError([_problem("model_type", "A frame is a JSON object", message)])
+            raise InvalidMessageError([problem("model_type", "A frame is a JSON object", message)])
         kind = message.get("type", "")
         model = REQUESTS.get(kind) if isinstance(kind, str) else None
         if model is None:
@@ -276,66 +277,3 @@ def parse_json(frame: str | bytes | bytearray) -> Any:
         except (ValueError, RecursionError) as error:
             raise InvalidJSONError(f"Invalid JSON: {error}") from fast_error
         return value
-
-
-def _problem(kind: str, message: str, value: Any) -> dict[str, Any]:
-    from openenv._quoting import quoted  # which a client need not load
-
-    return {"type": kind, "loc": [], "msg": message, "input": quoted(value)}
-
-
-class _HasErrors(Protocol):
-    """Pydantic's `ValidationError`, or FastAPI's."""
-
-    def errors(self) -> Any: ...
-
-
-def error_list(error: _HasErrors) -> list[dict[str, Any]]:
-    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``.
-
-    Of more than `MAX_ERRORS` the first ones are told, and how many there are.
-    """
-    count, errors = _first_errors(error)
-    shown = [_told(one) for one in errors]
-    if count > MAX_ERRORS:
-        shown.append(_problem("too_many_errors", f"and {count - MAX_ERRORS} more", None))
-    return shown
-
-
-def _first_errors(error: _HasErrors) -> tuple[int, list[dict[str, Any]]]:
-    """How many there are, and the first ones.
-
-    Pydantic makes all of them at once. Where they are many, that takes less as JSON, of which the
-    beginning is read; it tells no `input` then.
-    """
-    if not isinstance(error, ValidationError) or error.error_count() <= MAX_ERRORS:
-        errors = cast("list[dict[str, Any]]", error.errors())
-        return len(errors), errors[:MAX_ERRORS]
-    text = error.json(include_input=False, include_context=False)
-    read = json.JSONDecoder().raw_decode
-    errors, place = [], 0
-    for _ in range(MAX_ERRORS):
-        one, place = read(text, place + 1)  # after the bracket, or a comma
-        errors.append(one)
-    return error.error_count(), errors
-
-
-MAX_ERRORS = 100
-
-
-def _told(error: dict[str, Any]) -> dict[str, Any]:
-    from openenv._quoting import quoted, shortened
-
-    told = {
-        **error,
-        "loc": [shortened(part) if isinstance(part, str) else part for part in error["loc"]],
-        "msg": shortened(error["msg"]),
-    }
-    if "input" in error:
-        told["input"] = quoted(error["input"])
-    if "ctx" in told:  # where validators put the exception that they raised
-        told["ctx"] = {
-            name: shortened(str(value)) if isinstance(value, Exception) else quoted(value)
-            for name, value in told["ctx"].items()
-        }
-    return told

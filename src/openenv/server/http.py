@@ -22,6 +22,7 @@ from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
+from openenv._quoting import error_list
 from openenv._traces import serving
 from openenv.errors import (
     EnvironmentCrashed,
@@ -30,7 +31,7 @@ from openenv.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
-from openenv.protocol.codecs import error_list, observation_payload
+from openenv.protocol.codecs import observation_payload
 from openenv.protocol.http import (
     SESSION_COOKIE,
     SESSION_HEADER,

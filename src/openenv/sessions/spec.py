@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from openenv._generics import members, once_per_class, type_arguments
+from openenv._quoting import error_list
 from openenv.environment import Environment
 from openenv.errors import (
     InvalidActionError,
@@ -28,7 +29,6 @@ from openenv.mcp.types import (
     CallToolObservation,
     chosen_action,
 )
-from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
 from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.settings import ServerMode

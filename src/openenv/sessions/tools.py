@@ -23,6 +23,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from openenv._generics import members, once_per_class
+from openenv._quoting import error_list
 from openenv.arrays import Blob
 from openenv.errors import InvalidActionError, InvalidReturnError
 from openenv.mcp.results import block_of, failure, image_block, result_of
@@ -33,7 +34,6 @@ from openenv.mcp.types import (
     ListToolsAction,
     ListToolsObservation,
 )
-from openenv.protocol.codecs import error_list
 from openenv.protocol.messages import Transition
 from openenv.sessions.commands import Call, Command, Step
 from openenv.sessions.spec import CALL_TOOL, LIST_TOOLS, EnvironmentSpec
