@@ -10,8 +10,6 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from pydantic import ValidationError
-
 from openenv._lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -144,6 +142,8 @@ def _first_errors(error: _HasErrors) -> tuple[int, list[dict[str, Any]]]:
     Pydantic makes all of them at once. Where they are many, that takes less as JSON, of which the
     beginning is read; it tells no `input` then.
     """
+    from pydantic_core import ValidationError  # which a command need not load
+
     if not isinstance(error, ValidationError) or error.error_count() <= MAX_ERRORS:
         errors = cast("list[dict[str, Any]]", error.errors())
         return len(errors), errors[:MAX_ERRORS]

@@ -15,7 +15,6 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
-from openenv._quoting import error_list, problem
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -40,8 +39,11 @@ from openenv.types import Observation, declares_truncated, is_observation
 
 if TYPE_CHECKING:
     import json
-else:  # few frames need it
+
+    from openenv import _quoting
+else:  # few frames need them
     json = lazy_module("json")
+    _quoting = lazy_module("openenv._quoting")
 
 __all__ = ["JSONCodec", "culprit", "left_out", "observation_payload"]
 
@@ -69,7 +71,7 @@ class JSONCodec:
         """
         if not isinstance(frame, str):
             raise InvalidMessageError(
-                [problem("string_type", "Frames are JSON text, not binary", "<binary>")]
+                [_quoting.problem("string_type", "Frames are JSON text, not binary", "<binary>")]
             )
         try:
             message = from_json(frame)
@@ -86,17 +88,17 @@ class JSONCodec:
         from openenv.protocol.frames import REQUESTS  # which a client need not load
 
         if type(message) is not dict:
-            raise InvalidMessageError([problem("model_type", "A frame is a JSON object", message)])
+            raise InvalidMessageError(
+                [_quoting.problem("model_type", "A frame is a JSON object", message)]
+            )
         kind = message.get("type", "")
         model = REQUESTS.get(kind) if isinstance(kind, str) else None
         if model is None:
-            from openenv._quoting import shortened
-
-            raise UnknownMessageTypeError(f"Unknown message type: {shortened(str(kind))}")
+            raise UnknownMessageTypeError(f"Unknown message type: {_quoting.shortened(str(kind))}")
         try:
             fields = model.model_validate(message)
         except ValidationError as error:
-            raise InvalidMessageError(error_list(error)) from None
+            raise InvalidMessageError(_quoting.error_list(error)) from None
         return Request(cast(Any, kind), getattr(fields, "data", None) or {})
 
     def encode_reply(self, reply: Transition | StateReply | MCPReply) -> bytes:
