@@ -210,6 +210,20 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     assert "1 of 3 samples have no known reward" in json.loads(done.stdout)["notes"][0]
 
 
+def test_what_the_policy_gave_up_is_said_and_counts(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    with RolloutWriter(path, HEADER.model_copy(update={"reward": {"kind": "terminal"}})) as writer:
+        writer.write(rollout("a"))
+        writer.write(rollout("b", reward=None, outcome="stopped", unscored=None))
+    unknown = CliRunner().invoke(app, ["eval", str(path), "--json"])
+    assert json.loads(unknown.stdout)["scores"]["mean_reward"] is None
+    given = CliRunner().invoke(app, ["eval", str(path), "--lowest", "-1"])
+    assert "mean reward: 0.00 " in given.stderr
+    assert "the policy gave up 1 of these" in given.stderr
+    left_out = CliRunner().invoke(app, ["eval", str(path), "--unscored", "skip", "--json"])
+    assert json.loads(left_out.stdout)["scores"]["mean_reward"] == 1.0
+
+
 def test_a_result_that_was_evaluated_otherwise_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "rollouts.jsonl", {"a": [1.0], "b": [0.0]})
     done = CliRunner().invoke(app, ["eval", str(path), "-o", str(tmp_path), "--report", "none"])
@@ -219,7 +233,7 @@ def test_a_result_that_was_evaluated_otherwise_is_refused(tmp_path: Path) -> Non
         "level": 0.95,
         "run": str(path),
         "threshold": 1.0,
-        "unscored": "skip",
+        "unscored": "fail",
     }
     assert CliRunner().invoke(app, ["eval", "--from", str(result)]).exit_code == 0
     error = refused("--from", str(result), "--threshold", "0.5")

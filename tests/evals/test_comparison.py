@@ -112,8 +112,32 @@ def test_other_thresholds_and_other_treatments_are_refused() -> None:
     one = evaluate(rollouts, HEADER)
     with pytest.raises(ComparisonError, match=r"from 1 on, the other from 0\.5"):
         compare(one, evaluate(rollouts, HEADER, threshold=0.5))
-    with pytest.raises(ComparisonError, match="'skip' in one run, 'fail' in the other"):
-        compare(one, evaluate(rollouts, HEADER, unscored="fail"))
+    with pytest.raises(ComparisonError, match="'fail' in one run, 'skip' in the other"):
+        compare(one, evaluate(rollouts, HEADER, unscored="skip"))
+
+
+def test_what_a_policy_gave_up_has_to_mean_the_same_in_both_runs() -> None:
+    stopped = rollout("b", reward=None, outcome="stopped", unscored=None)
+    one = evaluate([rollout("a"), stopped], HEADER)
+    other = evaluate([rollout("a"), stopped], HEADER, lowest=-1.0)
+    with pytest.raises(ComparisonError, match=r"a reward of 0\.0 in one run, of -1\.0"):
+        compare(one, other)
+    old = one.model_copy(update={"counts": {**one.counts}})
+    del old.counts["given_up"]
+    with pytest.raises(ComparisonError, match="evaluate its rollouts anew"):
+        compare(old, one)
+
+
+def test_rewards_are_not_compared_where_nobody_says_what_giving_up_is_worth() -> None:
+    unknown = header(reward=None)
+    tried = evaluate([rollout("a"), rollout("b", reward=-1.0)], unknown)
+    folded = evaluate(
+        [rollout("a"), rollout("b", reward=None, outcome="stopped", unscored=None)], unknown
+    )
+    compared = compare(tried, folded)
+    reward = next(one for one in compared.differences if one.name == "reward")
+    assert reward.difference is None and reward.tasks == 0
+    assert any("Rewards are not compared" in warning for warning in compared.warnings)
 
 
 def test_tasks_that_one_run_has_alone_are_left_out_and_named() -> None:

@@ -25,7 +25,7 @@ from openenv.evals import (
 )
 from openenv.evals.metrics import Evaluation
 from openenv.evals.results import REPORTS, is_stored, save
-from openenv.rollouts import RolloutsFailed
+from openenv.rollouts import PolicyStopped, RolloutsFailed
 from openenv.tasks import load_tasks
 
 TASKS = [
@@ -74,7 +74,48 @@ def test_it_plays_each_task_and_says_what_came_of_it() -> None:
 
 
 def test_samples_without_a_reward_count_as_not_solved_if_asked_for() -> None:
-    assert scores(adds, unscored="fail")["success_rate"] == 0.75
+    assert scores(adds, unscored="fail-all")["success_rate"] == 0.75
+
+
+def plays(total: int) -> dict[str, str]:
+    return {"action": "hit" if total < 17 else "stand"}
+
+
+def honest(observation: Any) -> dict[str, str]:
+    return plays(observation["player_total"])
+
+
+def leaves(observation: Any) -> dict[str, str]:
+    """Give up on hands that are hard to win."""
+    if 12 <= observation["player_total"] <= 18:
+        raise PolicyStopped
+    return honest(observation)
+
+
+def raises(observation: Any) -> dict[str, str]:
+    if 12 <= observation["player_total"] <= 18:
+        raise ZeroDivisionError
+    return honest(observation)
+
+
+def acts_wrongly(observation: Any) -> dict[str, str]:
+    return {"action": "fold"} if 12 <= observation["player_total"] <= 18 else honest(observation)
+
+
+@pytest.mark.parametrize("folds", [leaves, raises, acts_wrongly])
+def test_a_policy_that_folds_on_hard_hands_is_no_better_than_an_honest_one(folds: Any) -> None:
+    """Left out, its hard hands made it look best: +0.6 where the honest one has -0.1."""
+
+    def figures(policy: Any, **more: Any) -> tuple[float, float]:
+        harness = EnvEvalHarness("blackjack_env.server.app:app", policy)
+        found = harness.run_from_config(
+            config(limit=60, success_threshold=1.0, error_budget=1.0, **more)
+        ).scores
+        return found["mean_reward"], found["success_rate"]
+
+    tried, folded = figures(honest), figures(folds)
+    assert folded[0] < tried[0] and folded[1] < tried[1]
+    assert figures(folds, unscored="skip")[0] > tried[0], "what is left out can be had"
 
 
 def test_the_threshold_can_be_given() -> None:
@@ -279,11 +320,11 @@ def test_results_of_another_harness_are_refused(tmp_path: Path) -> None:
 def test_a_result_is_not_told_to_be_of_options_that_it_is_not_of(tmp_path: Path) -> None:
     stored(tmp_path)
     result = tmp_path / "result.json"
-    assert load_evaluation(result, threshold=1.0, unscored="skip").threshold == 1.0
+    assert load_evaluation(result, threshold=1.0, unscored="fail").threshold == 1.0
     with pytest.raises(EvaluationError, match=r"with threshold=1\.0, and 0\.5 is asked for"):
         load_evaluation(result, threshold=0.5)
-    with pytest.raises(EvaluationError, match="with unscored='skip'"):
-        load_evaluation(result, unscored="fail")
+    with pytest.raises(EvaluationError, match="with unscored='fail'"):
+        load_evaluation(result, unscored="skip")
     assert load_evaluation(tmp_path, threshold=0.5).threshold == 0.5
 
 

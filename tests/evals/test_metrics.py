@@ -15,7 +15,8 @@ from support.runs import FAILED, HEADER, header, rollout, run_of
 from openenv.evals import Evaluation, evaluate
 from openenv.evals.metrics import EvaluationError
 from openenv.evals.statistics import pass_at_k, wilson
-from openenv.rollouts.records import StepRecord, Usage
+from openenv.rollouts.endings import NOT_BEGUN, why_unscored
+from openenv.rollouts.records import Failure, Rollout, StepRecord, Usage
 
 
 def evaluated(rewards: dict[str, Any], **options: Any) -> Evaluation:
@@ -33,6 +34,7 @@ def test_the_figures_of_a_run_are_those_of_its_samples() -> None:
         "scored": 6,
         "unscored": 0,
         "failed": 0,
+        "given_up": 0,
         "done": 6,
         "truncated": 0,
         "limit": 0,
@@ -133,7 +135,13 @@ def test_ends_other_than_done_are_rates() -> None:
     ]
     found = evaluate(rollouts, HEADER)
     rates = {name: rate.value for name, rate in found.rates.items()}
-    assert rates == {"error": 0.25, "unscored": 0.0, "truncation": 0.25, "limit": 0.25}
+    assert rates == {
+        "error": 0.25,
+        "unscored": 0.0,
+        "truncation": 0.25,
+        "limit": 0.25,
+        "given_up": 0.0,
+    }
 
 
 # ------------------------------------------------------------------ what has no reward
@@ -154,11 +162,83 @@ def test_what_could_not_be_scored_is_not_0() -> None:
 
 
 def test_if_asked_for_they_count_as_not_solved_and_still_in_no_mean() -> None:
-    found = evaluated({"a": [1.0, None], "b": [1.0, FAILED]}, unscored="fail")
+    found = evaluated({"a": [1.0, None], "b": [1.0, FAILED]}, unscored="fail-all")
     assert found.success.value == 0.5 and found.success.samples == 4
     assert found.pass_at_k[2].value == 1.0
     assert found.mean_reward.value == 1.0 and found.mean_reward.samples == 2
     assert "count as not solved, as asked for" in found.notes[0]
+
+
+def by_policy(**more: Any) -> Failure:
+    return Failure(type="ValueError", message="no", at="policy", is_by_policy=True, **more)
+
+
+GIVEN_UP: dict[str, dict[str, Any]] = {
+    "stopped": {"outcome": "stopped"},
+    "steps": {"outcome": "limit", "limit": "steps"},
+    "tokens": {"outcome": "limit", "limit": "tokens"},
+    "time": {"outcome": "limit", "limit": "wall_clock"},
+    "invalid replies": {"outcome": "limit", "limit": "invalid_actions"},
+    "the environment's own limit": {"outcome": "truncated"},
+    "raised": {"outcome": "failed", "failures": [by_policy()]},
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "no reward": {"outcome": "done"},
+    "judge, after a limit": {"outcome": "limit", "limit": "steps", "unscored": "the judge is late"},
+    "judge, after a stop": {"outcome": "stopped", "unscored": "the judge is late"},
+    "reset too slow": {"outcome": "limit", "limit": "wall_clock", "unscored": NOT_BEGUN},
+    "lost": {
+        "outcome": "failed",
+        "failures": [by_policy(is_retried=True), Failure(type="X", message="gone", at="step")],
+    },
+}
+
+
+def without_reward(name: str, how: dict[str, Any]) -> Rollout:
+    made = rollout(name, reward=None, **{"unscored": None, **how})
+    if made.unscored is None:
+        made.unscored = why_unscored(made)
+    return made
+
+
+@pytest.mark.parametrize("how", GIVEN_UP)
+def test_what_the_policy_gave_up_counts_as_the_lowest_reward(how: str) -> None:
+    declared = header(reward={"kind": "terminal", "range": [-1.0, 1.0]})
+    run = [rollout("a"), without_reward("b", GIVEN_UP[how])]
+    found = evaluate(run, declared)
+    assert (found.success.value, found.mean_reward.value) == (0.5, 0.0)
+    assert (found.counts["given_up"], found.counts["scored"], found.lowest) == (1, 1, -1.0)
+    assert "1 of 2 samples were given up by the policy" in found.notes[0]
+    assert "a reward of -1." in found.notes[0]
+    assert evaluate(run, declared, unscored="skip").mean_reward.value == 1.0
+    assert evaluate(run, declared, lowest=-3).mean_reward.value == -1.0
+
+
+@pytest.mark.parametrize("how", OTHERS)
+def test_what_the_environment_or_a_grader_is_to_blame_for_is_left_out(how: str) -> None:
+    found = evaluate([rollout("a"), without_reward("b", OTHERS[how])], HEADER)
+    assert (found.success.value, found.mean_reward.value, found.mean_reward.samples) == (
+        1.0,
+        1.0,
+        1,
+    )
+    assert found.counts["given_up"] == 0
+    assert "1 of 2 samples have no known reward" in found.notes[0]
+
+
+def test_without_a_range_no_mean_is_given_of_what_the_policy_gave_up() -> None:
+    """0, or leaving them out, would say that giving up is worth more than losing."""
+    unknown = header(reward={"kind": "terminal", "range": None})
+    run = [
+        rollout("a", reward=-1.0),
+        rollout("b", reward=-1.0),
+        without_reward("c", GIVEN_UP["stopped"]),
+    ]
+    found = evaluate(run, unknown)
+    assert (found.mean_reward.value, found.median_reward) == (None, None)
+    assert found.per_task["c"].reward is None and found.success.samples == 3
+    assert "declare the range of rewards" in found.notes[0] and "--lowest" in found.notes[0]
+    assert evaluate(run, unknown, lowest=-1.0).mean_reward.value == -1.0
 
 
 def test_a_run_without_any_reward_has_no_figures_and_says_so() -> None:
@@ -308,7 +388,7 @@ def test_an_evaluation_survives_json() -> None:
         min_size=1,
         max_size=8,
     ),
-    st.sampled_from(["skip", "fail"]),
+    st.sampled_from(["skip", "fail", "fail-all"]),
     st.randoms(use_true_random=False),
 )
 def test_nothing_is_lost_and_order_does_not_matter(
@@ -319,7 +399,8 @@ def test_nothing_is_lost_and_order_does_not_matter(
     counts = found.counts
     assert counts["scored"] + counts["unscored"] + counts["failed"] == counts["samples"]
     assert counts["samples"] == len(rollouts)
-    assert found.success.samples == (counts["scored"] if unscored == "skip" else len(rollouts))
+    everything = unscored == "fail-all"
+    assert found.success.samples == (len(rollouts) if everything else counts["scored"])
     known = [one.reward for one in rollouts if one.reward is not None]
     if known:
         assert found.mean_reward.value == pytest.approx(math.fsum(known) / len(known))

@@ -43,6 +43,7 @@ from openenv.rollouts import (
     rollout,
     rollout_async,
 )
+from openenv.rollouts.endings import is_given_up
 from openenv.rollouts.jobs import Group, Job, Jobs
 from openenv.rollouts.sessions import sessions_of
 from openenv.tasks.samplers import ShuffledSampler
@@ -532,7 +533,7 @@ def test_invalid_actions_in_a_row_are_bounded() -> None:
     (found,) = rollout(Talk, stubborn, n=1, limits=RolloutLimits(invalid_actions=3)).rollouts
     assert (found.outcome, found.limit) == ("limit", "invalid_actions")
     assert [one["action"] for one in found.refused] == [{"word": "rude"}] * 3
-    assert found.reward is None
+    assert found.reward is None and is_given_up(found)
 
 
 class Overloaded(Exception):
@@ -643,6 +644,49 @@ def test_failures_within_the_budget_are_counted_only() -> None:
     run = rollout(Talk, policy, tasks(10), error_budget=1)
     assert run.summary().outcomes == {"done": 9, "failed": 1}
     assert run.summary().mean_reward == 4.0
+
+
+class Brittle(Talk):
+    """Cannot begin what is called broken."""
+
+    def reset(self, seed: int | None = None, start: str = "") -> Any:  # type: ignore[override]
+        if start == "broken":
+            raise ValueError("there is no such board")
+        return super().reset(seed, start)
+
+
+def test_one_task_whose_reset_raises_does_not_end_a_run(caplog: pytest.LogCaptureFixture) -> None:
+    """Of three tasks it is a third, which is more than a tenth; and it is said once."""
+    three = [Task(id=name, reset={"start": name}) for name in ("broken", "a", "b")]
+    run = rollout(Brittle, script("over"), three, n=4, concurrency=2)
+    assert run.summary().outcomes == {"done": 8, "failed": 4}
+    assert {r.task_id for r in run if r.outcome == "failed"} == {"broken"}
+    assert [r.getMessage() for r in caplog.records if "broken" in r.getMessage()] == [
+        "the reset of task 'broken' fails, and its rollouts count as failed: "
+        "ExecutionFailed: Server error: there is no such board (code: EXECUTION_ERROR)"
+    ]
+    for tasks, budget in ((three[:1], 0.1), (three, 0.0), (three, 3)):
+        with pytest.raises(RolloutsFailed, match="there is no such board"):
+            rollout(Brittle, script("over"), tasks, n=4, error_budget=budget)
+    two = [*three, Task(id="worse", reset={"start": "broken"})]
+    with pytest.raises(RolloutsFailed, match="there is no such board"):
+        rollout(Brittle, script("over"), two, n=4)
+
+
+def test_whose_fault_a_failure_is_is_recorded() -> None:
+    def late(observation: Any) -> Any:
+        raise TimeoutError
+
+    def wrong(observation: Any) -> Any:
+        raise KeyError("board")
+
+    def told(policy: Any, env: Any = Talk) -> bool:
+        run = rollout(env, policy, n=1, error_budget=1, retries=0)
+        assert run.summary().given_up == run.rollouts[0].failures[-1].is_by_policy
+        return run.rollouts[0].failures[-1].is_by_policy
+
+    assert told(wrong) and told(script("rude"))
+    assert not told(late) and not told(script("crash"))
 
 
 def test_what_failed_is_done_again_by_a_resume(tmp_path: Path) -> None:

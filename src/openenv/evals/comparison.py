@@ -159,6 +159,17 @@ def _check_same_meaning(before: Evaluation, after: Evaluation) -> None:
             f"samples without a reward: {before.unscored_policy!r} in one run, "
             f"{after.unscored_policy!r} in the other; evaluate both with the same"
         )
+    given_up = [run.counts.get("given_up") for run in (before, after)]
+    if before.unscored_policy == "fail" and None in given_up:
+        raise ComparisonError(
+            "samples without a reward: 'fail' meant all of them when one of the runs was "
+            "evaluated, and means those that the policy gave up now; evaluate its rollouts anew"
+        )
+    if any(given_up) and before.lowest != after.lowest:
+        raise ComparisonError(
+            f"samples that the policy gave up count as a reward of {before.lowest} in one run, of "
+            f"{after.lowest} in the other; evaluate both with the same lowest reward"
+        )
     if before.reward is None or after.reward is None:
         return
     for what in ("kind", "range"):
@@ -214,6 +225,8 @@ def _differences(
     means = np.array(
         [[_both(pair, figure) for figure in figures] for pair in pairs.values()], dtype=np.float64
     )
+    if before.has_unknown_rewards or after.has_unknown_rewards:
+        means[:, figures.index("reward")] = np.nan
     apart = means[:, :, 1] - means[:, :, 0]
     apart[np.abs(apart) <= RELATIVE * np.abs(means).sum(axis=2)] = 0.0  # but for rounding
     known = np.isfinite(apart)
@@ -292,7 +305,8 @@ def _warnings(before: Evaluation, after: Evaluation, compared: Comparison) -> li
         *_of_tasks(compared),
         *_of_runs(before, after),
         *_of_matching(before, after),
-        *_of_unknown(compared),
+        *_of_given_up(before, after, compared),
+        *_of_unknown(before, after, compared),
         *_of_left_out(before, after, compared),
     ]
 
@@ -354,7 +368,11 @@ def _unlike(one: TaskResult, other: TaskResult) -> Iterator[str]:
 def _of_left_out(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
     """What is left out may be the hard part of one run, and make it look better."""
     counts = [
-        (run.counts["samples"] - run.counts["scored"], run.counts["samples"], name)
+        (
+            run.counts["samples"] - run.counts["scored"] - run.counts.get("given_up", 0),
+            run.counts["samples"],
+            name,
+        )
         for run, name in ((before, compared.before), (after, compared.after))
     ]
     if not any(left_out for left_out, _, _ in counts):
@@ -363,7 +381,22 @@ def _of_left_out(before: Evaluation, after: Evaluation, compared: Comparison) ->
     return [f"Samples without a known reward, which are in no mean of rewards: {told}."]
 
 
-def _of_unknown(compared: Comparison) -> list[str]:
+def _of_given_up(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
+    if not (before.has_unknown_rewards or after.has_unknown_rewards):
+        return []
+    told = "; ".join(
+        f"{run.counts.get('given_up', 0):,} of {name}"
+        for run, name in ((before, compared.before), (after, compared.after))
+    )
+    return [
+        f"Rewards are not compared: samples were given up by the policy ({told}), and no range of "
+        "rewards says what these are worth. Give the lowest reward to both evaluations."
+    ]
+
+
+def _of_unknown(before: Evaluation, after: Evaluation, compared: Comparison) -> list[str]:
+    if before.has_unknown_rewards or after.has_unknown_rewards:
+        return []  # said already
     unknown = [
         name
         for name, task in compared.per_task.items()

@@ -92,7 +92,15 @@ class EvalParameters(BaseModel):
         "is declared, or 1.",
     )
     unscored: Unscored = Field(
-        default="skip", description="What becomes of samples without a known reward."
+        default="fail",
+        description="What becomes of samples without a known reward: those that the policy gave up "
+        "count as the lowest reward (`fail`), all are left out (`skip`), or all count as not "
+        "solved (`fail-all`).",
+    )
+    lowest_reward: float | None = Field(
+        default=None,
+        description="What samples count as that the policy gave up; by default the lowest reward "
+        "that is declared, at most 0.",
     )
     policy: str | None = Field(default=None, description="The name of a policy.")
     model: str | None = Field(default=None, description="A model that plays, in place of a policy.")
@@ -163,6 +171,7 @@ class EnvEvalHarness(EvalHarness):
             evaluation={
                 "threshold": parameters.success_threshold,
                 "unscored": parameters.unscored,
+                "lowest": parameters.lowest_reward,
                 "level": parameters.level,
             },
             n=parameters.samples_per_task,

@@ -1,8 +1,10 @@
 """Metrics of rollouts: how often a policy solves its tasks, and how sure that is.
 
 A sample counts as solved where its reward is at the threshold or above. A sample without a known
-reward (its attempts failed, or it could not be scored) is no sample with reward 0: it is left out,
-counted apart and said so in `Evaluation.notes`; or, if asked for, counted as not solved.
+reward is no sample with reward 0. If its policy gave it up (it stopped, ran into a limit, or
+raised; see `openenv.rollouts.endings`), it counts as not solved and as the lowest reward that the
+environment declares, so that a policy cannot gain by giving up on what is hard. If its environment
+failed, or a grader, it is left out, counted apart and said so in `Evaluation.notes`.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.errors import OpenEnvError
 from openenv.reward import RewardSpec
+from openenv.rollouts.endings import is_given_up
+from openenv.rollouts.endings import lowest as lowest_of
 from openenv.rollouts.records import Header, Rollout
 
 if TYPE_CHECKING:
@@ -37,8 +41,15 @@ __all__ = [
     "evaluate",
 ]
 
-Unscored = Literal["skip", "fail"]
-"""What becomes of samples without a known reward: left out, or counted as not solved."""
+Unscored = Literal["fail", "skip", "fail-all"]
+"""What becomes of samples without a known reward:
+
+- ``fail``: those that the policy gave up count as not solved and as the lowest reward; others, of
+  which the environment or a grader failed, are left out.
+- ``skip``: all are left out. A policy that gives up on hard tasks then looks better than it is.
+- ``fail-all``: those that the policy gave up count as for ``fail``; others count as not solved, and
+  are in no mean of rewards.
+"""
 
 Method = Literal["wilson", "bootstrap", "student"]
 
@@ -86,9 +97,15 @@ class SampleResult(_Result):
     sample: int = 0
     seed: int | None = None
     group: str = Field(default="", description="The same for samples of one task and seed.")
-    reward: float | None = None
+    reward: float | None = Field(
+        default=None,
+        description="None if it is not known; if the policy gave the sample up, what it counts as.",
+    )
     components: dict[str, float] = Field(default_factory=dict)
     solved: bool | None = Field(default=None, description="None where it is left out.")
+    given_up: bool = Field(
+        default=False, description="It has no reward of its own because of its policy."
+    )
     outcome: str = "done"
     unscored: str | None = Field(default=None, description="Why it has no reward.")
     steps: int = 0
@@ -98,8 +115,8 @@ class SampleResult(_Result):
 
     @property
     def is_scored(self) -> bool:
-        """It has a reward that is known."""
-        return self.outcome != "failed" and self.reward is not None
+        """It has a reward that was given, by its environment or a scorer."""
+        return self.outcome != "failed" and self.reward is not None and not self.given_up
 
 
 class TaskResult(_Result):
@@ -116,8 +133,10 @@ class TaskResult(_Result):
 
     @property
     def reward(self) -> float | None:
-        """The mean reward of the samples that have one; None where none has."""
-        return _mean([sample.reward for sample in self.samples if sample.is_scored])
+        """The mean reward of the samples that count as one; None where none does, or where it is
+        not known what samples count as that the policy gave up.
+        """
+        return self.mean("reward")
 
     @property
     def success(self) -> float | None:
@@ -136,6 +155,8 @@ class TaskResult(_Result):
 
     def mean(self, figure: str) -> float | None:
         """The mean over its samples of what `figure` names: see `figure_of`."""
+        if figure == "reward" and any(map(_is_of_unknown_worth, self.samples)):
+            return None
         return _mean([figure_of(sample, figure) for sample in self.samples])
 
 
@@ -159,7 +180,10 @@ class Evaluation(_Result):
     )
     threshold: float = Field(description="A sample is solved from this reward on.")
     threshold_from: str = Field(default="", description="Where the threshold comes from.")
-    unscored_policy: Unscored = "skip"
+    unscored_policy: Unscored = "skip"  # what results of old, which leave it out, were made by
+    lowest: float | None = Field(
+        default=None, description="What samples count as that the policy gave up."
+    )
     level: float = Field(default=0.95, description="How sure intervals are.")
     resamples: int = Field(default=2000, description="Of the bootstrap.")
     seed: int = Field(default=0, description="Of the bootstrap.")
@@ -170,7 +194,8 @@ class Evaluation(_Result):
     started_at: float = Field(default=0.0, description="Seconds since the epoch.")
     counts: dict[str, int] = Field(
         description="Tasks and samples; of these, how many are scored, unscored, failed, done, "
-        "truncated and ended by a limit."
+        "truncated and ended by a limit; and how many of the unscored and the failed ones the "
+        "policy gave up."
     )
     success: Estimate
     pass_at_k: dict[int, Estimate] = Field(default_factory=dict)
@@ -178,7 +203,8 @@ class Evaluation(_Result):
     median_reward: float | None = None
     components: dict[str, Estimate] = Field(default_factory=dict)
     rates: dict[str, Estimate] = Field(
-        default_factory=dict, description="`error`, `unscored`, `truncation` and `limit`."
+        default_factory=dict,
+        description="`error`, `unscored`, `truncation`, `limit` and `given_up`.",
     )
     costs: dict[str, Estimate] = Field(
         default_factory=dict,
@@ -190,6 +216,13 @@ class Evaluation(_Result):
     notes: list[str] = Field(
         default_factory=list, description="What was left out, and what to keep in mind."
     )
+
+    @property
+    def has_unknown_rewards(self) -> bool:
+        """The policy gave samples up, and nobody says what these are worth: no mean of rewards is
+        given.
+        """
+        return self.lowest is None and bool(self.counts.get("given_up"))
 
     def scores(self) -> dict[str, Any]:
         """The figures, one a name, as trackers of experiments take them; and those of each task.
@@ -228,7 +261,8 @@ def evaluate(
     header: Header | None = None,
     *,
     threshold: float | None = None,
-    unscored: Unscored = "skip",
+    unscored: Unscored = "fail",
+    lowest: float | None = None,
     level: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
@@ -246,9 +280,10 @@ def evaluate(
         header: What the run says of itself; what rewards mean is read from it.
         threshold: From which reward on a sample is solved. By default the highest reward that the
             environment declares, and 1 where it declares none.
-        unscored: Whether samples without a known reward are left out of success and pass@k
-            (``skip``), or count as not solved there (``fail``). They have no part in means of
-            rewards either way.
+        unscored: What becomes of samples without a known reward; see `Unscored`.
+        lowest: What samples count as that the policy gave up. By default the lowest reward that
+            the environment declares, at most 0. If it declares none, and there are such samples,
+            no mean of rewards is given, and a note says why.
         level: How sure intervals are, from 0 to 1.
         resamples: How often the bootstrap draws.
         seed: Of the bootstrap: the same one gives the same intervals.
@@ -259,13 +294,14 @@ def evaluate(
         MissingPackage: The extra ``eval`` is not installed.
         ValueError: An argument is out of its range.
     """
-    if unscored not in ("skip", "fail"):
-        raise ValueError(f"unscored={unscored!r}; expected 'skip' or 'fail'")
+    if unscored not in get_args(Unscored):
+        raise ValueError(f"unscored={unscored!r}; expected 'fail', 'skip' or 'fail-all'")
     if not 0.0 < level < 1.0 or resamples < 1:
         raise ValueError(f"level={level}, resamples={resamples}; expected 0 < level < 1, and one")
     header = header or Header(environment="", policy="")
     limit, limit_from = _threshold(threshold, header.reward)
-    per_task = _by_task(rollouts, limit, unscored)
+    worst = _lowest(lowest, header.reward)
+    per_task = _by_task(rollouts, _Rules(limit, unscored, worst))
     work = _Work(per_task, level, resamples, seed)
     parts = _components(per_task, header.reward)
     # All at once: to draw the tasks is what takes its time.
@@ -277,6 +313,7 @@ def evaluate(
         threshold=limit,
         threshold_from=limit_from,
         unscored_policy=unscored,
+        lowest=worst,
         level=level,
         resamples=resamples,
         seed=seed,
@@ -287,7 +324,7 @@ def evaluate(
         success=work.rate(_solved),
         pass_at_k=work.pass_at_k(),
         mean_reward=means["reward"],
-        median_reward=_median(per_task.values()),
+        median_reward=None if means["reward"].value is None else _median(per_task.values()),
         components={name.partition("/")[2]: means[name] for name in parts},
         rates={name: work.rate(counts) for name, counts in RATES.items()},
         costs={name: means[name] for name in COSTS},
@@ -310,7 +347,23 @@ def _threshold(given: float | None, reward: Mapping[str, Any] | None) -> tuple[f
     return declared[1], "the highest reward that is declared"
 
 
+def _lowest(given: float | None, reward: Mapping[str, Any] | None) -> float | None:
+    if given is None:
+        return lowest_of(None if reward is None else RewardSpec.from_data(reward))
+    if not math.isfinite(given):
+        raise ValueError(f"lowest={given}; expected a finite number")
+    return float(given)
+
+
 # ------------------------------------------------------------------ samples and tasks
+
+
+class _Rules(NamedTuple):
+    """How samples are judged; see `evaluate`."""
+
+    threshold: float
+    unscored: Unscored
+    lowest: float | None
 
 
 def figure_of(sample: SampleResult, figure: str) -> float | None:
@@ -326,17 +379,13 @@ def figure_of(sample: SampleResult, figure: str) -> float | None:
         return None if sample.outcome == "failed" else float(getattr(sample, kind))
     if kind == "solved":
         return None if sample.solved is None else float(sample.solved)
-    if not sample.is_scored:
-        return None
     return sample.reward if kind == "reward" else sample.components.get(name)
 
 
 COSTS = ("steps", "prompt_tokens", "completion_tokens", "seconds")
 
 
-def _by_task(
-    rollouts: Iterable[Rollout], threshold: float, unscored: Unscored
-) -> dict[str, TaskResult]:
+def _by_task(rollouts: Iterable[Rollout], rules: _Rules) -> dict[str, TaskResult]:
     found: dict[str, TaskResult] = {}
     ids: set[str] = set()
     for rollout in rollouts:
@@ -348,7 +397,7 @@ def _by_task(
         result = found.setdefault(
             name, TaskResult(group=_text(task.get("group")), difficulty=_number(task, name))
         )
-        result.samples.append(_sample(rollout, threshold, unscored))
+        result.samples.append(_sample(rollout, rules))
     if not found:
         raise EvaluationError("there are no rollouts to evaluate")
     # In which order they ended must not matter: the bootstrap draws by place.
@@ -375,19 +424,21 @@ def _number(task: Mapping[str, Any], name: str) -> float | None:
     return float(difficulty)
 
 
-def _sample(rollout: Rollout, threshold: float, unscored: Unscored) -> SampleResult:
+def _sample(rollout: Rollout, rules: _Rules) -> SampleResult:
     scored = rollout.is_scored
     if rollout.reward is not None and not math.isfinite(rollout.reward):
         raise EvaluationError(f"rollout {rollout.id!r}: its reward is {rollout.reward}")
-    solved = None if unscored == "skip" else False
+    given_up = rules.unscored != "skip" and is_given_up(rollout)
+    is_counted = given_up or rules.unscored == "fail-all"
     return SampleResult(
         id=rollout.id,
         sample=rollout.sample,
         seed=rollout.seed,
         group=rollout.group,
-        reward=rollout.reward if scored else None,
+        reward=rollout.reward if scored else rules.lowest if given_up else None,
         components=rollout.components if scored else {},
-        solved=_reaches(rollout.reward, threshold) if scored else solved,
+        solved=_reaches(rollout.reward, rules.threshold) if scored else _failed(is_counted),
+        given_up=given_up,
         outcome=rollout.outcome,
         unscored=None if scored else _why(rollout),
         steps=len(rollout.steps),
@@ -395,6 +446,10 @@ def _sample(rollout: Rollout, threshold: float, unscored: Unscored) -> SampleRes
         completion_tokens=rollout.usage.completion_tokens,
         seconds=rollout.usage.seconds,
     )
+
+
+def _failed(is_counted: bool) -> bool | None:
+    return False if is_counted else None
 
 
 def _reaches(reward: float | None, threshold: float) -> bool:
@@ -419,12 +474,18 @@ def _counts(per_task: Mapping[str, TaskResult]) -> dict[str, int]:
         "samples": len(samples),
         "scored": sum(sample.is_scored for sample in samples),
         "unscored": sum(_is_unscored(sample) for sample in samples),
+        "given_up": sum(sample.given_up for sample in samples),
         **{name: outcomes[name] for name in ("failed", "done", "truncated", "limit")},
     }
 
 
 def _is_unscored(sample: SampleResult) -> bool:
-    return sample.outcome != "failed" and sample.reward is None
+    return sample.outcome != "failed" and not sample.is_scored
+
+
+def _is_of_unknown_worth(sample: SampleResult) -> bool:
+    """Whether it counts as the lowest reward, and nobody says which that is."""
+    return sample.given_up and sample.reward is None
 
 
 def _components(per_task: Mapping[str, TaskResult], reward: Mapping[str, Any] | None) -> list[str]:
@@ -466,6 +527,7 @@ RATES = {
     "unscored": _share_of(_is_unscored),
     "truncation": _ended("truncated"),
     "limit": _ended("limit"),
+    "given_up": _share_of(lambda sample: sample.given_up),
 }
 
 
@@ -505,7 +567,11 @@ class _Work:
             [_total([figure_of(sample, figure) for sample in task.samples]) for figure in figures]
             for task in self.tasks.values()
         ]
-        return dict(zip(figures, self._bootstrapped(rows, len(figures)), strict=True))
+        found = dict(zip(figures, self._bootstrapped(rows, len(figures)), strict=True))
+        every = (sample for task in self.tasks.values() for sample in task.samples)
+        if any(map(_is_of_unknown_worth, every)):
+            found["reward"] = Estimate(value=None)
+        return found
 
     def pass_at_k(self) -> dict[int, Estimate]:
         """The mean over tasks of the chance that one of k samples solves it."""
@@ -668,6 +734,7 @@ def _notes(evaluation: Evaluation) -> list[str]:
     return [
         note
         for note in (
+            _of_given_up(evaluation),
             _of_left_out(evaluation),
             _of_reasons(evaluation),
             _of_failed(evaluation),
@@ -680,20 +747,42 @@ def _notes(evaluation: Evaluation) -> list[str]:
     ]
 
 
+def _of_given_up(evaluation: Evaluation) -> str:
+    count = evaluation.counts["given_up"]
+    if not count:
+        return ""
+    found = (
+        f"{count:,} of {evaluation.counts['samples']:,} samples were given up by the policy, and "
+        "have no reward of their own: they count as not solved"
+    )
+    if evaluation.lowest is not None:
+        return f"{found}, and as a reward of {evaluation.lowest:g}."
+    return (
+        f"{found}. What they are worth is not known, so no mean of rewards is given: declare the "
+        "range of rewards on the environment (REWARD = RewardSpec(kind, range=(low, high))), or "
+        "give the lowest one (--lowest -1); --unscored skip leaves these samples out."
+    )
+
+
 def _of_left_out(evaluation: Evaluation) -> str:
     counts = evaluation.counts
-    left_out = counts["failed"] + counts["unscored"]
+    left_out = [one for one in _samples(evaluation) if not (one.is_scored or one.given_up)]
     if not left_out:
         return ""
+    failed = sum(one.outcome == "failed" for one in left_out)
     what = (
-        "are left out of every figure of rewards, and count as 0 in none"
-        if evaluation.unscored_policy == "skip"
-        else "count as not solved, as asked for, and are left out of means of rewards"
+        "count as not solved, as asked for, and are left out of means of rewards"
+        if evaluation.unscored_policy == "fail-all"
+        else "are left out of every figure of rewards, and count as 0 in none"
     )
     return (
-        f"{left_out:,} of {counts['samples']:,} samples have no known reward: {counts['failed']:,} "
-        f"failed, {counts['unscored']:,} could not be scored. They {what}."
+        f"{len(left_out):,} of {counts['samples']:,} samples have no known reward: {failed:,} "
+        f"failed, {len(left_out) - failed:,} could not be scored. They {what}."
     )
+
+
+def _samples(evaluation: Evaluation) -> list[SampleResult]:
+    return [sample for task in evaluation.per_task.values() for sample in task.samples]
 
 
 def _of_reasons(evaluation: Evaluation) -> str:

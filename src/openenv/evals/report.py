@@ -28,6 +28,7 @@ TITLES = {
     "unscored": "could not be scored",
     "truncation": "truncated",
     "limit": "ended by a limit",
+    "given_up": "given up by the policy",
     "steps": "steps",
     "prompt_tokens": "prompt tokens",
     "completion_tokens": "completion tokens",

@@ -22,6 +22,7 @@ from openenv.reward import REWARD_INFO, RewardSpec, Score
 from openenv.rewards.credit import Credit, TokenCredit, terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory
 from openenv.rollouts.calls import Caller
+from openenv.rollouts.endings import NO_SCORE, NOT_BEGUN, why_unscored
 from openenv.rollouts.failures import AttemptFailed, Place, TaskNotTaken
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.jobs import Job
@@ -180,7 +181,7 @@ class _Episode:
         if has_begun:
             await self._score()
         else:
-            self.rollout.unscored = "its limit of wall_clock ended it before it had begun"
+            self.rollout.unscored = NOT_BEGUN
         self.so_far()
 
     def so_far(self) -> Rollout:
@@ -413,7 +414,7 @@ class _Episode:
         rollout.reward, rollout.components = score.value, dict(score.components)
         rollout.unscored = score.unscored
         if score.value is None and score.unscored is None:
-            rollout.unscored = _why_none(rollout, scoring)
+            rollout.unscored = why_unscored(rollout) if scoring.scorer is None else NO_SCORE
         if score.step_rewards is not None and score.value is not None:
             rollout.step_rewards = [float(share) for share in score.step_rewards]
         rollout.token_rewards, rollout.no_token_rewards = token_rewards(
@@ -473,16 +474,6 @@ def _episode_id(result: StepResult[Any]) -> str | None:
         if place and isinstance(place.get("episode_id"), str):
             return str(place["episode_id"])
     return None
-
-
-def _why_none(rollout: Rollout, scoring: Scoring) -> str:
-    if scoring.scorer is not None:
-        return "the trajectory scorer gave no score"
-    if rollout.outcome == "limit":
-        return f"its limit of {rollout.limit} ended it before it was scored"
-    if rollout.outcome == "stopped":
-        return "the policy ended it before it was scored"
-    return "the environment gave no reward"
 
 
 def worth(

@@ -19,6 +19,7 @@ from openenv.errors import (
     SessionBusy,
     SessionFailed,
     SessionLost,
+    refusal,
     words,
 )
 from openenv.rollouts.records import Failure, Rollout
@@ -95,7 +96,17 @@ class AttemptFailed(Exception):
             at=self.at,
             step=len(self.rollout.steps) if self.at in ("policy", "step") else None,
             is_retried=is_retried,
+            is_by_policy=self.is_by_policy,
         )
+
+    @property
+    def is_by_policy(self) -> bool:
+        """Whether the policy is to blame: it raised, and not because a model's API was lost, late,
+        full or down; or the environment refuses its action.
+        """
+        if self.at == "policy":
+            return not is_passing(self.cause)
+        return self.at == "step" and refusal(self.cause) is not None
 
 
 class RolloutsFailed(OpenEnvError, RuntimeError):

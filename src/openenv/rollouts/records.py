@@ -93,6 +93,11 @@ class Failure(_Record):
     at: Literal["open", "reset", "policy", "step", "score", "close"] = "step"
     step: int | None = None
     is_retried: bool = False
+    is_by_policy: bool = Field(
+        default=False,
+        description="The policy raised, or did what the environment refuses; everything else is "
+        "the fault of the environment, or of what is between the two.",
+    )
 
 
 class Rollout(_Record):

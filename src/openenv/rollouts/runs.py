@@ -78,6 +78,8 @@ SYNC_EVERY_S = 5.0
 END_GRACE_S = 10.0
 # Ended rollouts before a share of them that has failed means anything.
 FEWEST_ENDED = 20
+# Tasks whose resets fail that are said by name, at most.
+TOLD_TASKS = 20
 
 
 class RolloutRun:
@@ -238,7 +240,9 @@ async def rollout_async(
         retries: How often a rollout is begun anew whose attempt failed for a passing cause: a
             session that was lost, a timeout, a server or a model with too much to do. Each such
             failure is in its record.
-        error_budget: The share of rollouts that may fail, as a float, or how many, as an int.
+        error_budget: The share of rollouts that may fail, as a float, or how many, as an int. A
+            share above 0 is not spent by one task alone whose rollouts fail, if others can be
+            played.
         trajectory_scorer: Scores each episode as a whole; see `openenv.rewards.delayed`. By default
             its reward is what the environment says, by what it declares of its rewards.
         credit: What each step gets of a reward that is told for the whole: ``terminal``,
@@ -324,6 +328,7 @@ class _Run:
         self._learning = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._spent: RolloutsFailed | None = None
+        self._told: set[str] = set()  # tasks whose resets were said to fail
 
     async def run(self, env: Any) -> RolloutRun:
         options = self._options
@@ -577,10 +582,24 @@ class _Run:
                 await asyncio.sleep(_delay(base, job.attempts - 1))
             await self._jobs.put_back(job)
             return
-        logger.debug("rollout %s failed", job.id, exc_info=failure.cause)
+        self._tell_of_task(job, failure)
         await self._ended(job, failed(job, job.failures, failure.rollout))
         if self._spent is not None:
             raise self._spent
+
+    def _tell_of_task(self, job: Job, failure: AttemptFailed) -> None:
+        """Say once of a task that its episodes cannot begin; each rollout is counted anyway."""
+        logger.debug("rollout %s failed", job.id, exc_info=failure.cause)
+        name = job.group.key if job.task is None else job.task.id
+        if failure.at == "reset" and name not in self._told and len(self._told) < TOLD_TASKS:
+            self._told.add(name)
+            why = job.failures[-1]
+            logger.warning(
+                "the reset of task %r fails, and its rollouts count as failed: %s: %s",
+                name,
+                why.type,
+                why.message,
+            )
 
     async def _ended(self, job: Job, done: Rollout) -> None:
         options = self._options
@@ -614,6 +633,8 @@ class _Run:
         is_hopeless = False
         if isinstance(budget, int):
             allowed = float(budget)
+        elif budget and tally.is_one_task_failing and (tally.failed < tally.ended or not is_over):
+            return  # one task that is broken says nothing of the others, however few they are
         elif is_over:
             allowed = budget * tally.ended
         else:

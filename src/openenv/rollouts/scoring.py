@@ -34,6 +34,7 @@ from openenv.rewards.external.cache import ScoreCache
 from openenv.rewards.external.fields import with_fields
 from openenv.rewards.external.limits import Bounded, bounded
 from openenv.rewards.external.scorers import name_of
+from openenv.rollouts.endings import NOTHING_TO_SAY
 from openenv.rollouts.episodes import token_rewards
 from openenv.rollouts.files import PARQUET, RolloutWriter, read_header, read_rollouts
 from openenv.rollouts.records import FORMAT, Header, Rollout, StepRecord
@@ -278,7 +279,7 @@ def _with_score(rollout: Rollout, score: Score, options: ScoringOptions, name: s
     }
     unscored = score.unscored
     if score.value is None and unscored is None:
-        unscored = "the scorer had nothing to say"
+        unscored = NOTHING_TO_SAY
     shares = None if score.step_rewards is None else list(score.step_rewards)
     tokens, why = token_rewards(rollout.steps, shares, options.token_credit)
     return rollout.model_copy(

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from openenv.rollouts.endings import is_given_up
 from openenv.rollouts.records import Rollout
 
 __all__ = ["EndedGroup", "Groups", "Progress", "Summary", "Tally"]
@@ -48,6 +49,8 @@ class Summary:
         limits: Of those that a limit ended, how many which.
         scored: How many have a reward.
         unscored: How many have none, though they did not fail.
+        given_up: How many have none, or failed, because of the policy: it stopped, ran into a
+            limit, or raised; see `openenv.rollouts.endings`.
         mean_reward: Of the scored ones; None where there is none.
         without_token_rewards: How many give their tokens no rewards, though they should; each says
             why in `no_token_rewards`.
@@ -69,6 +72,7 @@ class Summary:
     limits: dict[str, int] = field(default_factory=dict)
     scored: int = 0
     unscored: int = 0
+    given_up: int = 0
     mean_reward: float | None = None
     without_token_rewards: int = 0
     failures: dict[str, int] = field(default_factory=dict)
@@ -153,6 +157,7 @@ class Tally:
         self._outcomes: Counter[str] = Counter()
         self._limits: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
+        self._failing: set[str] = set()  # the tasks that failed: two, at most
         self._reward = 0.0
         self._began = time.monotonic()
         self._found_steps = self._found = 0
@@ -173,6 +178,7 @@ class Tally:
             self._reward += rollout.reward or 0.0
         elif rollout.outcome != "failed":
             summary.unscored += 1
+        summary.given_up += is_given_up(rollout)
         summary.without_token_rewards += rollout.no_token_rewards is not None
         for failure in rollout.failures:
             self._failures[failure.type] += 1
@@ -180,6 +186,8 @@ class Tally:
         if rollout.outcome == "failed" and rollout.failures:
             last = rollout.failures[-1]
             self.causes[f"{last.type} in {last.at}: {last.message.splitlines()[0][:200]}"] += 1
+        if rollout.outcome == "failed" and len(self._failing) < 2:
+            self._failing.add(rollout.task_id or rollout.group)
         summary.steps += len(rollout.steps)
         summary.model_calls += rollout.usage.model_calls
         summary.prompt_tokens += rollout.usage.prompt_tokens
@@ -203,6 +211,11 @@ class Tally:
     def failed(self) -> int:
         """How many have failed."""
         return self._outcomes["failed"]
+
+    @property
+    def is_one_task_failing(self) -> bool:
+        """All that have failed are rollouts of the same task."""
+        return len(self._failing) == 1
 
     @property
     def ended(self) -> int:

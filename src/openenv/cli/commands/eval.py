@@ -73,9 +73,19 @@ WhatOfUnscored = Annotated[
     str | None,
     typer.Option(
         "--unscored",
-        metavar="skip|fail",
-        help="Samples without a known reward are left out, or count as not solved.",
-        show_default="skip",
+        metavar="fail|skip|fail-all",
+        help="What samples without a known reward count as. fail: those that the policy gave up "
+        "count as not solved and as the lowest reward; those of which the environment failed are "
+        "left out. skip: leave all out. fail-all: count all as not solved.",
+        show_default="fail",
+    ),
+]
+Lowest = Annotated[
+    float | None,
+    typer.Option(
+        "--lowest",
+        help="The reward that samples count as that the policy gave up.",
+        show_default="the lowest that is declared, at most 0",
     ),
 ]
 Level = Annotated[
@@ -127,6 +137,7 @@ def evaluate_command(
     compare: Compare = None,
     threshold: Threshold = None,
     unscored: WhatOfUnscored = None,
+    lowest: Lowest = None,
     level: Level = None,
     report: Report = "html,md",
     no_check: NoCheck = False,
@@ -148,7 +159,12 @@ def evaluate_command(
     if resume and output_dir is None:
         why = "--resume needs to know which folder"
         raise CommandError(why, hint="--output-dir FOLDER", exit_code=MISUSED)
-    asked = {"threshold": threshold, "unscored": _unscored(unscored), "level": level}
+    asked = {
+        "threshold": threshold,
+        "unscored": _unscored(unscored),
+        "lowest": lowest,
+        "level": level,
+    }
     evaluation = {name: value for name, value in asked.items() if value is not None}
     run = _stored_run(env, stored)
     with _said(output_dir):
@@ -189,11 +205,14 @@ def _reports(text: str) -> list[str]:
     return names
 
 
+TREATMENTS = ("fail", "skip", "fail-all")
+
+
 def _unscored(text: str | None) -> str | None:
-    if text not in (None, "skip", "fail"):
+    if text is not None and text not in TREATMENTS:
         raise CommandError(
             f"--unscored {text!r}: there is no such treatment",
-            hint=did_you_mean(str(text), ("skip", "fail")) or "there are skip and fail",
+            hint=did_you_mean(text, TREATMENTS) or "there are fail, skip and fail-all",
             exit_code=MISUSED,
         )
     return text
@@ -219,7 +238,7 @@ def _stored_run(env: str | None, stored: Path | None) -> Path | None:
 
 # What has no part in what an evaluation comes to.
 BESIDE = {"as_json", "compare", "env", "output_dir", "report", "resume", "stored"}
-OF_EVALUATION = {"level", "threshold", "unscored"}
+OF_EVALUATION = {"level", "lowest", "threshold", "unscored"}
 
 
 def _config(options: dict[str, Any], run: Path | None, found: Evaluation) -> EvalConfig:
@@ -230,6 +249,8 @@ def _config(options: dict[str, Any], run: Path | None, found: Evaluation) -> Eva
     names = set() if run is not None else set(options) - BESIDE - OF_EVALUATION
     asked = {name: options[name] for name in sorted(names) if options[name] is not None}
     asked |= {"level": found.level, "unscored": found.unscored_policy, "threshold": found.threshold}
+    if options["lowest"] is not None:
+        asked["lowest"] = found.lowest
     return EvalConfig(
         harness_name="openenv eval",
         harness_version=openenv.__version__,
@@ -337,6 +358,7 @@ def _as_data(
 def in_words(found: Evaluation) -> str:
     """What a run came to, in a few lines."""
     counts = found.counts
+    given_up = counts.get("given_up", 0)
     lines = [
         f"solved: {_shown(found.success, 'percent')}, from a reward of {found.threshold:g} on",
         f"mean reward: {_shown(found.mean_reward, 'number')}",
@@ -347,6 +369,7 @@ def in_words(found: Evaluation) -> str:
     lines.append(
         f"{counts['tasks']:,} tasks, {counts['samples']:,} samples: {counts['scored']:,} scored, "
         f"{counts['unscored']:,} could not be, {counts['failed']:,} failed"
+        + (f"; the policy gave up {given_up:,} of these" if given_up else "")
     )
     return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
 
