@@ -16,7 +16,7 @@ from support.relay import Relay
 from support.servers import serving
 from support.waiting import eventually
 
-from openenv import Environment, GenericEnvClient, Limits, Observation, State, create_app
+from openenv import Environment, EnvPool, GenericEnvClient, Limits, Observation, State, create_app
 from openenv.errors import CapacityError, ConnectError, ExecutionFailed, OpenEnvError
 from openenv.reward import RewardSpec
 from openenv.rollouts.failures import TaskNotTaken
@@ -154,11 +154,14 @@ async def test_an_episode_that_was_not_ended_is_worth_what_was_agreed() -> None:
         assert seat.score().unscored == (
             "it ended before the episode was over, and had no reward by then"
         )
-        assert seat.score("earned").value == 0.0
+        unknown = seat.score("earned")
+        assert unknown.value is None, "0 may be more than losing pays"
+        assert "declares no range of rewards: declare one (REWARD = " in str(unknown.unscored)
+        assert "unfinished=-1.0" in str(unknown.unscored)
         assert seat.score(-3).value == -3.0
     async with sitting(PerStep) as (_, seat):
         await seat.reset()
-        assert seat.score("earned").value == 0.0
+        assert seat.score("earned").value is None
         await seat.call("say", {"word": "hi"})
         assert seat.score("earned").value == seat.score().value == 2.5
         assert seat.score(None).unscored == "it ended before the episode was over"
@@ -227,6 +230,44 @@ async def test_a_server_that_is_full_is_told_with_its_cure() -> None:
             assert third.score().value is None
             await second.close()
             await third.reset()
+
+
+class Alone(Talk):
+    SUPPORTS_CONCURRENT_SESSIONS = False
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("by", ["server", "client", "application", "class", "one session"])
+async def test_too_few_places_are_told_before_anybody_waits_for_one(by: str) -> None:
+    room = 1 if by == "one session" else 64 if by == "class" else 3
+    with contextlib.ExitStack() as served:
+        app = create_app(Talk, max_concurrent_envs=3)
+        given: Any = {"class": Talk, "one session": Alone, "application": app}.get(by)
+        if given is None:
+            url = served.enter_context(serving(app))
+            given = url if by == "server" else GenericEnvClient(url)
+        async with sitting(given) as (seats, _):
+            seats.check_room(room)
+            with pytest.raises(CapacityError, match=rf"holds {room} session.*MAX_CONCURRENT_ENVS"):
+                seats.check_room(room + 1)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("who", ["version 0", "a function", "a pool"])
+async def test_who_does_not_tell_how_many_places_there_are_is_not_refused(
+    who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if who == "version 0":
+        monkeypatch.setenv("OPENENV_PROTOCOL", "0")
+    with serving(create_app(Talk, max_concurrent_envs=3)) as url, contextlib.ExitStack() as entered:
+        given: Any = url
+        if who == "a function":  # each client may have a server of its own
+            given = lambda: GenericEnvClient(url)  # noqa: E731
+        elif who == "a pool":  # of which each session sees one server of several
+            given = entered.enter_context(EnvPool(url, client=GenericEnvClient))
+        async with sitting(given) as (seats, seat):
+            await seat.reset()
+            seats.check_room(1000)
 
 
 @pytest.mark.anyio

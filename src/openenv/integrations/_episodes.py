@@ -12,7 +12,8 @@ from openenv.client import background
 from openenv.errors import Unscored
 from openenv.integrations.trl.environments import Columns, episode_arguments
 from openenv.reward import Score
-from openenv.rollouts.seats import NO_REWARD, Seat, Seats, Unfinished
+from openenv.rollouts.endings import NO_REWARD
+from openenv.rollouts.seats import Seat, Seats, Unfinished
 from openenv.rollouts.tokens import TokenRollout
 
 __all__ = [

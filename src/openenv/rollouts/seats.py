@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from openenv.client.client import EnvClient
-from openenv.errors import CapacityError, OpenEnvError, RateLimited, refusal, words
+from openenv.errors import CapacityError, ErrorCode, OpenEnvError, RateLimited, refusal, words
 from openenv.reward import Score
 from openenv.rewards.credit import terminal
+from openenv.rollouts.endings import NO_REWARD, lowest
 from openenv.rollouts.episodes import NOT_DECLARED, WAITS, check_taken, ignored_arguments, worth
 from openenv.rollouts.failures import is_passing
 from openenv.rollouts.interfaces import Interface
@@ -43,7 +44,8 @@ Unfinished = float | Literal["earned", "known"] | None
 """What an episode is worth that did not come to its end:
 
 - ``earned``: its reward by then; where it has none, the lowest that the environment declares, at
-  most 0. So giving up pays no more than losing.
+  most 0. So giving up pays no more than losing. Where no range of rewards is declared, nothing that
+  is known: 0 may be more than losing pays.
 - ``known``: its reward by then; where it has none, nothing that is known.
 - a number: that, whatever it has earned.
 - None: nothing that is known; a trainer leaves it out.
@@ -51,9 +53,19 @@ Unfinished = float | Literal["earned", "known"] | None
 
 OVER = "the episode is over"
 NOT_OVER = "it ended before the episode was over, and had no reward by then"
+NO_RANGE = (
+    f"{NOT_OVER}; what that is worth is not known, since the environment declares no range of "
+    "rewards: declare one (REWARD = RewardSpec(kind, range=(low, high))), or say what an "
+    "unfinished episode is worth (unfinished=-1.0, say)"
+)
 NOT_FINISHED = "it ended before the episode was over"
-NO_REWARD = "the environment gave no reward"
 
+CURE = (
+    "Each rollout that is in flight needs a session of its own: give the server as many "
+    "(MAX_CONCURRENT_ENVS, or max_concurrent_envs of create_app; the environment's class has to "
+    "declare SUPPORTS_CONCURRENT_SESSIONS = True), use an EnvPool of that size, or play fewer "
+    "rollouts at once"
+)
 PAUSE_S = 0.25  # before the first further attempt; twice as long before each one after
 LONGEST_PAUSE_S = 10.0
 PATIENCE_S = 1.0  # a full server that has answered later has a queue, and has waited for a place
@@ -166,6 +178,23 @@ class Seats:
         seat = Seat(self, self._sessions, self._retries)
         self._taken.add(seat)
         return seat
+
+    def check_room(self, wanted: int) -> None:
+        """Refuse at once what the server has said that it cannot hold, before anybody waits for it.
+
+        Args:
+            wanted: How many episodes are to be played at the same time.
+
+        Raises:
+            CapacityError: The server holds fewer sessions. One that does not tell is not refused.
+        """
+        room = self._sessions.room
+        if room is not None and wanted > room:
+            raise CapacityError(
+                f"{wanted} rollouts are to be played at the same time, and {self.name} holds "
+                f"{room} session{'' if room == 1 else 's'}. {CURE}",
+                ErrorCode.CAPACITY_REACHED,
+            )
 
     async def aclose(self) -> None:
         """Close every seat, and what was started for them."""
@@ -328,7 +357,8 @@ class Seat:
             return Score(unscored=NO_REWARD)
         if unfinished != "earned":
             return Score(unscored=NOT_OVER)
-        return Score(min(0.0, spec.range[0]) if spec.range else 0.0)
+        worst = lowest(spec)
+        return Score(unscored=NO_RANGE) if worst is None else Score(worst)
 
     async def close(self) -> None:
         """Give the seat back."""
@@ -405,9 +435,7 @@ async def _unhurried(call: Callable[[], Awaitable[Any]]) -> StepResult[Any]:
 
 def _with_cure(error: CapacityError) -> CapacityError:
     return CapacityError(
-        f"{error.message}. Each rollout that is in flight needs a session of its own: give the "
-        "server as many (MAX_CONCURRENT_ENVS, or max_concurrent_envs of create_app), use an "
-        "EnvPool of that size, or play fewer rollouts at once",
+        f"{error.message}. {CURE}",
         error.code,
         error.data,
     )

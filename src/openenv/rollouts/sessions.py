@@ -28,7 +28,7 @@ from openenv.errors import (
     ResponseTimeout,
     SessionLost,
 )
-from openenv.protocol.v1 import Queued
+from openenv.protocol.v1 import ClientConnection1, Queued
 from openenv.reward import RewardSpec
 from openenv.rollouts.interfaces import (
     Interface,
@@ -63,6 +63,12 @@ class Sessions:
         source: The environment class, or the ASGI application, that runs in this process.
         close: Called at the end.
         asked: A client whose server is asked what it tells without a session.
+        is_spread: Sessions are on several servers.
+
+    Attributes:
+        room: How many sessions the server holds, once one was opened; None if it does not tell.
+            Servers of protocol version 0 do not, nor do a gateway, worker processes that share an
+            address, and a pool, of which a session sees one server of several.
     """
 
     def __init__(
@@ -72,12 +78,15 @@ class Sessions:
         source: Any = None,
         close: Callable[[], Any] | None = None,
         asked: Client | None = None,
+        is_spread: bool = False,
     ) -> None:
+        self._is_spread = is_spread
         self.name = redact(name)
         self._make = make
         self._source = source
         self._close = close
         self._asked = asked
+        self.room: int | None = None
         self._homed: set[int] = set()
         self._opened: dict[int, Client] = {}
 
@@ -108,6 +117,7 @@ class Sessions:
             if client is made:
                 await self._connect(client)
             await _have_place(client)
+            self.room = None if self._is_spread else _room_of(client)
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(self.close(client)))
             raise
@@ -162,6 +172,16 @@ def _declared_by(source: Any) -> RewardSpec | None:
     return declared if isinstance(declared, RewardSpec) else None
 
 
+def _room_of(client: Client) -> int | None:
+    """How many sessions the server of a client that is connected holds; None if that is unknown."""
+    connection = client._session._connection
+    if not isinstance(connection, ClientConnection1):
+        return None
+    multiplexer = connection.multiplexer
+    is_one_of_several = multiplexer.hello.siblings or multiplexer.route is not None
+    return None if is_one_of_several else multiplexer.hello.max_sessions
+
+
 async def _have_place(client: Client) -> None:
     """Wait for a place: a connection has none before its first request, which changes nothing."""
     try:
@@ -196,7 +216,7 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
     if isinstance(environment, EnvClient):
         return Sessions(_called(environment), environment.new_session, asked=environment)
     if hasattr(environment, "lease"):
-        return Sessions(type(environment).__name__, environment.lease)
+        return Sessions(type(environment).__name__, environment.lease, is_spread=True)
     if isinstance(environment, type) and issubclass(environment, EnvClient):
         raise TypeError(
             f"{environment.__name__} alone does not say where its server is; pass a client, "
@@ -214,7 +234,7 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
         return await _of_function(environment, on_queue)
     if issubclass(made, EnvClient):
         make: Callable[[], Any] = environment
-        return Sessions(made.__name__, make)
+        return Sessions(made.__name__, make, is_spread=True)  # each may have a server of its own
     return _in_process(made.__name__, environment, GenericEnvClient, on_queue)
 
 
@@ -233,7 +253,7 @@ async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
     name = getattr(make, "__qualname__", type(first).__name__)
     if isinstance(first, EnvClient):
         waiting = [first]
-        return Sessions(name, lambda: waiting.pop() if waiting else make())
+        return Sessions(name, lambda: waiting.pop() if waiting else make(), is_spread=True)
     if hasattr(first, "close"):
         closing = first.close()
         if inspect.isawaitable(closing):
