@@ -10,8 +10,10 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from openenv.errors import NotSupported, SandboxUnavailable
-from openenv.sandbox import Interpreter, Pool, Sandbox, SandboxPolicy, strongest
+from openenv.sandbox import Interpreter, Sandbox, SandboxPolicy, strongest
 from openenv.sandbox.py_executor import PyExecutor
+
+from .spares import Spares
 
 __all__ = [
     "ENGINES",
@@ -28,6 +30,9 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 TO_END_S = 1.5
+
+MOST_WARM = 64
+WARM_MEMORY_MB = 1024
 
 
 class Outcome(NamedTuple):
@@ -99,7 +104,7 @@ class SmolagentsEngine:
         self._executor = None
 
 
-class Warm(contextlib.AbstractContextManager["Warm"]):
+class Warm:
     """A sandbox whose interpreter has started."""
 
     def __init__(self, policy: SandboxPolicy, require: str, kind: str | None) -> None:
@@ -110,12 +115,22 @@ class Warm(contextlib.AbstractContextManager["Warm"]):
             self.sandbox.close()
             raise
 
-    def __exit__(self, *exc_info: object) -> None:
+    @property
+    def is_good(self) -> bool:
+        """The sandbox has not ended."""
+        return not self.sandbox.is_over
+
+    def processes(self) -> list[int]:
+        """The numbers of its processes."""
+        return self.sandbox.processes()
+
+    def close(self) -> None:
+        """End the sandbox."""
         self.sandbox.close()
 
 
 class SandboxEngine:
-    """CPython in a sandbox. Those of a process stand ready in a pool that they share."""
+    """CPython in a sandbox. Those of a process are made ahead in a pool that they share."""
 
     name = "sandbox"
     can_seed = True
@@ -134,7 +149,9 @@ class SandboxEngine:
         return str(self._kind.guarantee)
 
     def begin(self, seed: int | None) -> None:
-        self.end()
+        before, self._warm = self._warm, None
+        if before is not None:
+            self._pool.retire(before)
         self._warm = self._pool.take()
         if seed is not None:
             self._warm.python.run(f"import random\nrandom.seed({seed})\ndel random")
@@ -160,22 +177,29 @@ class SandboxEngine:
     def end(self) -> None:
         warm, self._warm = self._warm, None
         if warm is not None:
-            warm.sandbox.close()
+            self._pool.end(warm)
 
 
-_pools: dict[tuple[Any, ...], Pool[Warm]] = {}
+_pools: dict[tuple[Any, ...], Spares[Warm]] = {}
 _pools_lock = threading.Lock()
 
 
-def pool(policy: SandboxPolicy, require: str, kind: str | None) -> Pool[Warm]:
+def pool(policy: SandboxPolicy, require: str, kind: str | None) -> Spares[Warm]:
     """The pool of this process for sandboxes of one kind, with the interpreter of each started."""
     key = (os.getpid(), repr(policy), require, kind)
     with _pools_lock:
         if key not in _pools:
-            size = int(os.environ.get("CODING_WARM_SANDBOXES") or 2)
-            make = partial(Warm, policy, require, kind)
-            _pools[key] = Pool(make, size, is_good=lambda one: not one.sandbox.is_over)
+            most = _of_environ("CODING_WARM_SANDBOXES", MOST_WARM)
+            megabytes = _of_environ("CODING_WARM_MEMORY_MB", WARM_MEMORY_MB)
+            _pools[key] = Spares(partial(Warm, policy, require, kind), most, megabytes * 2**20)
         return _pools[key]
+
+
+def _of_environ(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{variable} is {text!r}; expected an integer from 0")
+    return int(text)
 
 
 ENGINES = ("sandbox", "smolagents")

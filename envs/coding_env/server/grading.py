@@ -86,10 +86,10 @@ def graded(task: Task, code: str, require: str, kind: str | None) -> Grade:
     ready = pool(POLICY, require, kind)
     passed = 0
     if calls:
-        with ready.take() as warm:
+        with ready.lent() as warm:
             passed += _count_calls(warm.python, code, calls, task.wall_s)
     for case in programs:
-        with ready.take() as warm:
+        with ready.lent() as warm:
             passed += _holds_as_program(warm.sandbox, code, case, task.wall_s)
     return Grade(passed, len(task.tests))
 
