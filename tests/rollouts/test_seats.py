@@ -22,6 +22,7 @@ from openenv.reward import RewardSpec
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.meter import Meter, Reading
 from openenv.rollouts.seats import NoEpisode, Seat, Seats
+from openenv.server.workers import managers_of
 
 
 @contextlib.asynccontextmanager
@@ -253,15 +254,18 @@ async def test_too_few_places_are_told_before_anybody_waits_for_one(by: str) -> 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("who", ["version 0", "a function", "a pool"])
+@pytest.mark.parametrize("who", ["version 0", "a function", "a pool", "workers"])
 async def test_who_does_not_tell_how_many_places_there_are_is_not_refused(
     who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if who == "version 0":
         monkeypatch.setenv("OPENENV_PROTOCOL", "0")
-    with serving(create_app(Talk, max_concurrent_envs=3)) as url, contextlib.ExitStack() as entered:
+    app = create_app(Talk, max_concurrent_envs=3)
+    with serving(app) as url, contextlib.ExitStack() as entered:
         given: Any = url
-        if who == "a function":  # each client may have a server of its own
+        if who == "workers":  # each holds as many, and a session sees one of them
+            managers_of(app)[0].has_siblings = True
+        elif who == "a function":  # each client may have a server of its own
             given = lambda: GenericEnvClient(url)  # noqa: E731
         elif who == "a pool":  # of which each session sees one server of several
             given = entered.enter_context(EnvPool(url, client=GenericEnvClient))

@@ -1,29 +1,66 @@
 """Batches of rollouts for a trainer whose model replies to many at once, on the trainer's thread.
 
-The model replies to all rollouts of a batch; then all their environments step at the same time, on
-the loop that they live on; and again, until none goes on.
+Design notes.
+
+Two threads. `BatchPlayer.play` runs on the trainer's thread and calls the model there. Everything
+that touches an environment runs on the loop that the seats live on, in a `_Batch`: each rollout
+that waits for its environment is a task there. The model's thread only ever sees rollouts that wait
+for a reply, which no task touches meanwhile.
+
+No waves. A seat whose episode is over takes the next start at once, and its reset runs while the
+model replies to the others. Starts are taken in their order, results and failures are told in that
+order; which seat plays which start depends on the time that environments take.
+
+When to ask the model. A call costs much the same for few sequences as for many, so that a call per
+reply would starve a GPU; but to wait for the slowest of them wastes it too. While nothing is ready,
+there is nothing to decide. Otherwise the wait goes on as long as the next rollout becomes ready
+within its share of a call: the seconds that a call takes, divided by the rollouts in play. That is
+what going without it would cost, if a call costs the same however many it is of. So one straggler
+holds up the others by one share at most, all of them together by about the length of one call, and
+a model that replies faster than environments are reset is asked as they come. The share is at
+least `FLOOR_S`: rollouts of quick environments become ready one after the other by less than that.
+
+What was rejected: to wait for all of them (the resets of a batch of 512 took 50 of 59 seconds, in
+which the model had nothing to do); to ask as soon as one is ready (the first call is then of one
+sequence, and the cohorts that come of it rarely meet again); a fixed number of milliseconds (models
+reply within 10 ms or within a minute).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from openenv._redaction import redact
+from openenv._timeouts import Expired, within
 from openenv.client import background
 from openenv.rollouts.failures import FailureStreak
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.seats import Seat, Seats, Unfinished
-from openenv.rollouts.tokens import Chat, TokenRollout, act_together
+from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["BatchPlayer", "Generate", "Start"]
 
+logger = logging.getLogger(__name__)
+
 Generate = Callable[
-    [list[list[int]]], tuple[Sequence[Sequence[int]], "Sequence[Sequence[float]] | None"]
+    [list[list[int]]],
+    tuple[Sequence[Sequence[int]], "Sequence[Sequence[float | None]] | None"],
 ]
-"""Of sequences of tokens, the model's reply to each, and of these tokens the log-probabilities,
-if it gives any."""
+"""Gives the model's reply to each of several sequences of tokens, and the log-probabilities of the
+tokens of the reply, if the model tells them. It is called on the thread that calls
+`BatchPlayer.play`, while other rollouts are reset, and their texts encoded, on another one."""
+
+FLOOR_S = 0.01  # see the notes above
+FIRST_CALL_S = 1.0  # what a call is taken to last before one was measured
+TOLD = 100  # failures that are told by name, at most
 
 
 @dataclass
@@ -40,9 +77,18 @@ class Start:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     may_ignore: frozenset[str] = frozenset()
 
+    @property
+    def task(self) -> str:
+        """What tells it from other starts: the arguments of its reset."""
+        return json.dumps(self.arguments, sort_keys=True, default=repr)
+
 
 class BatchPlayer:
     """Plays batches of rollouts, each in a session of its own, which is kept from batch to batch.
+
+    Resets overlap with the model's replies: a seat whose episode is over begins the next one at
+    once, and the model is asked for those that are ready, without waiting long for the others. The
+    notes at the top of the module say when.
 
     Args:
         environment: As `openenv.rollout` takes it.
@@ -51,7 +97,11 @@ class BatchPlayer:
         unfinished: What an episode is worth that the model has not brought to its end.
         retries: How often a reset is tried again whose failure may pass.
         failures_in_a_row: After how many failed rollouts in a row `play` raises; None never.
+            Rollouts of one task alone never are too many, if their batch has others.
         shows: The fields of observations that the model is shown; see `Seats.of`.
+        lockstep: Ask the model only once every rollout in play is ready for it. The same starts
+            then make the same calls, so that a model with a seed samples the same; otherwise which
+            rollouts share a call depends on the time that environments take.
 
     Attributes:
         seats: Where they are played.
@@ -73,6 +123,7 @@ class BatchPlayer:
         retries: int = 2,
         failures_in_a_row: int | None = 32,
         shows: Sequence[str] | None = None,
+        lockstep: bool = False,
     ) -> None:
         if at_once is not None and at_once < 1:
             raise ValueError(f"at_once={at_once}; expected at least 1")
@@ -83,6 +134,8 @@ class BatchPlayer:
         self._unfinished: Unfinished = unfinished
         self._streak = FailureStreak(failures_in_a_row)
         self._places: list[Seat] = []
+        self._told: set[str] = set()
+        self._call_s: float | None = None if lockstep else FIRST_CALL_S
 
     def play(
         self,
@@ -93,6 +146,12 @@ class BatchPlayer:
         max_tokens: int | None = None,
     ) -> list[TokenRollout]:
         """Play a rollout from each start.
+
+        A rollout whose environment cannot be reset, or breaks off, has failed: it is counted, and
+        said once for each task, and the others go on. Only these end a batch at once: there is no
+        room for as many as are played at the same time; the environment ignores what a start
+        consists of; the template cannot render the messages. A server that has gone away fails one
+        rollout after the other, until `failures_in_a_row` is reached.
 
         Args:
             chat: How the model is spoken to.
@@ -105,35 +164,38 @@ class BatchPlayer:
             reward.
 
         Raises:
-            CapacityError: There is not room for as many as are played at once.
+            CapacityError: There is not room for as many as are played at once. A server that tells
+                how many it holds is asked before the first of them begins.
             EnvironmentsFailing: As too many did.
             OpenEnvError: The environment cannot be reset so.
         """
         size = min(self._at_once or len(starts), len(starts))
+        self.seats.check_room(size)
+
+        def rollout(seat: Seat) -> TokenRollout:
+            return TokenRollout(
+                seat,
+                chat,
+                max_turns=self._max_turns,
+                max_tokens=max_tokens,
+                unfinished=self._unfinished,
+            )
+
         if len(self._places) < size:
             background.run(self._grow(size))
-        played: list[TokenRollout] = []
-        for at in range(0, len(starts), size or 1):
-            together = starts[at : at + size]
-            wave = [
-                TokenRollout(
-                    seat,
-                    chat,
-                    max_turns=self._max_turns,
-                    max_tokens=max_tokens,
-                    unfinished=self._unfinished,
-                )
-                for seat in self._places[: len(together)]
-            ]
-            live = background.run(_begun(wave, together))
+        batch = _Batch(starts, self._places[:size], rollout, self._note_end)
+        try:
+            live = background.run(batch.begin(self._call_s))
             while live:
-                replies, logprobs = generate([one.ids for one in live])
-                live = background.run(act_together(live, replies, logprobs))
-            for one in wave:
-                one.settle()
-                self._streak.ended(one.failure)
-            played += wave
-        return played
+                began = time.perf_counter()
+                with self.meter.elsewhere():
+                    replies, logprobs = generate([one.ids for one in live])
+                if self._call_s is not None:
+                    self._call_s = (self._call_s + time.perf_counter() - began) / 2
+                live = background.run(batch.act(live, replies, logprobs, self._call_s))
+        finally:
+            background.run(batch.stop())
+        return batch.played()
 
     def close(self) -> None:
         """Give back every session; a program that ends does so too."""
@@ -143,12 +205,147 @@ class BatchPlayer:
         while len(self._places) < size:
             self._places.append(await self.seats.take())
 
+    def _note_end(self, rollout: TokenRollout, start: Start, is_alone: bool) -> None:
+        """Count a rollout that is over; say once of a task that it fails."""
+        failure, task = rollout.failure, start.task
+        if failure is not None and task not in self._told and len(self._told) < TOLD:
+            self._told.add(task)
+            logger.warning(
+                "a rollout with the reset arguments %.200s has failed, and has no reward: %.500s",
+                redact(task),
+                redact(failure),
+            )
+        self._streak.ended(failure, None if is_alone else task)
 
-async def _begun(wave: Sequence[TokenRollout], starts: Sequence[Start]) -> list[TokenRollout]:
-    goes_on = await asyncio.gather(
-        *(
-            one.begin(start.messages, start.arguments, start.may_ignore)
-            for one, start in zip(wave, starts, strict=True)
-        )
-    )
-    return [one for one, goes in zip(wave, goes_on, strict=True) if goes]
+
+class _Batch:
+    """The rollouts of one batch, on the loop that their seats live on."""
+
+    def __init__(
+        self,
+        starts: Sequence[Start],
+        seats: Sequence[Seat],
+        rollout: Callable[[Seat], TokenRollout],
+        note_end: Callable[[TokenRollout, Start, bool], None],
+    ) -> None:
+        self._starts = starts
+        self._left = deque(range(len(starts)))
+        self._free = deque(seats)
+        self._rollout = rollout
+        self._note_end = note_end
+        self._is_alone = len({one.task for one in starts}) == 1
+        self._numbers: dict[TokenRollout, int] = {}  # of those in play, which start they are of
+        self._seats: dict[TokenRollout, Seat] = {}
+        self._ready: list[TokenRollout] = []
+        self._ready_at = 0.0  # when the last of them became so
+        self._over: dict[int, TokenRollout] = {}
+        self._told = 0  # how many that are over were told of, in their order
+        self._busy: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()  # something is ready, or nothing is busy
+        self._rested = asyncio.Event()  # nothing is busy
+
+    async def begin(self, call_s: float | None) -> list[TokenRollout]:
+        """Begin as many as there are seats; gives those that the model is to reply to.
+
+        Args:
+            call_s: How long a call of the model takes; None waits for every rollout.
+        """
+        self._fill()
+        return await self._worth_a_call(call_s)
+
+    async def act(
+        self,
+        rollouts: Sequence[TokenRollout],
+        replies: Sequence[Sequence[int]],
+        logprobs: Sequence[Sequence[float | None]] | None,
+        call_s: float | None,
+    ) -> list[TokenRollout]:
+        """Have rollouts act by their replies; gives those that the model is to reply to next."""
+        of_each: Sequence[Sequence[float | None] | None] = logprobs or [None] * len(rollouts)
+        for one, reply, its in zip(rollouts, replies, of_each, strict=True):
+            self._work(self._acted(one, reply, its))
+        return await self._worth_a_call(call_s)
+
+    async def stop(self) -> None:
+        """End what still runs, where the batch was broken off."""
+        self._left.clear()
+        for task in self._busy:
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+
+    def played(self) -> list[TokenRollout]:
+        """The rollouts, in the order of their starts."""
+        return [self._over[number] for number in range(len(self._starts))]
+
+    # ------------------------------------------------------------------ its rollouts
+
+    def _fill(self) -> None:
+        while self._free and self._left:
+            seat, number = self._free.popleft(), self._left.popleft()
+            one = self._rollout(seat)
+            self._numbers[one], self._seats[one] = number, seat
+            self._work(self._begun(one, self._starts[number]))
+
+    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+        self._rested.clear()
+        task = asyncio.ensure_future(work)
+        self._busy.add(task)
+        task.add_done_callback(self._rests)
+
+    def _rests(self, task: asyncio.Task[None]) -> None:
+        self._busy.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = self._error or error
+        if self._error is not None or not self._busy:
+            self._changed.set()
+            self._rested.set()
+
+    async def _begun(self, one: TokenRollout, start: Start) -> None:
+        self._note(one, await one.begin(start.messages, start.arguments, start.may_ignore))
+
+    async def _acted(
+        self, one: TokenRollout, reply: Sequence[int], logprobs: Sequence[float | None] | None
+    ) -> None:
+        self._note(one, await one.take(reply, logprobs))
+
+    def _note(self, one: TokenRollout, goes_on: bool) -> None:
+        if goes_on:
+            self._ready.append(one)
+            self._ready_at = time.monotonic()
+            self._changed.set()
+            return
+        one.settle()
+        self._over[self._numbers.pop(one)] = one
+        self._free.append(self._seats.pop(one))
+        self._fill()
+        # In the order of the starts: those that fail at once would else come in a row, before any
+        # that takes its time.
+        while self._told in self._over:
+            number, self._told = self._told, self._told + 1
+            self._note_end(self._over[number], self._starts[number], self._is_alone)
+
+    # ------------------------------------------------------------------ when to ask the model
+
+    async def _worth_a_call(self, call_s: float | None) -> list[TokenRollout]:
+        """Wait until a call of the model is worth while; gives the rollouts that it is of, in the
+        order of their starts; none once all are over.
+        """
+        if call_s is None:
+            while self._busy and self._error is None:
+                await self._rested.wait()
+        while not self._ready and self._busy and self._error is None:
+            self._changed.clear()
+            await self._changed.wait()
+        while self._busy and self._error is None:
+            share = max(FLOOR_S, (call_s or 0.0) / (len(self._ready) + len(self._busy)))
+            left = self._ready_at + share - time.monotonic()
+            if left <= 0:
+                break
+            with contextlib.suppress(Expired):
+                await within(left, self._rested.wait())
+        if self._error is not None:
+            raise self._error
+        found = sorted(self._ready, key=self._numbers.__getitem__)
+        self._ready.clear()
+        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from openenv._redaction import redact
@@ -150,21 +150,32 @@ class FailureStreak:
         self._most = most
         self._lock = threading.Lock()
         self._count = 0
+        self._tasks: set[Hashable] = set()  # that failed in this row: two, at most
 
-    def ended(self, failure: str | None) -> None:
+    def ended(self, failure: str | None, task: Hashable | None = None) -> None:
         """Note how an episode has ended.
 
         Args:
             failure: Why it has failed; None if it has not.
+            task: Which task it is of, if others are played beside it: failures of one task alone
+                say that the task is broken, and never are too many.
 
         Raises:
             EnvironmentsFailing: As too many did.
         """
         with self._lock:
-            self._count = self._count + 1 if failure is not None else 0
-            if self._most is None or self._count < self._most:
+            if failure is None:
+                self._count = 0
+                self._tasks.clear()
+                return
+            self._count += 1
+            if len(self._tasks) < 2:
+                self._tasks.add(object() if task is None else task)
+            is_of_one_task = task is not None and len(self._tasks) == 1
+            if self._most is None or self._count < self._most or is_of_one_task:
                 return
             count, self._count = self._count, 0
+            self._tasks.clear()
         raise EnvironmentsFailing(
             f"{count} episodes in a row have failed; the last one: {failure}. Training would go on "
             "without rewards; see to the environment, or allow for more (failures_in_a_row)"

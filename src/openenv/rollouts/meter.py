@@ -16,8 +16,8 @@ class Reading:
     """What a `Meter` has counted.
 
     Attributes:
-        waited_s: Seconds in which at least one environment was waited for: what a trainer loses
-            that has nothing else to do meanwhile.
+        waited_s: Seconds in which at least one environment was waited for, and nothing else was
+            done meanwhile (see `Meter.elsewhere`): what a trainer loses.
         summed_s: Seconds of all the waits together, also where they overlap.
         sessions: That were opened.
         episodes: That began.
@@ -55,26 +55,43 @@ class Meter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[str, float] = dict.fromkeys((one.name for one in fields(Reading)), 0)
-        self._waits = 0
-        self._since = 0.0  # when the first of the waits that go on began; or was last read
+        self._waits = self._elsewhere = 0
+        self._since = 0.0  # when either of them changed last, or was read
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Count the time inside as waiting for an environment."""
         began = time.perf_counter()
         with self._lock:
-            if not self._waits:
-                self._since = began
+            self._settle(began)
             self._waits += 1
         try:
             yield
         finally:
             ended = time.perf_counter()
             with self._lock:
+                self._settle(ended)
                 self._waits -= 1
                 self._counts["summed_s"] += ended - began
-                if not self._waits:
-                    self._counts["waited_s"] += ended - self._since
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Do not count the time inside in `waited_s`: a model replies while environments reset."""
+        with self._lock:
+            self._settle(time.perf_counter())
+            self._elsewhere += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._settle(time.perf_counter())
+                self._elsewhere -= 1
+
+    def _settle(self, now: float) -> None:
+        """Count the time since the last change, if it was lost."""
+        if self._waits and not self._elsewhere:
+            self._counts["waited_s"] += now - self._since
+        self._since = now
 
     def count(self, **more: int) -> None:
         """Add to counts, by their names in `Reading`."""
@@ -85,10 +102,7 @@ class Meter:
     def read(self) -> Reading:
         """What there is by now; a wait that goes on counts up to now in `waited_s`."""
         with self._lock:
-            if self._waits:
-                now = time.perf_counter()
-                self._counts["waited_s"] += now - self._since
-                self._since = now
+            self._settle(time.perf_counter())
             return Reading(**self._counts)  # type: ignore[arg-type] # of which most are whole
 
 
