@@ -35,26 +35,41 @@ class TextArenaMessage(BaseModel):
     content: str = Field(description="Its text.")
     category: str = Field(
         description="TextArena's kind of message: PROMPT, PLAYER_ACTION, GAME_ACTION_DESCRIPTION, "
-        "GAME_MESSAGE, GAME_BOARD or GAME_ADMIN."
+        "GAME_MESSAGE, GAME_BOARD or GAME_ADMIN; MESSAGE for several in one text."
     )
 
 
 class TextArenaObservation(Observation):
     """What the player whose turn it is sees.
 
+    A model is shown `text`, which says everything once. The private fields hold the same for
+    programs, among it what the public package has: `messages` with all that the player was told, as
+    one text that grows.
+
     `reward` is None after `reset` and 0 until the game is over; then what the game pays, see the
     README.
     """
 
-    prompt: str = Field(description="The game's rules, as this player is told them.")
-    messages: list[TextArenaMessage] = Field(
+    text: str = Field(
+        default="",
+        description="What this player has not been told yet. Where one agent plays several seats, "
+        "its first line says whose turn it is.",
+    )
+    prompt: Annotated[str, Private] = Field(
+        default="", description="The game's rules, as this player is told them."
+    )
+    messages: Annotated[list[TextArenaMessage], Private] = Field(
+        default_factory=list,
+        description="One message: all that this player was told so far, as TextArena writes it.",
+    )
+    new_messages: Annotated[list[TextArenaMessage], Private] = Field(
         default_factory=list, description="What this player has not seen yet, in order."
     )
-    current_player_id: int = Field(default=0, description="Whose turn it is.")
-    legal_players: list[int] = Field(
+    current_player_id: Annotated[int, Private] = Field(default=0, description="Whose turn it is.")
+    legal_players: Annotated[list[int], Private] = Field(
         default_factory=list, description="Who may move by the next step; empty at the end."
     )
-    info: dict[str, Any] = Field(
+    info: Annotated[dict[str, Any], Private] = Field(
         default_factory=dict,
         description="What the game says about the step; at the end `rewards` and `game_info` of "
         "every player, by their ids.",
@@ -73,7 +88,9 @@ class TextArenaState(State):
     agent_player: int = Field(default=0, ge=0, description="The agent's seat, if it has one only.")
     task: str | None = Field(default=None, description="The id of the task being played.")
     turn: int = Field(default=0, ge=0, description="Turns that the game has counted.")
-    last_reward: float | None = Field(default=None, description="Reward of the last step.")
+    last_reward: float = Field(
+        default=0.0, description="Reward of the last step; 0 where it had none."
+    )
     last_info: dict[str, Any] = Field(default_factory=dict, description="Info of the last step.")
     raw_state: Annotated[dict[str, Any], Private] = Field(
         default_factory=dict, description="The game's own state, which may hold secrets."

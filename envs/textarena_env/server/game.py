@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import math
 import random
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import textarena
 from pydantic_core import to_jsonable_python
+from textarena.core import ObservationWrapper
 from textarena.envs.registration import ENV_REGISTRY
 from textarena.envs.utils import word_lists
 
@@ -22,6 +24,8 @@ from ..models import TextArenaMessage
 from .dice import Dice
 
 __all__ = ["GAMES", "Game", "GameUnavailable"]
+
+logger = logging.getLogger(__name__)
 
 GAMES: tuple[str, ...] = tuple(sorted(ENV_REGISTRY))
 """The name of every game that TextArena knows."""
@@ -52,11 +56,13 @@ class Game:
         self._dice = Dice(seed)
         self._told: dict[int, list[TextArenaMessage]] = {}
         self._unread: dict[int, list[TextArenaMessage]] = {}
+        self._written: dict[int, str] = {}
         self.is_over = False
         with self._dice.in_place():
             try:
                 self._env = _made(env_id, dict(options))
                 self._inner = _innermost(self._env)
+                self._writers = _writers(self._env)
                 self._env.reset(num_players=num_players, seed=seed)
             except LookupError as error:
                 if "nltk" in str(error).lower():
@@ -83,6 +89,10 @@ class Game:
     def unread(self, player: int) -> list[TextArenaMessage]:
         """What a player has been told since this was last asked for."""
         return self._unread.pop(player, [])
+
+    def written(self, player: int) -> str:
+        """Everything that a player has been told, as TextArena writes it for a model."""
+        return self._written.get(player, "")
 
     def prompt(self, player: int) -> str:
         """The rules as a player was told them."""
@@ -127,6 +137,23 @@ class Game:
             messages = [_message(one) for one in told]
             self._told.setdefault(player, []).extend(messages)
             self._unread.setdefault(player, []).extend(messages)
+            self._written[player] = self._write(player, told)
+
+    def _write(self, player: int, told: Any) -> str:
+        """What the game's own wrappers write for a player who is told something more."""
+        written: Any = told
+        try:
+            for writer in self._writers:
+                written = writer.observation(player, written)
+        except (AssertionError, IndexError, KeyError, TypeError, ValueError) as error:
+            # Some ask for a message, such as a board, that their game does not send each time.
+            logger.info("%s: %s writes nothing: %r", self.env_id, self._writers, error)
+            written = None
+        if isinstance(written, str):
+            return written
+        # Games without wrappers, whose names end in "-raw", write nothing either.
+        lines = (f"\n[{_name(one.sender_id)}] {one.content}" for one in self.told(player))
+        return "".join(lines)
 
     def _unavailable(self, num_players: int, error: Exception) -> GameUnavailable:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -193,6 +220,20 @@ def _message(told: tuple[Any, Any, Any]) -> TextArenaMessage:
 def _is_number(reward: Any) -> bool:
     """Whether it is one: some games pay for a wrong move the text that says what was wrong."""
     return isinstance(reward, int | float) and math.isfinite(reward)
+
+
+def _name(sender: int) -> str:
+    return "GAME" if sender == textarena.GAME_ID else f"Player {sender}"
+
+
+def _writers(env: Any) -> list[Any]:
+    """The wrappers that write a player's observation, in their order."""
+    found = []
+    while isinstance(env, textarena.Wrapper):
+        if isinstance(env, ObservationWrapper):
+            found.append(env)
+        env = env.env
+    return found[::-1]
 
 
 def _innermost(env: Any) -> Any:

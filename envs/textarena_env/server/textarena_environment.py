@@ -11,6 +11,7 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -24,6 +25,7 @@ from ..models import (
     DEFAULT_GAME,
     Opponent,
     TextArenaAction,
+    TextArenaMessage,
     TextArenaObservation,
     TextArenaState,
     TextArenaTask,
@@ -42,7 +44,6 @@ _TASKS_PER_GAME: dict[Split, int] = {"train": 1_000, "test": 100}
 
 TASK_GAMES = (
     "2048-v0-easy",
-    "Bandit-v0",
     "Blackjack-v0",
     "FifteenPuzzle-v0",
     "FrozenLake-v0-random",
@@ -55,7 +56,21 @@ TASK_GAMES = (
     "Secretary-v0",
     "Sudoku-v0",
 )
-"""Games for one player that begin differently by the seed, and need neither data nor a key."""
+"""Games for one player that begin differently by the seed, and need neither data nor a key.
+
+Bandit is none: it pays the more, the worse the button is that is chosen in the end.
+"""
+
+_RANGES: dict[str, tuple[float, float] | None] = {
+    "Klondike": (-1.0, 52.0),
+    "ScorableGames": None,
+    "Set": (-1.0, 20.0),
+    "UsedCarNegotiation": None,
+}
+"""Games that pay points, by their names without version; None where nobody says how many.
+
+All others pay from -1 to 1.
+"""
 
 _NLTK_DATA = ("words", "averaged_perceptron_tagger_eng")
 _KEYWORD_PREFIX = "TEXTARENA_KW_"
@@ -100,7 +115,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    REWARD = RewardSpec("terminal", components=("payoff",))
+    REWARD = RewardSpec("terminal", (-1.0, 1.0), ("payoff",))
 
     def __init__(
         self,
@@ -204,14 +219,15 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         except BaseException:
             self._is_over = True  # nobody knows where the game stands
             raise
-        signals = signals_of(game.env_id, game.raw_state())
+        signals = signals_of(game.env_id, game.raw_state(), self._said)
         if signals:
             info["reward_signals"] = signals
         if game.is_over:
             return self._finish(game, player, info)
         if self._is_cut_off:
             self._is_over = True
-            return self._keep(truncation(self._observe(game, self._seat(game), info), 0.0))
+            seen = self._observe(game, self._seat(game), info)
+            return self._keep(truncation(seen, self._cut_off_score()))
         return self._keep(transition(self._observe(game, self._seat(game), info), 0.0))
 
     @property
@@ -228,7 +244,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
             agent_player=setting.agent_player,
             task=setting.task,
             turn=0 if game is None else game.turn,
-            last_reward=None if last is None or last.reward is None else float(last.reward),
+            last_reward=0.0 if last is None or last.reward is None else float(last.reward),
             last_info={} if last is None else last.info,
             raw_state={} if game is None else game.raw_state(),
         )
@@ -369,6 +385,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         self._game, self._seed, self._said = game, seed, []
         self._episode_id = episode_id or str(uuid.uuid4())
         self._is_over, self._last = False, None
+        self.REWARD = _meaning(setting.env_id)  # type: ignore[misc]  # of this game's rewards
         if game.is_over:
             return self._finish(game, self._seat(game), {})
         return self._keep(restart(self._observe(game, self._seat(game), {})))
@@ -401,13 +418,40 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
 
     def _observe(self, game: Game, player: int, info: dict[str, Any]) -> TextArenaObservation:
         over = game.is_over or self._is_over
+        new = game.unread(player)
+        written = game.written(player)
+        metadata = {"env_id": game.env_id, "turn": game.turn}
+        if "reward_signals" in info:
+            metadata["reward_signals"] = info["reward_signals"]
         return TextArenaObservation(
+            text=self._text(new, player, over),
             prompt=game.prompt(player),
-            messages=game.unread(player),
+            messages=[TextArenaMessage(sender_id=-1, content=written, category="MESSAGE")],
+            new_messages=new,
             current_player_id=game.player,
             legal_players=[] if over else [player],
             info=info,
+            metadata=metadata,
         )
+
+    def _text(self, new: Sequence[TextArenaMessage], player: int, over: bool) -> str:
+        """What a model is shown: what is new to this player."""
+        has_several = self._setting.opponent == "none" and self._setting.num_players > 1
+        whose = [f"Player {player} is to move."] if has_several and not over else []
+        said = [
+            one.content.strip() if one.sender_id < 0 else f"Player {one.sender_id}: {one.content}"
+            for one in new
+        ]
+        return "\n\n".join([*whose, *said])
+
+    def _cut_off_score(self) -> Score:
+        """What a game is worth that was cut off: 0 alone, and among several that of a loss, since
+        to hold out would else pay more than to lose.
+        """
+        if self._setting.num_players == 1:
+            return Score(0.0)
+        paid = 0.0 if self.REWARD.range is None else self.REWARD.range[0]
+        return Score(paid, {"payoff": paid})
 
     def _finish(self, game: Game, mover: int, info: dict[str, Any]) -> TextArenaObservation:
         """Observe the end, as the agent in its seat; or as the player who moved last."""
@@ -415,13 +459,17 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         rewards, game_info = game.result()
         player = mover if self._setting.opponent == "none" else self._setting.agent_player
         info |= {"game_info": game_info, "rewards": {str(who): rewards[who] for who in rewards}}
-        paid = rewards.get(player)
-        score = (
-            Score(unscored=f"{game.env_id} ended without a number as the reward of {player}")
-            if paid is None
-            else Score(paid, {"payoff": paid})
-        )
+        score = self._score(game.env_id, rewards.get(player), player)
         return self._keep(termination(self._observe(game, player, info), score))
+
+    def _score(self, env_id: str, paid: float | None, player: int) -> Score:
+        if paid is None:
+            return Score(unscored=f"{env_id} ended without a number as the reward of {player}")
+        declared = self.REWARD.range
+        if declared is not None and not declared[0] <= paid <= declared[1]:
+            why = f"{env_id} paid {paid:g}, which is not from {declared[0]:g} to {declared[1]:g}"
+            return Score(unscored=why)
+        return Score(paid, {"payoff": paid})
 
     def _keep(self, observation: TextArenaObservation) -> TextArenaObservation:
         self._last = observation
@@ -482,6 +530,12 @@ def _checked(setting: _Setting) -> _Setting:
     if not all(isinstance(message, str) for message in setting.opponent_messages):
         raise Refused("opponent_messages must be a list of strings")
     return setting
+
+
+def _meaning(env_id: str) -> RewardSpec:
+    """What the rewards of a game mean."""
+    usual = TextArenaEnvironment.REWARD
+    return replace(usual, range=_RANGES.get(env_id.partition("-v")[0], usual.range))
 
 
 def _check_integer(name: str, value: Any, lowest: int) -> None:

@@ -28,6 +28,7 @@ def test_the_client_side_does_not_import_the_library() -> None:
 
 def test_the_fields_are_those_of_the_public_package() -> None:
     seen = TextArenaObservation(prompt="Guess.")
+    assert TextArenaState().last_reward == 0.0
     assert (seen.messages, seen.current_player_id, seen.legal_players, seen.info) == ([], 0, [], {})
     own = set(TextArenaState.model_fields)
     assert {"env_id", "num_players", "max_turns", "turn", "last_reward", "last_info"} < own

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,17 @@ from support.servers import serving
 from openenv import Refused
 from openenv.errors import ServerError
 from openenv.reward import REWARD_INFO
+from openenv.rollouts.policies.views import view
 from openenv.testing import check_environment
 from openenv.testing.environment import ARGUMENTS_ARE_TAKEN
-from openenv.types import public_view
+from openenv.types import StepResult, public_view
 from textarena_env import (
     TextArenaAction,
     TextArenaEnv,
     TextArenaMessage,
     TextArenaObservation,
 )
+from textarena_env.server import textarena_environment
 from textarena_env.server.app import app
 from textarena_env.server.dice import Dice
 from textarena_env.server.game import GAMES
@@ -61,7 +64,7 @@ def say(env: TextArenaEnvironment, message: str) -> TextArenaObservation:
 
 def any_move(seen: TextArenaObservation) -> TextArenaAction:
     """The first move that the game lists, else one that is wrong."""
-    return TextArenaAction(message=next(iter(listed_moves(seen.messages)), "[0]"))
+    return TextArenaAction(message=next(iter(listed_moves(seen.new_messages)), "[0]"))
 
 
 def play(env: TextArenaEnvironment, limit: int = 12, **reset: Any) -> list[TextArenaObservation]:
@@ -290,7 +293,8 @@ def test_a_scripted_opponent_says_its_messages_in_turn() -> None:
     assert first.current_player_id == 0
     second = say(env, "[0]")
     assert second.current_player_id == 0
-    assert any(one.sender_id == 1 for one in second.messages) or "cell 3" in str(second.messages)
+    told = second.new_messages
+    assert any(one.sender_id == 1 for one in told) or "cell 3" in str(told)
     say(env, "[1]")
     last = say(env, "[2]")
     assert last.done and last.reward == 1.0
@@ -440,8 +444,9 @@ def test_wordle_honours_the_seed_and_signals_progress(words: Path) -> None:
     first, last = found["first"], found["last"]
     assert first["reward"] == 0.0 and not first["done"]
     assert set(first["info"]["reward_signals"]) == {
-        "wordle.greens", "wordle.yellows", "wordle.correct",
+        "wordle.greens", "wordle.yellows", "wordle.correct", "wordle.repetitions",
     }  # fmt: skip
+    assert first["metadata"]["reward_signals"] == first["info"]["reward_signals"]
     assert last["reward"] == 1.0 and last["info"]["reward_signals"]["wordle.correct"] == 1.0
 
 
@@ -456,6 +461,136 @@ def test_a_game_whose_data_are_missing_says_what_to_install(tmp_path: Path) -> N
         capture_output=True, text=True, check=False, timeout=100,
     )  # fmt: skip
     assert "nltk.downloader words" in ran.stderr.splitlines()[-1]
+
+
+# ------------------------------------------------------------------ as public programs read it
+
+READ_AS_TRAINERS_DO = """
+import json
+from functools import partial
+from textarena_env.server.textarena_environment import TextArenaEnvironment
+from textarena_env import TextArenaAction, TextArenaEnv
+found = []
+with TextArenaEnv.local(partial(TextArenaEnvironment, download_nltk=False)).sync() as env:
+    before = env.reset(seed=1234).observation.messages[0].content
+    secret = env.state().raw_state["secret_word"]
+    wrong, other = [word for word in ("crane", "house", "table") if word != secret][:2]
+    found.append(["", before, 0.0, False, {}])
+    for guess in (wrong, wrong, other, "zzzzz", secret):
+        result = env.step(TextArenaAction(message=f"[{guess}]"))
+        assert len(result.observation.messages) == 1
+        now = result.observation.messages[0].content
+        assert now.startswith(before)
+        signals = result.observation.info["reward_signals"]
+        found.append([guess, now[len(before):], result.reward, result.done, signals])
+        before = now
+print(json.dumps(found))
+"""
+
+
+def test_what_wordle_tells_by_each_step_is_the_end_of_a_growing_text(words: Path) -> None:
+    """Trainers' examples show the model what was appended to `messages[0]`, which was nothing."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READ_AS_TRAINERS_DO],
+        env={**os.environ, "NLTK_DATA": str(words)},
+        capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    first, wrong, again, other, invalid, right = json.loads(ran.stdout.splitlines()[-1])
+    assert first[1].startswith("\n[GAME] You are Playing Wordle.")
+    assert "Feedback:" in wrong[1] and wrong[0].upper() in wrong[1].replace(" ", "")
+    assert "You attempted an invalid move" in invalid[1] and "Feedback:" not in invalid[1]
+    assert [one[2:4] for one in (wrong, again, other, invalid)] == [[0.0, False]] * 4
+    assert right[2:4] == [1.0, True]
+    assert [one[4]["wordle.repetitions"] for one in (wrong, again, other)] == [1.0, 0.0, 1.0]
+    assert right[4]["wordle.correct"] == 1.0 and again[4]["wordle.correct"] == 0.0
+
+
+@pytest.mark.parametrize("env_id", ["GuessTheNumber-v0", "Sudoku-v0", "Mastermind-v0"])
+def test_the_text_for_programs_grows_and_that_for_models_says_everything_once(env_id: str) -> None:
+    env = make(env_id)
+    seen = [env.reset(seed=3), *(say(env, move) for move in ("[1 1 1]", "[2]"))]
+    texts = [one.messages[0].content for one in seen]
+    rules = seen[0].prompt.strip()
+    assert rules in texts[0] and rules in view(seen[0])
+    for before, after, one in zip(texts, texts[1:], seen[1:], strict=False):
+        assert len(one.messages) == 1 and after.startswith(before) and len(after) > len(before)
+        assert view(one) == one.text != "" and rules not in view(one)
+        assert all(part.content.strip() in after for part in one.new_messages)
+
+
+def test_a_sudoku_is_read_off_the_message_of_the_first_observation() -> None:
+    told = make("Sudoku-v0").reset(seed=3).messages[0].content
+    assert all(f"\nR{row}" in told for row in range(1, 10)) and "|" in told
+
+
+def test_who_plays_all_seats_is_told_whose_turn_it_is() -> None:
+    env = make("TicTacToe-v0", num_players=2)
+    seen = [env.reset(seed=1), say(env, "[0]"), say(env, "[3]")]
+    assert [view(one).splitlines()[0] for one in seen] == [
+        "Player 0 is to move.", "Player 1 is to move.", "Player 0 is to move.",
+    ]  # fmt: skip
+    alone = env.reset(env_id="TicTacToe-v0", opponent="random", seed=1)
+    assert "is to move" not in view(alone)
+
+
+def test_the_last_reward_of_the_state_is_always_a_number() -> None:
+    """Public clients refuse a state without."""
+    env = make("GuessTheNumber-v0")
+    assert env.state.last_reward == 0.0
+    env.reset(seed=5)
+    assert env.state.last_reward == 0.0
+
+
+# ------------------------------------------------------------------ what it may pay
+
+
+def paid(env_id: str, messages: Iterable[str], **reset: Any) -> StepResult[Any]:
+    with TextArenaEnv.local(partial(TextArenaEnvironment, download_nltk=False)).sync() as env:
+        actions = rewards.in_turn(TextArenaAction(message=one) for one in messages)
+        episode = rewards.played(env, actions, env_id=env_id, **reset)
+        rewards.worth(episode)
+        assert env.reward_spec is not None
+        assert env.reward_spec.range == TextArenaEnvironment.REWARD.range == (-1.0, 1.0)
+        return episode[-1]
+
+
+def test_payoffs_reach_both_ends_of_the_range_that_is_declared() -> None:
+    line = ("[0]", "[1]", "[2]")
+    scripted = {"opponent": "scripted", "seed": 1}
+    won = paid("TicTacToe-v0", line, opponent_messages=["[3]", "[4]", "[8]"], **scripted)
+    lost = paid("TicTacToe-v0", ("[3]", "[4]", "[8]"), opponent_messages=line, **scripted)
+    assert (won.reward, lost.reward) == (1.0, -1.0)
+    nonsense = paid("Secretary-v0", ["nonsense"] * 2, seed=5)
+    assert nonsense.done and nonsense.reward == -1.0
+
+
+def test_to_hold_out_against_an_opponent_pays_no_more_than_to_lose() -> None:
+    """A game that was cut off paid 0, and a lost one -1."""
+    cut_off = paid("TicTacToe-v0", ["[0]"], opponent="random", max_turns=1, seed=1)
+    assert cut_off.truncated and cut_off.reward == -1.0
+    assert cut_off.components == {"payoff": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expected"), [("Set-v0", (-1.0, 20.0)), ("Mastermind-v0", (-1.0, 1.0))]
+)
+def test_each_episode_tells_the_range_of_its_game(
+    env_id: str, expected: tuple[float, float] | None
+) -> None:
+    with TextArenaEnv.local(partial(TextArenaEnvironment, download_nltk=False)).sync() as env:
+        for name, of_it in (("GuessTheNumber-v0", (-1.0, 1.0)), (env_id, expected)):
+            env.reset(env_id=name, seed=1)
+            assert env.reward_spec is not None and env.reward_spec.range == of_it
+
+
+def test_a_payoff_beyond_the_range_is_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(textarena_environment._RANGES, "GuessTheNumber", (-1.0, 0.5))
+    env = make("GuessTheNumber-v0")
+    env.reset(seed=5)
+    last = say(env, f"[{env.state.raw_state['game_number']}]")
+    assert last.done and last.reward is None
+    assert "paid 1, which is not from -1 to 0.5" in last.metadata[REWARD_INFO]["unscored"]
 
 
 # ------------------------------------------------------------------ settings
@@ -498,9 +633,9 @@ def test_a_player_is_told_nothing_twice_and_nothing_of_others() -> None:
     for _ in range(3):
         seen.append(env.step(any_move(seen[-1])))
     for one in seen:
-        cards = [m for m in one.messages if "Your card is" in m.content]
+        cards = [m for m in one.new_messages if "Your card is" in m.content]
         assert len(cards) <= 2
-    prompts = [m for one in seen for m in one.messages if m.category == "PROMPT"]
+    prompts = [m for one in seen for m in one.new_messages if m.category == "PROMPT"]
     assert len(prompts) == 2  # one for each seat
 
 
@@ -648,7 +783,8 @@ def test_a_game_is_shown_as_its_player_was_told_it() -> None:
     before = env.snapshot()
     shown = env.render()
     assert (
-        shown.startswith("TicTacToe-v0, player 0") and first.messages[-1].content.strip() in shown
+        shown.startswith("TicTacToe-v0, player 0")
+        and first.new_messages[-1].content.strip() in shown
     )
     assert env.snapshot() == before
     say(env, "[4]")

@@ -142,13 +142,15 @@ class Host:
             environment.mcp_serve_in(self.spec.mode)
         if isinstance(environment, Environment):
             self._listen_to(environment, self.plan)
-        declared = getattr(environment, "REWARD", None)
-        if isinstance(declared, RewardSpec):
-            self._reward = declared.as_data()
         scorer = getattr(environment, "trajectory_scorer", None)
         if callable(scorer):
             credit = getattr(environment, "trajectory_credit", "terminal")
             self._scorer = EpisodeScorer(scorer, credit)
+
+    def _read_meaning(self) -> None:
+        """Read what the rewards of the episode mean that has just begun."""
+        declared = getattr(self._environment, "REWARD", None)
+        self._reward = declared.as_data() if isinstance(declared, RewardSpec) else None
 
     def _listen_to(self, environment: Environment[Any, Any, Any], plan: CallPlan) -> None:
         """Have an environment that hears events get them."""
@@ -250,6 +252,7 @@ class Host:
         """
         scorer = self._scorer
         if isinstance(command, Reset):
+            self._read_meaning()  # which may differ between the games of an environment
             if self._reward is not None:
                 transition.reward_info = {**(transition.reward_info or {}), SPEC: self._reward}
             if scorer is not None:
