@@ -197,6 +197,7 @@ LAZILY = {"openenv.client.launch": {"providers"}, "openenv.server.app": {"web"}}
 # Packages that are not ours, and who needs them. What is not listed is not imported at all.
 EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions"}
 HOMES = {
+    "accelerate": {"openenv.integrations.trl.processes"},
     "anthropic": {"openenv.llm.anthropic"},
     "anyio": {"openenv.mcp.connections", "openenv.mcp.speech1", "openenv.mcp.transports"},
     "fastapi": {"openenv.integrations.nemo_gym", "openenv.server", "openenv.web"},
@@ -335,6 +336,7 @@ HOMES = {
 }
 # Of these, what is imported on first use only, wherever it is needed.
 LAZY_PACKAGES = {
+    "accelerate",
     "anthropic",
     "anyio",
     "datasets",

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
-from datasets import concatenate_datasets
-from tiny_models import imitate, model_for, tokenizer_for
+from datasets import Dataset, concatenate_datasets
+from tiny_models import CHATML, imitate, model_for, tokenizer_for
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen2_5_chat_template
@@ -29,6 +31,7 @@ from openenv.integrations.trl import (
     env_reward,
     environment_factory,
     rollout_func,
+    skip_failures,
     task_dataset,
 )
 from openenv.integrations.typed_tools import Parameters, typed_function
@@ -55,7 +58,7 @@ def speaker(*speech: tuple[Any, list[str]]) -> tuple[Any, Any]:
         place = factory()
         for seed in range(48):
             said = [{"role": "user", "content": PROMPT}]
-            said[0]["content"] += place.reset(prompt=said, seed=seed)
+            said[0]["content"] += place.reset(prompt=said, seed=seed) or ""
             heard.append((said, tools_of(place), calls))
     texts = [qwen2_5_chat_template]
     for said, tools, calls in heard:
@@ -242,7 +245,260 @@ def schemas(folder: str) -> dict[str, Any]:
     return found
 
 
-WAYS = {
+# ------------------------------------------------------------------ planted cases
+
+LINES = ["Yes.", "To be, or not to be.", "Who is there?", "Words, words, words."]
+ORDER = "Say a line."
+
+
+def actor() -> tuple[Any, Any]:
+    """A tiny model that says a line to whatever it is told."""
+    tokenizer = tokenizer_for([ORDER, "Speak. Thanks. say", *LINES], CHATML, 512)
+    model = model_for(tokenizer)
+    shown = []
+    for line in LINES:
+        for told in (ORDER, f"{ORDER}\n\nSpeak.", "Thanks."):
+            said = [{"role": "user", "content": told}]
+            before = tokenizer.apply_chat_template(
+                said, add_generation_prompt=True, return_dict=False
+            )
+            reply = tokenizer.encode(f"{line}<|im_end|>")
+            shown.append((before, reply, [1] * len(reply)))
+    imitate(model, shown, steps=60)
+    return model, tokenizer
+
+
+def brevity(completions: list[Any], **_: Any) -> list[float]:
+    """A second reward, which knows nothing of environments."""
+    return [1.0 - len(str(one)) / 1000 for one in completions]
+
+
+def table_of(folder: str) -> list[dict[str, Any]]:
+    """TRL's own table of completions, of all steps."""
+    found = []
+    for file in sorted(Path(folder, "completions").glob("*.parquet")):
+        for row in Dataset.from_parquet(str(file), cache_dir=folder).to_list():
+            is_nan = {k: isinstance(v, float) and math.isnan(v) for k, v in row.items()}
+            found.append({k: None if is_nan[k] else v for k, v in row.items()})
+    return found
+
+
+def planted(
+    folder: str, environment: str, way: str, beside: str = "skipping", **options: Any
+) -> dict[str, Any]:
+    """An environment that fails now and then, and a second reward function beside its own."""
+    second = {"skipping": [skip_failures(brevity)], "plain": [brevity], "none": []}[beside]
+    settings = {
+        "max_steps": 2,
+        "max_completion_length": 64,
+        "log_completions": True,
+        **options.pop("settings", {}),
+    }
+    played: dict[str, Any] = {}
+    if way == "rollout_func":
+        model, tokenizer = actor()
+        rollouts = rollout_func(environment, **options)
+        played = {"rollout_func": rollouts, "reward_funcs": [env_reward, *second]}
+        cost = EnvironmentCost(rollouts)
+        rows = {"prompt": [[{"role": "user", "content": ORDER}]] * 16}
+    else:
+        factory = environment_factory(environment, **options)
+        calls = [call(tools_of(factory())[0].__name__, text=line) for line in LINES]
+        model, tokenizer = speaker((factory, calls))
+        own = [] if hasattr(factory, "get_reward") else [skip_failures(worth)]
+        played = {"environment_factory": factory, "reward_funcs": [*own, *second]}
+        cost = EnvironmentCost(factory)
+        rows = {"prompt": [[{"role": "user", "content": PROMPT}]] * 16}
+    found = trained(
+        folder,
+        cost,
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict(rows),
+        settings=settings,
+        **played,
+    )
+    return {**found, "table": table_of(folder)}
+
+
+def worth(environments: list[Any], **_: Any) -> list[float | None]:
+    """What the environments say, where TRL does not ask them."""
+    return [one.reward for one in environments]
+
+
+def episodes(folder: str, environment: str) -> dict[str, Any]:
+    """Which episodes are played: evaluated twice; by accumulation; and resumed."""
+    from urllib.request import urlopen
+
+    def mark() -> int:
+        with urlopen(f"{environment}/played", timeout=10) as answer:
+            return int(answer.read())
+
+    model, tokenizer = actor()
+    alike = {"prompt": [[{"role": "user", "content": ORDER}]] * 64}
+    marks: list[int] = [mark()]
+
+    def trainer(where: str, **settings: Any) -> GRPOTrainer:
+        return GRPOTrainer(
+            model=model,
+            processing_class=tokenizer,
+            train_dataset=Dataset.from_dict(alike),
+            eval_dataset=task_dataset(12, prompt=ORDER, seed=100),
+            reward_funcs=env_reward,
+            rollout_func=rollout_func(environment),
+            args=config(
+                f"{folder}/{where}",
+                per_device_train_batch_size=4,
+                per_device_eval_batch_size=4,
+                num_generations=2,
+                max_completion_length=32,
+                **{"num_generations_eval": 1, **settings},
+            ),
+        )
+
+    accumulating = {"gradient_accumulation_steps": 4, "steps_per_generation": 1}
+    one = trainer("whole", max_steps=4, save_strategy="steps", save_steps=2, **accumulating)
+    for _ in range(2):
+        one.evaluate()
+        marks.append(mark())
+    one.train()
+    marks.append(mark())
+    again = trainer("whole", max_steps=4, **accumulating)
+    again.train(resume_from_checkpoint=f"{folder}/whole/checkpoint-2")
+    marks.append(mark())
+    return {"marks": marks}
+
+
+def rows_of_datasets(folder: str, environment: str, **columns: list[Any]) -> dict[str, Any]:
+    """A dataset that says which episodes they are, by columns, without `rows`."""
+    model, tokenizer = actor()
+    given = columns.pop("prompt", [ORDER])
+    prompts = [[{"role": "user", "content": one}] for one in given]
+    return trained(
+        folder,
+        EnvironmentCost(rollouts := rollout_func(environment)),
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict({"prompt": prompts, **columns}),
+        reward_funcs=env_reward,
+        rollout_func=rollouts,
+        settings={"max_steps": 1, "max_completion_length": 32},
+    )
+
+
+def unknown(folder: str, environment: str) -> dict[str, Any]:
+    """vLLM does not know the log-probability of a token, now and then."""
+    model, tokenizer = actor()
+    rollouts = rollout_func(environment)
+    told: list[Any] = []
+
+    def watched(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        generate = trainer._generate_single_turn
+
+        def forgetting(*given: Any, **options: Any) -> Any:
+            replies, _ = generate(*given, **options)
+            return replies, [[None, *[-1.0] * (len(one) - 1)] for one in replies]
+
+        forgetting.__signature__ = inspect.signature(generate)  # type: ignore[attr-defined]
+        trainer._generate_single_turn = forgetting
+        try:
+            found = rollouts(prompts, trainer)
+        finally:
+            del trainer._generate_single_turn
+        for logprobs, mask in zip(found["logprobs"], found["env_mask"], strict=True):
+            told.append([str(logprobs[0]), mask[0], logprobs[1], mask[1]])
+        return found
+
+    found = trained(
+        folder,
+        EnvironmentCost(rollouts),
+        model=model,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": ORDER}]] * 16}),
+        reward_funcs=env_reward,
+        rollout_func=watched,
+        settings={"max_steps": 1, "max_completion_length": 32},
+    )
+    return {**found, "told": told}
+
+
+class Server:
+    """Stands for the client of a vLLM server: what is to be said stands in the prompt."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.asked: list[int] = []
+
+    def generate(self, prompts: list[list[int]], n: int, **_: Any) -> dict[str, Any]:
+        """Say of each prompt what it says last that is to be said."""
+        import re
+
+        self.asked.append(len(prompts))
+        replies = []
+        for ids in prompts:
+            words = re.findall(r"say (\d+)", self.tokenizer.decode(ids))
+            said = words[-1] if words else "nothing"
+            replies += [self.tokenizer.encode(f"{said}<|im_end|>")] * n
+        logprobs = [[[-0.5] for _ in one] for one in replies]
+        return {"prompt_ids": prompts, "completion_ids": replies, "logprobs": logprobs}
+
+
+def shared(folder: str, environment: str, way: str = "rollout_func") -> dict[str, Any]:
+    """One of several processes with a vLLM server: TRL's own `VLLMGeneration` asks it."""
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    tokenizer = tokenizer_for([ORDER, "say 0123456789 nothing"], CHATML, 400)
+    played: dict[str, Any]
+    if way == "rollout_func":
+        rollouts = rollout_func(environment)
+        played = {"rollout_func": rollouts, "reward_funcs": env_reward}
+    else:
+        tokenizer.chat_template = qwen2_5_chat_template
+        played = {"environment_factory": environment_factory(environment)}
+    trainer = GRPOTrainer(
+        model=model_for(tokenizer),
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": ORDER}]] * 64}),
+        args=config(
+            folder,
+            per_device_train_batch_size=6,
+            num_generations=2,
+            max_completion_length=96,
+            max_steps=2,
+            log_completions=True,
+        ),
+        **played,
+    )
+    server = Server(tokenizer)
+    generation = VLLMGeneration.__new__(VLLMGeneration)  # which would look for a vLLM
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+    for name in (*names, "structured_outputs_regex", "logprobs", "generation_kwargs"):
+        setattr(generation, name, None)
+    generation.accelerator, generation.mode = trainer.accelerator, "server"
+    generation.max_completion_length, generation.vllm_client = 96, server
+    generation.sync_weights = lambda: None
+    trainer.use_vllm, trainer.vllm_mode, trainer.vllm_generation = True, "server", generation
+    trainer.vllm_importance_sampling_correction = False
+    trainer._last_loaded_step = -1
+    error = None
+    try:
+        trainer.train()
+    except Exception as found:
+        error = f"{type(found).__name__}: {found}"
+    is_first = trainer.accelerator.is_main_process
+    return {
+        "error": error,
+        "asked": server.asked,
+        "table": table_of(folder) if is_first and error is None else [],
+    }
+
+
+WAYS: dict[str, Callable[..., dict[str, Any]]] = {
+    "planted": planted,
+    "episodes": episodes,
+    "rows": rows_of_datasets,
+    "unknown": unknown,
+    "shared": shared,
     "harness": harness,
     "schemas": schemas,
     "one": one,

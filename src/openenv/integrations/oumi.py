@@ -10,12 +10,12 @@ with ``rollout_function: blackjack`` and ``reward_functions: [openenv]`` in Oumi
 
 from __future__ import annotations
 
-import inspect
 import threading
 from typing import Any
 
 from openenv._packages import needs
-from openenv.integrations.trl.rollout_funcs import RolloutFunc, env_reward, rollout_func
+from openenv.integrations.trl.rewards import env_reward
+from openenv.integrations.trl.rollout_funcs import RolloutFunc, rollout_func
 
 with needs("openenv.integrations.oumi", "pip install oumi"):
     from oumi.core.registry import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -70,29 +70,4 @@ class _Rollouts:
         with self._making:
             if self._made is None:
                 self._made = rollout_func(self._environment, **self._options)
-        return self._made(prompts, _Trainer(trainer))
-
-
-class _Trainer:
-    """A trainer of TRL, of whichever version Oumi has, as the newest one is asked for replies."""
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._trainer, name)
-
-    def _generate_single_turn(
-        self, prompt_ids: Any, images: Any, fields: Any, num_generations: int, *others: Any
-    ) -> Any:
-        trainer = self._trainer
-        generate = trainer._generate_single_turn
-        if "num_generations" in inspect.signature(generate).parameters:
-            return generate(prompt_ids, images, fields, num_generations, *others)
-        # It has the number from itself, and would take prompts for copies of each other.
-        kept = trainer.num_generations, trainer.num_generations_eval
-        trainer.num_generations = trainer.num_generations_eval = num_generations
-        try:
-            return generate(prompt_ids, images, fields)
-        finally:
-            trainer.num_generations, trainer.num_generations_eval = kept
+        return self._made(prompts, trainer)

@@ -30,16 +30,21 @@ if TYPE_CHECKING:
         ToolRefused,
         environment_factory,
     )
-    from openenv.integrations.trl.rollout_funcs import env_reward, rollout_func
+    from openenv.integrations.trl.rewards import TrainingRefused, env_reward, skip_failures
+    from openenv.integrations.trl.rollout_funcs import rollout_func
+    from openenv.rollouts.beginnings import UnequalBeginnings
 
 __all__ = [
     "EnvironmentCost",
     "EnvironmentsFailing",
     "RolloutEnvironment",
     "ToolRefused",
+    "TrainingRefused",
+    "UnequalBeginnings",
     "env_reward",
     "environment_factory",
     "rollout_func",
+    "skip_failures",
     "task_dataset",
     "task_rows",
 ]
@@ -55,6 +60,8 @@ __getattr__, __dir__ = lazy(
             "ToolRefused",
             "environment_factory",
         ],
-        "openenv.integrations.trl.rollout_funcs": ["env_reward", "rollout_func"],
+        "openenv.integrations.trl.rewards": ["TrainingRefused", "env_reward", "skip_failures"],
+        "openenv.integrations.trl.rollout_funcs": ["rollout_func"],
+        "openenv.rollouts.beginnings": ["UnequalBeginnings"],
     },
 )

@@ -67,14 +67,15 @@ def _rows(
     has_seeds: bool,
 ) -> Iterator[dict[str, Any]]:
     for number, task in enumerate(tasks):
+        # The task stands beside its id also where it is a seed alone: a `task_id` without one is an
+        # argument of the environment's reset.
         row: dict[str, Any] = {
             "prompt": prompt_of(task, prompt, system_prompt),
             "task_id": task.id,
-        }
-        if not is_seed_only:
-            row[TASK_COLUMN] = json.dumps(
+            TASK_COLUMN: json.dumps(
                 task.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False
-            )
+            ),
+        }
         if is_seed_only:
             row["seed"] = seed + number
         elif has_seeds and "seed" not in task.reset:

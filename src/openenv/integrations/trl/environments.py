@@ -8,12 +8,19 @@ end what the episode was worth (https://huggingface.co/docs/trl/openenv).
 from __future__ import annotations
 
 import asyncio
+import copyreg
+import json
+import logging
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from openenv._json import read_json
 from openenv.client import background
 from openenv.errors import CapacityError, OpenEnvError
+from openenv.integrations.trl.rewards import TrainingRefused
+from openenv.integrations.trl.trainers import calling_trainer, check_trainer, clock_of
+from openenv.integrations.trl.versions import check_trl
 from openenv.integrations.typed_tools import (
     Parameters,
     identifiers,
@@ -21,9 +28,11 @@ from openenv.integrations.typed_tools import (
     typed_function,
 )
 from openenv.reward import Score
+from openenv.rollouts.beginnings import Beginnings, digest_of
 from openenv.rollouts.episodes import needless, reset_arguments
-from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, is_passing
+from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, TaskNotTaken
 from openenv.rollouts.interfaces import ActionTool
+from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.seats import NoEpisode, Seat, Seats, Unfinished
 from openenv.tasks.task import Task
@@ -42,32 +51,62 @@ T = TypeVar("T")
 TASK_COLUMN = "openenv_task"
 """The column that holds a task as JSON; `task_dataset` writes it."""
 
-# Columns that are TRL's own, and say nothing to an environment.
-OF_TRL = frozenset(
-    {
-        "chat_template_kwargs",
-        "completion",
-        "completion_ids",
-        "environment",
-        "image",
-        "images",
-        "prompt",
-        "task_id",
-        "tools",
-    }
+NOT_BEGUN = "no episode was begun: call reset first"
+COLUMNS_CURE = (
+    "Each column of the dataset is an argument of reset, unless columns=[...] says which are; name "
+    "there those that are the episode, and leave out those that are for reward functions"
 )
+
+# Columns that are TRL's own, and say nothing to an environment.
+OF_TRL = frozenset({"chat_template_kwargs", "completion_ids", "environment", "prompt"})
+# Columns that may be TRL's or the environment's: passed on, and ignored by one that takes none.
+OF_BOTH = frozenset({"completion", "image", "images", "tools"})
+# How often in a row the same row may come, where nothing tells which group a rollout is of.
+MOST_ALIKE = 1024
+
 Columns = Sequence[str] | Mapping[str, str]
+
+logger = logging.getLogger(__name__)
 
 
 class ToolRefused(OpenEnvError, ValueError):
     """The environment does not take this call; the model is told why, and the episode goes on."""
 
 
-class RolloutEnvironment:
+class _EnvironmentType(type):
+    """The class of the classes that `environment_factory` makes.
+
+    What it defines, instances do not have: TRL takes each public method of an instance for a tool.
+    """
+
+    _made_of: tuple[Any, dict[str, Any]]
+    seats: Seats
+
+    def close(cls) -> None:
+        """Give back every session; a program that ends does so too."""
+        background.run(cls.seats.aclose())
+
+
+def _reduced(cls: _EnvironmentType) -> Any:
+    """Pickle a class by what it was made of: another process makes one of its own."""
+    made_of = cls.__dict__.get("_made_of")
+    return cls.__qualname__ if made_of is None else (_made_elsewhere, made_of)
+
+
+copyreg.pickle(_EnvironmentType, _reduced)
+
+
+def _made_elsewhere(environment: Any, options: dict[str, Any]) -> type[RolloutEnvironment]:
+    made = environment_factory(environment, **options)
+    made._terms.is_elsewhere = True
+    return made
+
+
+class RolloutEnvironment(metaclass=_EnvironmentType):
     """What `environment_factory` makes subclasses of: one rollout's place in an environment.
 
-    The tools are methods of the subclass. What TRL shall not take for a tool is a property or a
-    class method.
+    The tools are methods of the subclass. What TRL shall not take for a tool is a property, which
+    can be read at any time (TRL before 1.15 reads them all), or belongs to the metaclass.
     """
 
     seats: ClassVar[Seats]
@@ -82,7 +121,9 @@ class RolloutEnvironment:
 
     @property
     def reward(self) -> float | None:
-        """What the episode is worth; None where nobody can say, so that TRL leaves it out."""
+        """What the episode is worth; None where nobody can say, so that TRL leaves it out, and
+        before the first episode.
+        """
         return self._score.value
 
     @property
@@ -108,21 +149,15 @@ class RolloutEnvironment:
     @property
     def _score(self) -> Score:
         if self._seat is None:
-            raise NoEpisode("no episode was begun: call reset first")
+            return Score(unscored=NOT_BEGUN)
         return self._seat.score(self._terms.unfinished)
-
-    # ------------------------------------------------------------------ of all of them
-
-    @classmethod
-    def close(cls) -> None:
-        """Give back every session; a program that ends does so too."""
-        background.run(cls.seats.aclose())
 
     # ------------------------------------------------------------------ what methods do
 
     def _reset(self, columns: Mapping[str, Any]) -> str | None:
         terms = self._terms
         arguments, may_ignore = episode_arguments(columns, terms.columns)
+        terms.begin(self, columns, arguments)
         if self._seat is None:
             self._seat = background.run(self.seats.take())
         elif self._has_begun:
@@ -130,18 +165,28 @@ class RolloutEnvironment:
         self._has_begun = False
         try:
             first = background.run(self._seat.reset(may_ignore=may_ignore, **arguments))
-        except Exception as error:
-            if isinstance(error, CapacityError) or not is_passing(error):
+        except CapacityError:
+            raise  # so it is with each batch: training would go on with the rest of each group
+        except TaskNotTaken as error:
+            raise TaskNotTaken(f"{error}. {COLUMNS_CURE}") from error
+        except Exception:
+            if self._seat.failure is None:
                 raise
             terms.streak.ended(self._seat.failure)
             return None  # its reward is None: the rollout is left out
         self._has_begun = True
         shown = self._seat.seen(first)
+        terms.beginnings.saw(digest_of(arguments), shown)
         return f"\n\n{shown}" if shown and _says(columns.get("prompt")) else shown
+
+    def _get_reward(self) -> float | None:
+        if self._seat is None:
+            raise NoEpisode(NOT_BEGUN)
+        return self.reward
 
     async def _call(self, tool: ActionTool, parameters: Parameters, given: dict[str, Any]) -> str:
         if self._seat is None:
-            raise NoEpisode("no episode was begun: call reset first")
+            raise NoEpisode(NOT_BEGUN)
         answer = await self._seat.call(tool.name, parameters.arguments(given))
         if answer.is_refused:
             raise ToolRefused(answer.text.removeprefix("Error: "))
@@ -149,14 +194,84 @@ class RolloutEnvironment:
 
 
 class _Terms:
-    """What holds of every instance of a class."""
+    """What holds of every instance of a class.
+
+    Attributes:
+        is_elsewhere: The class was unpickled, in a process of AsyncGRPO. No trainer calls there,
+            and instances begin again while others of their group have not begun: a batch has no
+            end, and a row's columns alone tell which episode it is.
+    """
 
     def __init__(
-        self, columns: Columns | None, unfinished: Unfinished, failures_in_a_row: int | None
+        self,
+        columns: Columns | None,
+        unfinished: Unfinished,
+        failures_in_a_row: int | None,
+        seed: int,
+        beginnings: Beginnings | None,
+        name: str,
     ) -> None:
         self.columns = columns
         self.unfinished: Unfinished = unfinished
         self.streak = FailureStreak(failures_in_a_row)
+        self.beginnings = beginnings or Beginnings(name, is_on=False)
+        self.is_elsewhere = False
+        self._gives_seeds = beginnings is not None
+        self._seed = seed
+        self._checked: int | None = None  # the trainer that was looked at, by its id
+        self._lock = threading.Lock()
+        self._batch_of_clock = ("", -1, 0)
+        self._begun: set[int] = set()  # without a trainer: who has begun in this batch
+        self._batch = 0
+        self._last_row, self._alike = "", 0
+
+    def begin(
+        self, place: RolloutEnvironment, columns: Mapping[str, Any], arguments: dict[str, Any]
+    ) -> None:
+        """Note that a rollout begins; give it the seed of its group, where its row has none.
+
+        Raises:
+            TrainingRefused: The trainer would train on a wrong signal.
+        """
+        trainer = None if self.is_elsewhere else calling_trainer()
+        if trainer is not None:
+            if self._checked != id(trainer):
+                check_trainer(trainer)
+                self._checked = id(trainer)
+            clock = clock_of(trainer)
+            group = clock.reset_of(trainer, place)
+            if self._batch_of_clock != clock.batch:
+                self._batch_of_clock = clock.batch
+                self.beginnings.forget()
+            seed = clock.seed(self._seed, group)
+        else:
+            seed = self._seed_of_row(place, {"prompt": columns.get("prompt"), **arguments})
+        if self._gives_seeds and arguments.get("seed") is None:
+            arguments["seed"] = seed
+
+    def _seed_of_row(self, place: RolloutEnvironment, row: Mapping[str, Any]) -> int:
+        """The seed of the rollouts of a row in this batch.
+
+        A batch ends when an instance begins that has already begun in it.
+        """
+        digest = digest_of(row)
+        with self._lock:
+            if self.is_elsewhere:
+                self._alike = self._alike + 1 if digest == self._last_row else 1
+                self._last_row = digest
+            elif id(place) in self._begun:
+                self._batch += 1
+                self._begun.clear()
+                self.beginnings.forget()
+            self._begun.add(id(place))
+            batch = self._batch
+        if self._alike > MOST_ALIKE and row.get("seed") is None:
+            raise TrainingRefused(
+                f"{self._alike} rollouts in a row are of equal rows, and AsyncGRPO does not tell "
+                "which group a rollout is of: all would play one episode. Give each row a `seed`, "
+                "as task_dataset does; or pass equal_beginnings=False"
+            )
+        return derived_seed(self._seed, digest, batch)
 
 
 def environment_factory(
@@ -170,6 +285,8 @@ def environment_factory(
     failures_in_a_row: int | None = 32,
     name: str | None = None,
     shows: Sequence[str] | None = None,
+    seed: int = 0,
+    equal_beginnings: bool = True,
 ) -> type[RolloutEnvironment]:
     """Make the class that TRL's ``environment_factory`` wants.
 
@@ -178,13 +295,23 @@ def environment_factory(
     ``steps_per_generation`` (by default ``gradient_accumulation_steps``) on each process; what is
     missing is an error, and nothing waits for ever.
 
-    A rollout whose environment has failed has no reward, and TRL leaves it out of the loss.
+    A rollout whose environment has failed has no reward: its advantage is 0, and it does not count
+    in its group. Wrap further reward functions by `skip_failures`.
+
+    All rollouts of a group begin alike. Where the dataset has no ``seed``, one follows from the
+    trainer's step, the batch and the group, so that it is the same on each process and after
+    resuming, and evaluations have the same episodes each time. What the environment shows first is
+    compared within each group.
+
+    The class can be pickled if `environment` can: another process connects by itself.
 
     Args:
         environment: As `openenv.rollout` takes it: an address, the name of an environment that is
             installed, an environment class, a client, an `EnvPool`.
         columns: The dataset's columns that ``reset`` is called with; a mapping names the argument
-            of each. Default: all that are not TRL's own and not None.
+            of each. Default: all that are not None, but for ``prompt``, ``environment``,
+            ``chat_template_kwargs``, ``completion_ids``, and ``task_id`` where ``openenv_task``
+            stands beside it.
         unfinished: What an episode is worth that the model has not brought to its end; see
             `openenv.rollouts.seats.Unfinished`.
         gives_reward: Have a ``get_reward``, which TRL then takes as one of its rewards. Without,
@@ -192,34 +319,56 @@ def environment_factory(
         is_async: Make the tools ``async def``: calls that a model makes in one turn overlap where
             the environment can.
         retries: How often a reset is tried again whose failure may pass.
-        failures_in_a_row: After how many failed episodes in a row training ends; None never.
+        failures_in_a_row: After how many failed episodes in a row training ends, whether a reset
+            or a step failed; None never. A server without room, and an argument that ``reset``
+            does not take, end it at once.
         name: Of the class, and so of the reward in TRL's logs. Default: after the environment.
         shows: The fields of observations that the model is shown, in this order. Default: all that
             are public.
+        seed: What the seeds of groups follow from.
+        equal_beginnings: Give seeds where the dataset has none, and raise `UnequalBeginnings` if
+            two rollouts of a group begin differently. False leaves beginnings to chance.
 
     Returns:
-        The class. It has a `meter`, of all its instances, and a class method `close`.
+        The class. It has a `meter`, of all its instances, and can be closed by ``close()``.
 
     Raises:
+        NotSupported: The version of TRL that is installed is too old for this.
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
         TypeError: It is no environment.
         ValueError: Observations have no field of a name in `shows`.
     """
+    check_trl(has_get_reward=gives_reward)
+    options = {
+        "columns": columns,
+        "unfinished": unfinished,
+        "gives_reward": gives_reward,
+        "is_async": is_async,
+        "retries": retries,
+        "failures_in_a_row": failures_in_a_row,
+        "name": name,
+        "shows": shows,
+        "seed": seed,
+        "equal_beginnings": equal_beginnings,
+    }
     seats = background.run(Seats.of(environment, retries=retries, shows=shows))
+    beginnings = Beginnings(seats.name) if equal_beginnings else None
     methods: dict[str, Any] = {
         "seats": seats,
         "meter": seats.meter,
-        "_terms": _Terms(columns, unfinished, failures_in_a_row),
+        "_made_of": (environment, options),
+        "_terms": _Terms(columns, unfinished, failures_in_a_row, seed, beginnings, seats.name),
         "__doc__": f"A rollout in {seats.name}.",
         "reset": _reset_method(),
     }
-    taken = {"reset", "get_reward", *dir(RolloutEnvironment)}
+    taken = {"close", "reset", "get_reward", *dir(RolloutEnvironment)}
     words = identifiers((tool.name for tool in seats.interface.tools), taken)
     for tool in seats.interface.tools:
         methods[words[tool.name]] = _tool_method(words[tool.name], tool, is_async=is_async)
     if gives_reward:
         methods["get_reward"] = _reward_method()
-    return type(name or _class_name(seats.name), (RolloutEnvironment,), methods)
+    made: Any = _EnvironmentType(name or _class_name(seats.name), (RolloutEnvironment,), methods)
+    return made  # type: ignore[no-any-return]
 
 
 def episode_arguments(
@@ -238,22 +387,49 @@ def episode_arguments(
         KeyError: The row has not all of the columns.
         ValueError: Its task is none.
     """
-    rest = {name: value for name, value in row.items() if name != TASK_COLUMN}
+    written = row.get(TASK_COLUMN)
+    may_ignore: frozenset[str] = frozenset()
     if columns is None:
+        # A row that has a task has its id beside it, for people.
+        others = OF_TRL | {TASK_COLUMN} | ({"task_id"} if written is not None else set())
         found = {
-            name: value for name, value in rest.items() if name not in OF_TRL and value is not None
+            name: value
+            for name, value in row.items()
+            if name not in others and value is not None and _can_be_sent(name, value)
         }
+        may_ignore = OF_BOTH & found.keys()
     else:
         named = columns if isinstance(columns, Mapping) else {name: name for name in columns}
         missing = sorted(set(named) - row.keys())
         if missing:
             raise KeyError(f"columns: the dataset has no {', '.join(map(repr, missing))}")
         found = {argument: row[column] for column, argument in named.items()}
-    written = row.get(TASK_COLUMN)
     if written is None:
-        return found, frozenset()
+        return found, may_ignore
     task = Task.model_validate(read_json(written) if isinstance(written, str) else written)
-    return {**found, **reset_arguments(task, True)}, frozenset(needless(task))
+    return {**found, **reset_arguments(task, True)}, may_ignore | needless(task)
+
+
+_left_out: set[str] = set()
+
+
+def _can_be_sent(name: str, value: Any) -> bool:
+    """Whether a column can be an argument of a reset; pictures for the model cannot."""
+    if name not in OF_BOTH:
+        return True  # what cannot be sent is an error there
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        if name not in _left_out:
+            _left_out.add(name)
+            logger.warning(
+                "the column %r holds %s, which is for the model and cannot be sent to an "
+                "environment; its reset is called without it",
+                name,
+                type(value).__name__,
+            )
+        return False
+    return True
 
 
 # ------------------------------------------------------------------ its methods
@@ -270,7 +446,7 @@ def _reset_method() -> Callable[..., str | None]:
 def _reward_method() -> Callable[..., float | None]:
     def get_reward(self: RolloutEnvironment) -> float | None:
         """What the episode is worth; None where nobody can say."""
-        return self.reward
+        return self._get_reward()
 
     return get_reward
 

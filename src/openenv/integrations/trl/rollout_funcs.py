@@ -7,27 +7,27 @@ model replies to all rollouts of a batch, then all their environments step at on
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from openenv.integrations.trl.environments import Columns, episode_arguments
+from openenv.integrations.trl.environments import COLUMNS_CURE, Columns, episode_arguments
+from openenv.integrations.trl.processes import SharedModel, gather_values
+from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions, env_reward
+from openenv.integrations.trl.trainers import BatchClock, clock_of, group_size, mode_of
+from openenv.integrations.trl.versions import WITH_NAN_LOGPROBS, check_trl, installed_trl
 from openenv.rollouts.batched import BatchPlayer, Start
-from openenv.rollouts.jobs import derived_seed
+from openenv.rollouts.beginnings import Beginnings, digest_of
+from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.seats import Unfinished
 from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["RolloutFunc", "env_reward", "rollout_func"]
-
-
-def env_reward(env_reward: Sequence[float | None], **_: Any) -> list[float | None]:
-    """A reward function for TRL: what `rollout_func` says that the environment gave.
-
-    Args:
-        env_reward: Of each rollout; None where it has none, and TRL leaves it out.
-    """
-    return list(env_reward)
 
 
 def rollout_func(
@@ -43,6 +43,7 @@ def rollout_func(
     retries: int = 2,
     failures_in_a_row: int | None = 32,
     shows: Sequence[str] | None = None,
+    equal_beginnings: bool = True,
 ) -> RolloutFunc:
     """Make a ``rollout_func`` of TRL's GRPOTrainer; use it with `env_reward`.
 
@@ -50,13 +51,21 @@ def rollout_func(
         GRPOTrainer(..., rollout_func=rollouts, reward_funcs=env_reward)
 
     Beside the tokens, it gives ``env_mask``, which is 0 for the tokens that the model did not
-    write; and the columns ``env_reward``, ``env_unscored`` and ``env_steps``.
+    write; and the columns ``env_reward``, ``env_unscored``, ``env_steps`` and ``env_messages``. A
+    rollout that has no reward is masked as a whole, and counts nowhere.
+
+    TRL hands over prompts only, and by its prompt a row of the dataset is found again, whose
+    columns the environment is reset with. Rows of one prompt may differ by their ``seed`` alone:
+    each group is given one of the seeds, in an evaluation one after the other. Where there are no
+    seeds, one follows from the trainer's step, the batch and the group, so that it is the same
+    after resuming. What the environment shows first is compared within each group.
+
+    Where there are several processes they ask the model together, so that each gets the replies to
+    its own rollouts.
 
     Args:
         environment: As `openenv.rollout` takes it.
-        rows: The dataset: TRL hands over prompts only, and by its prompt the row is found again
-            whose columns the environment is reset with. Without, each group of rollouts has a seed
-            of its own.
+        rows: The rows of the dataset. Default: the trainer's, of training or of evaluation.
         columns: Which columns; see `environment_factory`.
         at_once: How many rollouts are played at the same time, each in a session of its own.
             Default: a whole batch.
@@ -69,14 +78,18 @@ def rollout_func(
         failures_in_a_row: After how many failed rollouts in a row training ends; None never.
         shows: The fields of observations that the model is shown, in this order. Default: all that
             are public.
+        equal_beginnings: Give seeds where the dataset has none, and raise `UnequalBeginnings` if
+            two rollouts of a group begin differently. False leaves beginnings to chance.
 
     Raises:
+        NotSupported: The version of TRL that is installed is too old for this.
         OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
         TypeError: It is no environment.
-        ValueError: Two rows have one prompt, and are different otherwise; `at_once` is not
+        ValueError: Two rows have one prompt, and differ by more than their seeds; `at_once` is not
             positive; observations have no field of a name in `shows`.
     """
-    known = None if rows is None else _by_prompt(rows, columns)
+    check_trl()
+    known = None if rows is None else _by_prompt(rows, columns, "`rows`")
     player = BatchPlayer(
         environment,
         at_once=at_once,
@@ -86,10 +99,25 @@ def rollout_func(
         failures_in_a_row=failures_in_a_row,
         shows=shows,
     )
-    return RolloutFunc(player, known, told, seed)
+    return RolloutFunc(player, known, columns, told, seed, equal_beginnings=equal_beginnings)
 
 
-Reset = tuple[dict[str, Any], frozenset[str]]
+@dataclass
+class _Episode:
+    """What the rows of one prompt say of its episode.
+
+    Attributes:
+        arguments: Of the environment's reset, but for the seed.
+        may_ignore: Which of them may have no meaning to it.
+        seeds: Of the rows, in their order.
+    """
+
+    arguments: dict[str, Any]
+    may_ignore: frozenset[str]
+    seeds: list[Any] = field(default_factory=list)
+
+
+Known = dict[str, _Episode]
 
 
 class RolloutFunc:
@@ -100,13 +128,25 @@ class RolloutFunc:
     """
 
     def __init__(
-        self, player: BatchPlayer, known: Mapping[str, Reset] | None, told: Any, seed: int
+        self,
+        player: BatchPlayer,
+        known: Known | None,
+        columns: Columns | None,
+        told: Any,
+        seed: int,
+        *,
+        equal_beginnings: bool = True,
     ) -> None:
         self.meter: Meter = player.meter
         self._player = player
         self._known = known
+        self._columns = columns
         self._told = told
         self._seed = seed
+        self._gives_seeds = equal_beginnings
+        self._beginnings = Beginnings(player.seats.name, is_on=equal_beginnings)
+        self._trainer: weakref.ref[Any] | None = None
+        self._of_dataset: dict[str, tuple[Any, Known]] = {}
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """Play a rollout for each prompt.
@@ -115,24 +155,46 @@ class RolloutFunc:
             CapacityError: There is not room for as many as are played at once.
             EnvironmentsFailing: As too many did.
             OpenEnvError: The environment cannot be reset so.
+            TrainingRefused: A reward function would count failed rollouts; or the trainer has no
+                dataset that can be read.
+            UnequalBeginnings: Two rollouts of a group have begun differently.
             ValueError: A prompt is none of the rows'.
         """
-
-        def generate(sequences: list[list[int]]) -> tuple[Any, Any]:
-            replies, logprobs = trainer._generate_single_turn(sequences, None, {}, 1)
-            return replies, _plain(logprobs)
-
+        if self._trainer is None or self._trainer() is not trainer:
+            check_reward_functions(trainer)
+            self._trainer = weakref.ref(trainer)
         starts = [
             Start(_messages(prompt), *reset)
             for prompt, reset in zip(prompts, self._resets(prompts, trainer), strict=True)
         ]
         interface = self._player.seats.interface
-        chat = Chat(trainer.processing_class, interface, self._told, **_template(trainer))
-        most = trainer.max_completion_length
-        played = [
-            _row(one, trainer) for one in self._player.play(chat, starts, generate, max_tokens=most)
-        ]
-        found: dict[str, Any] = {name: [row[name] for row in played] for name in played[0]}
+        chat = Chat(
+            trainer.processing_class,
+            interface,
+            self._told,
+            ends=_ends(trainer),
+            **_template(trainer),
+        )
+
+        def play(generate: Callable[[list[list[int]]], Any]) -> list[TokenRollout]:
+            most = trainer.max_completion_length
+            try:
+                return self._player.play(chat, starts, generate, max_tokens=most)
+            except TaskNotTaken as error:
+                raise TaskNotTaken(f"{error}. {COLUMNS_CURE}") from error
+
+        def ask(sequences: list[list[int]]) -> tuple[Any, Any]:
+            return _generate(trainer, sequences)
+
+        accelerator = trainer.accelerator
+        if accelerator.num_processes > 1:
+            model = SharedModel(ask, gather_values, accelerator.process_index, _ends(trainer)[:1])
+            played = model.run(lambda: play(model.generate))
+        else:
+            played = play(ask)
+        self._compare(starts, played, accelerator.num_processes)
+        rows = [_row(one, trainer) for one in played]
+        found: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         if any(one is None for one in found["logprobs"]):
             found["logprobs"] = None  # the trainer computes them
         return found
@@ -141,50 +203,140 @@ class RolloutFunc:
         """Give back every session; a program that ends does so too."""
         self._player.close()
 
-    def _resets(self, prompts: Sequence[Any], trainer: Any) -> list[Reset]:
-        if self._known is not None:
-            return [self._reset_of(prompt) for prompt in prompts]
-        is_training = trainer.model.training
-        of_group = trainer.num_generations if is_training else trainer.num_generations_eval
-        before = trainer.accelerator.process_index * len(prompts)
-        where = ["train" if is_training else "eval", trainer.state.global_step]
-        seeds = [
-            derived_seed(self._seed, *where, (before + i) // of_group) for i in range(len(prompts))
-        ]
-        return [({"seed": one}, frozenset()) for one in seeds]
+    # ------------------------------------------------------------------ which episodes
 
-    def _reset_of(self, prompt: Any) -> Reset:
-        assert self._known is not None
-        found = self._known.get(_key(prompt))
-        if found is None:
-            raise ValueError(
-                f"no row of `rows` has the prompt {json.dumps(_messages(prompt))[:200]}; pass the "
-                "dataset that the trainer has, of training and of evaluation"
+    def _resets(
+        self, prompts: Sequence[Any], trainer: Any
+    ) -> list[tuple[dict[str, Any], frozenset[str]]]:
+        known = self._known if self._known is not None else self._read(trainer)
+        accelerator, of_each = trainer.accelerator, group_size(trainer)
+        clock = clock_of(trainer)
+        clock.begin(trainer, -(-len(prompts) * accelerator.num_processes // of_each))
+        before = accelerator.process_index * len(prompts)
+        resets = []
+        for i, prompt in enumerate(prompts):
+            group = (before + i) // of_each
+            episode = _found(known, prompt)
+            arguments = dict(episode.arguments)
+            if episode.seeds:
+                arguments["seed"] = _one_of(episode.seeds, clock, group, self._seed)
+            elif self._gives_seeds:
+                arguments["seed"] = clock.seed(self._seed, group)
+            resets.append((arguments, episode.may_ignore))
+        return resets
+
+    def _read(self, trainer: Any) -> Known:
+        """The rows of the dataset that the trainer takes prompts from now; read once."""
+        mode = mode_of(trainer)
+        name = f"{mode}_dataset"
+        dataset: Any = getattr(trainer, name, None)
+        kept = self._of_dataset.get(mode)
+        if kept is not None and kept[0] is dataset:
+            return kept[1]
+        parts: list[Any] = [*dataset.values()] if isinstance(dataset, Mapping) else [dataset]
+        if any(part is None or not hasattr(part, "__len__") for part in parts):
+            raise TrainingRefused(
+                f"the trainer's {name} is {type(dataset).__name__}, whose rows cannot be read "
+                "beside its prompts, so that nothing tells which episode a prompt is of; pass the "
+                "rows: rollout_func(..., rows=[...])"
             )
-        return found
+        known = _by_prompt(
+            (row for part in parts for row in part), self._columns, f"the trainer's {name}"
+        )
+        self._of_dataset[mode] = dataset, known
+        return known
+
+    def _compare(
+        self, starts: Sequence[Start], played: Sequence[TokenRollout], processes: int
+    ) -> None:
+        """Compare what the rollouts of each group were shown first, on all processes."""
+        seen = [
+            (digest_of(start.arguments), str(rollout.messages[len(start.messages)]["content"]))
+            for start, rollout in zip(starts, played, strict=True)
+            if len(rollout.messages) > len(start.messages)  # it has begun
+        ]
+        self._beginnings.forget()
+        for its in gather_values(seen) if processes > 1 else [seen]:
+            for arguments, shown in its:
+                self._beginnings.saw(arguments, shown)
+
+
+def _one_of(seeds: Sequence[Any], clock: BatchClock, group: int, base: int) -> Any:
+    """One of the seeds of a prompt's rows: in an evaluation each in its turn; in training from a
+    place that follows from the batch, so that the groups of a batch have different ones.
+    """
+    if clock.mode == "eval":
+        return seeds[(clock.groups + group) % len(seeds)]
+    return seeds[(clock.seed(base, -1) + group) % len(seeds)]
+
+
+def _generate(trainer: Any, sequences: list[list[int]]) -> tuple[Any, Any]:
+    """Have the trainer's model reply to each sequence once."""
+    generate = trainer._generate_single_turn
+    if "num_generations" in inspect.signature(generate).parameters:
+        replies, logprobs = generate(sequences, None, {}, 1)
+        return replies, _plain(logprobs)
+    # TRL before 1.14 has the number from itself, and would take prompts for copies of each other.
+    kept = trainer.num_generations, trainer.num_generations_eval
+    trainer.num_generations = trainer.num_generations_eval = 1
+    try:
+        replies, logprobs = generate(sequences, None, {})
+    finally:
+        trainer.num_generations, trainer.num_generations_eval = kept
+    return replies, _plain(logprobs)
 
 
 def _row(rollout: TokenRollout, trainer: Any) -> dict[str, Any]:
-    """A rollout, as TRL takes it: one without a reply has a token that is not trained on."""
+    """A rollout, as TRL takes it.
+
+    One without a reply has a token that is not trained on. One without a reward has none that is.
+    """
     score = rollout.score
     is_empty = not rollout.completion_ids
-    end = trainer.processing_class.eos_token_id
+    end = _ends(trainer)[0]
+    mask = [0] if is_empty else list(rollout.mask)
+    logprobs = [0.0] if is_empty and rollout.logprobs is not None else rollout.logprobs
+    if score.value is None:
+        mask = [0] * len(mask)
+    if logprobs is not None and (installed_trl() or WITH_NAN_LOGPROBS) < WITH_NAN_LOGPROBS:
+        # There NaN would be the loss. A token whose log-probability is unknown is not trained on.
+        mask = [0 if math.isnan(its) else one for one, its in zip(mask, logprobs, strict=True)]
+        logprobs = [0.0 if math.isnan(its) else its for its in logprobs]
     return {
         "prompt_ids": rollout.prompt_ids,
         "completion_ids": [end] if is_empty else rollout.completion_ids,
-        "logprobs": [0.0] if is_empty and rollout.logprobs is not None else rollout.logprobs,
-        "env_mask": [0] if is_empty else rollout.mask,
+        "logprobs": logprobs,
+        "env_mask": mask,
         "env_reward": score.value,
         "env_unscored": score.unscored,
         "env_steps": rollout.steps,
+        "env_messages": rollout.messages,
     }
 
 
 def _plain(logprobs: Any) -> list[list[float]] | None:
-    """Of each token, one number: TRL has a list of the likeliest there, its own first."""
+    """Of each token, one number: TRL has a list of the likeliest there, its own first, and None
+    where vLLM does not know, which is NaN then.
+    """
     if logprobs is None:
         return None
-    return [[float(one[0] if isinstance(one, list) else one) for one in its] for its in logprobs]
+    return [[_number(one[0] if isinstance(one, list) else one) for one in its] for its in logprobs]
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _ends(trainer: Any) -> list[int]:
+    """The tokens that end a reply of the model: the tokenizer's first, then the model's."""
+    tokenizer = trainer.processing_class
+    own = getattr(tokenizer, "eos_token_id", None)
+    if own is None:  # a processor of images has its tokenizer inside
+        own = getattr(getattr(tokenizer, "tokenizer", None), "eos_token_id", None)
+    config = getattr(getattr(trainer, "model", None), "generation_config", None)
+    found = [own, getattr(config, "eos_token_id", None)]
+    ids = [one for its in found for one in (its if isinstance(its, list | tuple) else [its])]
+    return list(dict.fromkeys(int(one) for one in ids if one is not None))
 
 
 def _template(trainer: Any) -> dict[str, Any]:
@@ -206,14 +358,46 @@ def _key(prompt: Any) -> str:
     return json.dumps(_messages(prompt), sort_keys=True, default=str)
 
 
-def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None) -> dict[str, Reset]:
-    found: dict[str, Reset] = {}
-    for number, row in enumerate(rows):
-        reset = episode_arguments(row, columns)
-        if found.setdefault(_key(row["prompt"]), reset) != reset:
-            raise ValueError(
-                f"row {number} has the prompt of an earlier row, and another episode; TRL hands "
-                "over prompts only: give each row words of its own, or leave `rows` out, so that "
-                "groups differ by their seeds"
-            )
+def _found(known: Known, prompt: Any) -> _Episode:
+    found = known.get(_key(prompt))
+    if found is None:
+        raise ValueError(
+            f"no row of the dataset has the prompt {json.dumps(_messages(prompt))[:200]}; pass the "
+            "rows that the trainer has, of training and of evaluation: rollout_func(..., rows=...)"
+        )
     return found
+
+
+def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: str) -> Known:
+    """The episode of each prompt.
+
+    Raises:
+        ValueError: Two rows have one prompt, and differ by more than their seeds.
+    """
+    found: Known = {}
+    seen: dict[str, set[str]] = {}
+    for number, row in enumerate(rows):
+        arguments, may_ignore = episode_arguments(row, columns)
+        seed = arguments.pop("seed", None)
+        key = _key(row["prompt"])
+        episode = found.setdefault(key, _Episode(arguments, may_ignore))
+        if (episode.arguments, episode.may_ignore) != (arguments, may_ignore):
+            raise ValueError(
+                f"row {number} of {of} has the prompt of an earlier row, and another episode: "
+                f"{_differing(episode.arguments, arguments)} differ. TRL hands over prompts only, "
+                "so nothing tells which of the two is to be played. Give each row words of its "
+                "own, or columns=[...] that leave out those columns, or use environment_factory"
+            )
+        if seed is not None and str(seed) not in seen.setdefault(key, set()):
+            seen[key].add(str(seed))
+            episode.seeds.append(seed)
+    return found
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    names = sorted(
+        name
+        for name in {*one, *other}
+        if (name in one, one.get(name)) != (name in other, other.get(name))
+    )
+    return ", ".join(map(repr, names)) or "arguments that it may ignore"

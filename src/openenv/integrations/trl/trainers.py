@@ -1,0 +1,150 @@
+"""What is asked of the trainer that calls: which rollout this is, of which batch and group.
+
+TRL hands the trainer to a `rollout_func`. It calls ``reset`` of an environment with the columns of
+a row only, so there the trainer is looked for among the callers. Nothing else tells where a group
+ends: rows may be equal, and the instances of a batch may be on several processes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions
+from openenv.rollouts.jobs import derived_seed
+
+__all__ = ["BatchClock", "calling_trainer", "check_trainer", "clock_of", "group_size"]
+
+CALLERS = 12  # between a trainer and what is called by it
+MARKS = ("accelerator", "environments", "num_generations", "reward_funcs", "state")
+
+_clocks: WeakKeyDictionary[Any, BatchClock] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class BatchClock:
+    """Which batch of its step a trainer is at.
+
+    A step may have several batches (gradient accumulation, evaluation). They are counted anew in
+    each step, so that a run that was resumed counts as one that was not.
+
+    Attributes:
+        mode: ``train`` or ``eval``.
+        step: The trainer's global step.
+        number: Which batch of this step it is, from 0.
+        groups: How many groups the earlier batches of this step had.
+    """
+
+    def __init__(self) -> None:
+        self.mode = ""
+        self.step = -1
+        self.number = 0
+        self.groups = 0
+        self._groups_of_batch = 0
+        self._places: Any = None
+        self._begun: set[int] = set()
+
+    def begin(self, trainer: Any, groups: int) -> None:
+        """Note that a batch begins.
+
+        Args:
+            trainer: Whose.
+            groups: How many groups it has, on all processes.
+        """
+        mode, step = mode_of(trainer), int(trainer.state.global_step)
+        if (mode, step) == (self.mode, self.step):
+            self.number += 1
+            self.groups += self._groups_of_batch
+        else:
+            self.mode, self.step, self.number, self.groups = mode, step, 0, 0
+        self._groups_of_batch = groups
+
+    @property
+    def batch(self) -> tuple[str, int, int]:
+        """The batch: mode, step, and number within the step."""
+        return self.mode, self.step, self.number
+
+    def reset_of(self, trainer: Any, place: Any) -> int:
+        """Note that an environment is reset; the first reset of a batch begins it.
+
+        Args:
+            trainer: Whose.
+            place: The environment, one of the trainer's.
+
+        Returns:
+            Which group it is of, counted over all processes.
+        """
+        places = trainer.environments
+        at = next((i for i, one in enumerate(places) if one is place), 0)
+        of_each = group_size(trainer)
+        is_first = (
+            places is not self._places
+            or id(place) in self._begun
+            or (mode_of(trainer), int(trainer.state.global_step)) != (self.mode, self.step)
+        )
+        if is_first:
+            self._places, self._begun = places, set()
+            self.begin(trainer, -(-len(places) * trainer.accelerator.num_processes // of_each))
+        self._begun.add(id(place))
+        return int(trainer.accelerator.process_index * len(places) + at) // of_each
+
+    def seed(self, base: int, group: int) -> int:
+        """Return the seed of a group of this batch.
+
+        Each evaluation has the same seeds, so that evaluations can be compared.
+        """
+        step = [self.step] if self.mode == "train" else []
+        return derived_seed(base, self.mode, *step, self.number, group)
+
+
+def clock_of(trainer: Any) -> BatchClock:
+    """Return the clock of a trainer: one for all environments that it has."""
+    with _lock:
+        return _clocks.setdefault(trainer, BatchClock())
+
+
+def mode_of(trainer: Any) -> str:
+    """Return ``train``, or ``eval``."""
+    return "train" if trainer.model.training else "eval"
+
+
+def group_size(trainer: Any) -> int:
+    """Return how many rollouts a group has now."""
+    is_training = trainer.model.training
+    return int(trainer.num_generations if is_training else trainer.num_generations_eval)
+
+
+def calling_trainer() -> Any:
+    """Return the trainer that calls, in this thread; None if none does."""
+    frame = inspect.currentframe()
+    for _ in range(CALLERS):
+        frame = frame.f_back if frame is not None else None
+        if frame is None:
+            return None
+        found = frame.f_locals.get("self")
+        if found is not None and all(hasattr(found, name) for name in MARKS):
+            return found
+    return None
+
+
+def check_trainer(trainer: Any) -> None:
+    """Refuse a trainer that would train the model on a wrong signal by ``environment_factory``.
+
+    Raises:
+        TrainingRefused: A reward function would count failed rollouts; or the completions of
+            several processes would be mixed up.
+    """
+    check_reward_functions(trainer)
+    if not getattr(trainer, "use_vllm", False) or trainer.accelerator.num_processes < 2:
+        return
+    mode = getattr(trainer, "vllm_mode", "server")
+    if mode == "server" or int(getattr(trainer, "vllm_tensor_parallel_size", 1) or 1) > 1:
+        raise TrainingRefused(
+            "environment_factory with several processes and a vLLM that they share: TRL asks it "
+            "for replies as often as each process's own tools are called, and hands out what comes "
+            "back as if all had asked equally often, so rollouts would get each other's replies. "
+            "Use rollout_func, which has all processes ask together; or vllm_mode='colocate' with "
+            "vllm_tensor_parallel_size=1; or one process"
+        )

@@ -1,0 +1,85 @@
+"""Checks that the rollouts of a group begin alike.
+
+A trainer compares the rewards of a group's rollouts with each other. If they begin differently, it
+compares luck: a hand of two aces with a hand of two fives. What the environment shows first is the
+evidence, so it is compared between all episodes that were begun by the same arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from openenv.errors import OpenEnvError
+
+__all__ = ["Beginnings", "UnequalBeginnings", "digest_of"]
+
+MOST = 4096  # groups that are remembered at once; the oldest is forgotten first
+SHOWN = 300  # characters of each of two beginnings that an error shows
+
+
+class UnequalBeginnings(OpenEnvError, RuntimeError):
+    """Two episodes that were begun by the same arguments have begun differently."""
+
+
+def digest_of(arguments: Mapping[str, Any]) -> str:
+    """Digest the arguments of a reset: equal ones have equal digests, in each process."""
+    written = json.dumps(arguments, sort_keys=True, default=repr)
+    return hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
+
+
+class Beginnings:
+    """What episodes have shown first, by the arguments that they were begun with.
+
+    Args:
+        environment: The environment's name, for the error.
+        is_on: Whether to compare at all.
+    """
+
+    def __init__(self, environment: str, *, is_on: bool = True) -> None:
+        self._environment = environment
+        self._is_on = is_on
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[str, str] = OrderedDict()
+
+    def forget(self) -> None:
+        """Begin a new batch: what earlier ones have shown is not compared with."""
+        with self._lock:
+            self._seen.clear()
+
+    def saw(self, arguments: str, shown: str) -> None:
+        """Note what an episode has shown first, and compare it.
+
+        Args:
+            arguments: The digest of the arguments that it was begun with; see `digest_of`.
+            shown: What the model is shown.
+
+        Raises:
+            UnequalBeginnings: An episode of the same arguments has begun differently.
+        """
+        if not self._is_on:
+            return
+        with self._lock:
+            before = self._seen.setdefault(arguments, shown)
+            if len(self._seen) > MOST:
+                self._seen.popitem(last=False)
+        if before != shown:
+            raise UnequalBeginnings(
+                f"two rollouts of one group begin differently in {self._environment}, though both "
+                "were reset with the same arguments: the environment ignores its seed, or what it "
+                "shows is random or changes with time. Their rewards cannot be compared. Make the "
+                "environment's reset take `seed` and draw from it alone, or name in `shows` the "
+                "fields that do not change, or pass equal_beginnings=False to train all the same. "
+                f"One begins {_part(before, shown)!r}, the other {_part(shown, before)!r}"
+            )
+
+
+def _part(text: str, other: str) -> str:
+    """The part of a text in which it differs from another."""
+    same = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
+    begin = max(0, same - SHOWN // 3)
+    return text[begin : begin + SHOWN]
