@@ -114,12 +114,11 @@ class Bridge:
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         mcp_session = header(scope, MCP_SESSION)
         if mcp_session is None:
-            opening = _Opening(send)
+            opening = _Opening(send, lambda session: self._note_owner(session, principal))
             await app(scope, receive, opening.send)
             if opening.is_refused:
+                self._owners.pop(opening.session, None)
                 await _end_session(app, scope, opening.session)
-            elif opening.session:
-                self._note_owner(opening.session, principal)
             return
         if not self._owns(principal, mcp_session):
             await app(_as_unknown(scope), receive, send)
@@ -454,16 +453,25 @@ async def _tick(
 
 
 class _Opening:
-    """The answer to a request that names no session of MCP, and so may open one."""
+    """The answer to a request that names no session of MCP, and so may open one.
 
-    def __init__(self, send: Send) -> None:
+    Args:
+        send: Sends it.
+        opened: Called with the session before the client learns of it: its next request may be here
+            before this answer is sent to the end.
+    """
+
+    def __init__(self, send: Send, opened: Callable[[str], None]) -> None:
         self._send = send
+        self._opened = opened
         self._body = b""
         self.session = ""
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.session = header(message, MCP_SESSION) or ""
+            if self.session:
+                self._opened(self.session)
         elif self.session:
             self._body += message.get("body", b"")
         await self._send(message)
