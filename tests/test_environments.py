@@ -4,6 +4,7 @@ what it brings to be validated by.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib
 import json
@@ -17,6 +18,7 @@ from support.servers import serving
 
 from openenv import GenericEnvClient, check_environment, create_app
 from openenv.images.context import read_contents
+from openenv.reward import RewardSpec
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.validation.collector import RawSession, play
 from openenv.validation.evidence import Transcript, worth
@@ -164,6 +166,32 @@ def _essence(folder: Path) -> list[bytes]:
         if event["event"] in ("reset", "step")
     )
     return [json.dumps(one, sort_keys=True).encode() for one in kept]
+
+
+# ------------------------------------------------------------------ what rewards mean
+
+
+def test_each_episode_tells_a_range_of_rewards(subject: Subject) -> None:
+    """Without one, an episode that was given up is worth 0, also where a lost one is worth less."""
+    with GenericEnvClient.local(class_of(subject)).sync() as env:
+        env.reset(**(subject.reset or {}))
+        assert env.reward_spec is not None and env.reward_spec.range is not None
+        low, high = env.reward_spec.range
+    assert low < high
+
+
+@pytest.mark.parametrize("name", sorted(APART))
+def test_those_with_libraries_declare_a_range_of_rewards(name: str) -> None:
+    declared = [
+        call
+        for path in (ENVIRONMENTS / name / "server").glob("*.py")
+        for statement in ast.walk(ast.parse(path.read_text()))
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "REWARD"
+        for call in [statement.value]
+    ]
+    assert len(declared) == 1 and isinstance(declared[0], ast.Call)
+    given = [ast.literal_eval(one) for one in declared[0].args]
+    assert RewardSpec(*given).range is not None
 
 
 # ------------------------------------------------------------------ what validates it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..models import (
 )
 from . import snapshots
 from .episode import Episode, generator_seed
-from .games import Console, give_back, take
+from .games import Console, give_back, points_of, take
 from .tasks import SPLITS, task_named, tasks_of
 
 __all__ = ["AtariEnvironment"]
@@ -85,7 +86,8 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    REWARD = RewardSpec("per_step", components=("points",))
+    # Of Pong, which is played by default; `reset` declares that of its game.
+    REWARD = RewardSpec("per_step", points_of("pong"), ("points",))
 
     def __init__(
         self,
@@ -158,6 +160,9 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         )
         setting = self._chosen(chosen) if task is None else self._of_task(task, chosen)
         self._use(self._console_of(setting))
+        self.REWARD = replace(  # type: ignore[misc]  # of this game's points
+            type(self).REWARD, range=points_of(setting.game_name)
+        )
         self._episode = Episode(self._console, setting, generator_seed(seed))
         self._episode_id = episode_id or str(uuid.uuid4())
         return scored(self._observe(), 0.0)

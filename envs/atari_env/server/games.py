@@ -15,13 +15,24 @@ from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
 from openenv.errors import Refused
 
-__all__ = ["GAMES", "Console", "did_you_mean", "give_back", "take"]
+__all__ = ["GAMES", "Console", "did_you_mean", "give_back", "points_of", "take"]
 
 # ALE ends the process when it is asked to play one of these alone.
 GAMES_FOR_TWO = frozenset({"combat", "joust", "maze_craze", "warlords"})
 
 GAMES = tuple(sorted(set(roms.get_all_rom_ids()) - GAMES_FOR_TWO))
 """Every game that ALE ships and that one can play alone, by the name of its ROM."""
+
+# What is known of points: of these both sides' are counted, and the game is over at one's last.
+_POINTS = {"boxing": 100.0, "pong": 21.0}
+_MOST_POINTS = 1e6  # of others: a score has six digits
+
+
+def points_of(game: str) -> tuple[float, float]:
+    """The least and the most that a step of a game may bring; a game loses what it has at most."""
+    most = _POINTS.get(game, _MOST_POINTS)
+    return -most, most
+
 
 # Modes for two, in which ALE says that the game is over before it has begun.
 _MODES_FOR_TWO = {"demon_attack": {3, 5, 7}}

@@ -113,6 +113,29 @@ def test_rewards_are_as_they_are_declared() -> None:
     assert rewards.parts(game) == {"points": score}
 
 
+@pytest.mark.parametrize(
+    ("game", "expected"), [("pong", 21.0), ("boxing", 100.0), ("breakout", 1e6)]
+)
+def test_each_episode_tells_the_range_of_its_game(game: str, expected: float) -> None:
+    with AtariEnv.local(AtariEnvironment).sync() as env:
+        env.reset(game_name=game, obs_type="ram")
+        assert env.reward_spec is not None and env.reward_spec.range == (-expected, expected)
+
+
+def test_a_game_of_boxing_is_within_its_range_whoever_wins() -> None:
+    for action in (0, 1):
+        with AtariEnv.local(AtariEnvironment).sync() as env:
+            game = rewards.played(
+                env,
+                rewards.in_turn([AtariAction(action_id=action)] * 300),
+                max_steps=300,
+                game_name="boxing",
+                obs_type="ram",
+                frameskip=30,
+            )
+        assert rewards.worth(game)
+
+
 def test_a_client_chooses_the_game_and_plays_it() -> None:
     with AtariEnv.local(AtariEnvironment).sync() as env:
         first = env.reset(seed=3, game_name="breakout", obs_type="grayscale").observation

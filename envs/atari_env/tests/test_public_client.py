@@ -59,8 +59,8 @@ def test_the_public_client_plays_as_it_did(monkeypatch: pytest.MonkeyPatch) -> N
     reference += [
         expected(env.step(AtariAction(action_id=action))) for action in [1, 2, 3, 4, 5, 0] * 4
     ]
-    assert AtariEnvironment.REWARD is not None
-    reference[0]["metadata"][REWARD_INFO] = {"spec": AtariEnvironment.REWARD.as_data()}
+    assert env.REWARD is not None
+    reference[0]["metadata"][REWARD_INFO] = {"spec": env.REWARD.as_data()}
     assert seen["seen"] == reference
     assert seen["seen"][0]["reward"] == 0.0
     assert "illegal action 99 in breakout" in seen["refused"]

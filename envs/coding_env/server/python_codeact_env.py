@@ -28,6 +28,9 @@ __all__ = ["PythonCodeActEnv"]
 
 logger = logging.getLogger(__name__)
 
+OF_A_TASK = RewardSpec("terminal", (0.0, 1.0), ("tests_passed",))
+"""What the rewards of an episode with a task mean."""
+
 
 class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
     """Runs Python, one piece after the other, with the names and files of an episode.
@@ -53,11 +56,7 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    REWARD = RewardSpec(
-        "per_step",
-        range=(-1.2, 1.0),
-        components=("safety", "brevity", "syntax", "tests_passed"),
-    )
+    REWARD = RewardSpec("per_step", (-1.2, 0.1), ("safety", "brevity", "syntax"))
 
     def __init__(
         self,
@@ -70,8 +69,9 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
     ) -> None:
         rewards: Transform[Any] = transform or create_safe_coding_transform()
         super().__init__(rewards)
-        if transform is not None:
-            self.REWARD = RewardSpec("per_step")  # type: ignore[misc]  # of what, it knows alone
+        # What a transform of one's own rewards, it knows alone.
+        self._meaning = type(self).REWARD if transform is None else RewardSpec("per_step")
+        self.REWARD = self._meaning  # type: ignore[misc]
         self._policy = policy or SandboxPolicy()
         self._kind = sandbox or os.environ.get("CODING_SANDBOX") or None
         asked = require or os.environ.get("CODING_REQUIRE")
@@ -110,6 +110,7 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
         chosen = None if task is None else self._tasks.find(task)
         self._engine.begin(seed)
         self._task, self._is_over, self._lost, self._latest = chosen, False, None, None
+        self.REWARD = self._meaning if chosen is None else OF_A_TASK  # type: ignore[misc]
         self._state = CodeState(
             episode_id=episode_id or str(uuid.uuid4()),
             task_id=None if chosen is None else chosen.id,

@@ -95,6 +95,26 @@ def test_rewards_are_as_they_are_declared(monkeypatch: pytest.MonkeyPatch) -> No
     assert rewards.parts(answered) == {"tests_passed": passed}
 
 
+def test_rewards_reach_both_ends_of_the_range_that_is_declared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a task giving up was worth -1.2, and without one the best was told to be 1."""
+    monkeypatch.setenv("CODING_SANDBOX", "bubblewrap")
+    with CodingEnv.local(PythonCodeActEnv).sync() as env:
+        looks = map(action, ("open('x'" + "x" * 120, "1"))
+        free = rewards.played(env, rewards.in_turn(looks), max_steps=2)
+        assert rewards.worth(free) == pytest.approx(-1.2 + 0.1)
+        assert env.reward_spec is not None and env.reward_spec.range == (-1.2, 0.1)
+        assert [one.reward for one in free[1:]] == pytest.approx([-1.2, 0.1])
+        right = "def digital_root(n): return n and 1 + (n - 1) % 9"
+        for code, paid in (("", 0.0), (right, 1.0)):
+            submitted = rewards.in_turn([action("1"), CodeAction(code=code, submit=True)])
+            answered = rewards.played(env, submitted, task="digital_root")
+            assert rewards.worth(answered) == paid
+            spec = env.reward_spec
+            assert spec is not None and (spec.kind, spec.range) == ("terminal", (0.0, 1.0))
+
+
 def action(code: str) -> CodeAction:
     return CodeAction(code=code)
 

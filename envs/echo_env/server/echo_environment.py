@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +17,8 @@ from ..models import CallToolAction, EchoAction, EchoObservation, ListToolsActio
 
 READY = "Echo environment ready!"
 REWARD_PER_CHARACTER = 0.1
+LONGEST_PAID = 1_000_000
+"""Characters of a message beyond which nothing more is paid."""
 
 WORDS = {"train": ["a", "hello"], "test": ["goodbye"]}
 TASKS = {
@@ -24,6 +26,11 @@ TASKS = {
     for split, words in WORDS.items()
 }
 WORD_OF = {f"say-{word}": word for words in WORDS.values() for word in words}
+
+Seen = TypeVar("Seen", bound=Observation)
+
+OF_A_TASK = RewardSpec("per_step", (0.0, 1.0), ("said",))
+"""What the rewards of an episode with a task mean."""
 
 Message = Annotated[str, Field(description="The message to echo back")]
 
@@ -36,13 +43,13 @@ class EchoEnvironment(
     An `EchoAction` is rewarded with 0.1 a character; a tool call is not scored. An episode
     never ends by itself.
 
-    With a task (`reset(task=...)`) there is a word to be said: that earns 1, and ends the episode;
-    nothing else earns anything.
+    With a task (`reset(task=...)`) there is a word to be said, in either way: that earns 1, and
+    ends the episode; nothing else earns anything.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     NEVER_BLOCKS = True
-    REWARD = RewardSpec("per_step", components=("length", "said"))
+    REWARD = RewardSpec("per_step", (0.0, LONGEST_PAID * REWARD_PER_CHARACTER), ("length",))
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,6 +82,7 @@ class EchoEnvironment(
         """
         self._task = None if task is None else _known_task(task)
         self._is_said = False
+        self.REWARD = type(self).REWARD if self._task is None else OF_A_TASK  # type: ignore[misc]
         self._state = State(episode_id=episode_id or str(uuid.uuid4()))
         self._shown = READY if self._task is None else f"Say {WORD_OF[self._task]!r}."
         return EchoObservation(
@@ -103,10 +111,18 @@ class EchoEnvironment(
         seen = EchoObservation(echoed_message=message, message_length=len(message))
         if self._task is not None:
             return self._judged(seen, message == WORD_OF[self._task])
-        reward = round(len(message) * REWARD_PER_CHARACTER, 10)
+        reward = round(min(len(message), LONGEST_PAID) * REWARD_PER_CHARACTER, 10)
         return scored(seen, Score(reward, {"length": reward}))
 
-    def _judged(self, seen: EchoObservation, is_said: bool) -> EchoObservation:
+    async def _scored(self, action: Any, observation: Any) -> Any:
+        """Judge the message of a tool call as well, where there is a word to be said: agents that
+        act by tools have no other way to say it.
+        """
+        if self._task is None or self._is_said or observation.error is not None:
+            return observation
+        return self._judged(observation, action.arguments.get("message") == WORD_OF[self._task])
+
+    def _judged(self, seen: Seen, is_said: bool) -> Seen:
         self._is_said = is_said
         score = Score(float(is_said), {"said": float(is_said)})
         return termination(seen, score) if is_said else transition(seen, score)

@@ -46,6 +46,32 @@ def test_saying_the_word_of_a_task_earns_1_and_ends_the_episode() -> None:
         assert env.step(EchoAction(message="hello")).reward == 0.5
 
 
+@pytest.mark.parametrize("tool", ["echo_message", "echo_with_length"])
+def test_the_word_of_a_task_may_be_said_by_a_tool(tool: str) -> None:
+    """Agents that act by tools had no way to earn anything."""
+    with EchoEnv.local(EchoEnvironment).sync() as env:
+        env.reset(task="say-hello")
+        for arguments in ({"message": "hi"}, {"words": "hello"}):
+            wrong = env.step(CallToolAction(tool_name=tool, arguments=arguments))
+            assert not wrong.reward and not wrong.done
+        right = env.step(CallToolAction(tool_name=tool, arguments={"message": "hello"}))
+        assert (right.reward, right.components, right.done) == (1.0, {"said": 1.0}, True)
+        assert "hello" in str(right.observation.result)
+        with pytest.raises(ExecutionFailed, match="call reset"):
+            env.step(CallToolAction(tool_name=tool, arguments={"message": "hello"}))
+
+
+def test_rewards_reach_both_ends_of_the_range_that_is_declared() -> None:
+    with EchoEnv.local(EchoEnvironment).sync() as env:
+        env.reset()
+        assert env.reward_spec is not None and env.reward_spec.range == (0.0, 100_000.0)
+        said = ("", "a" * 1_000_000, "a" * 1_000_001)
+        paid = [env.step(EchoAction(message=message)).reward for message in said]
+        assert paid == [0.0, 100_000.0, 100_000.0]
+        env.reset(task="say-a")
+        assert env.reward_spec.range == (0.0, 1.0) and env.reward_spec.components == ("said",)
+
+
 def test_its_tools_are_listed_and_called() -> None:
     with EchoEnv.local(EchoEnvironment) as env:
         tools = env.step(ListToolsAction()).observation.tools

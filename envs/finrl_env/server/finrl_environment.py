@@ -7,10 +7,11 @@ in Quantitative Finance", arXiv:2011.09607.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -104,6 +105,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
+    # Its range is that of the market's days which are played: see `reset`.
     REWARD = RewardSpec("per_step", components=("market", "commissions", "idle"))
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
@@ -151,6 +153,9 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         book = Book(cash=setting.rules.cash, holdings=list(setting.rules.holdings))
         value = book.value(_prices(setting, 0))
         self._setting = setting
+        self.REWARD = replace(  # type: ignore[misc]  # of these days
+            type(self).REWARD, range=_range(setting, value)
+        )
         self._progress = _Progress(
             book=book,
             day=0,
@@ -551,6 +556,22 @@ def _trade_today(setting: _Setting, progress: _Progress, actions: Sequence[float
     progress.values.append(value)
     progress.cash.append(progress.book.cash)
     return traded
+
+
+def _range(setting: _Setting, value: float) -> tuple[float, float] | None:
+    """The least and the most that a day can bring, in rewards; None where that is beyond a float.
+
+    All that one has may be in the stock that rises most, each day; and nothing is lent, so that no
+    more can be lost than one has.
+    """
+    closes = setting.closes
+    most, gain = max(value, 0.0), 0.0
+    for rise in np.max(closes[1:] / closes[:-1], axis=1).tolist():
+        gain = max(gain, most * (rise - 1.0))
+        most *= max(rise, 1.0)
+    scaling = setting.rules.reward_scaling
+    low, high = sorted((-most * scaling, gain * scaling))
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 def _tradable(market: Market, day: int) -> list[bool]:

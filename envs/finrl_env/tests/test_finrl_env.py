@@ -228,6 +228,22 @@ def test_rewards_are_as_they_are_declared(idle: bool) -> None:
     assert total - (last or 0.0) == pytest.approx(metrics.total_return * 100_000 * 1e-4)
 
 
+@pytest.mark.parametrize("scaling", [1e-4, -1e-4])
+def test_the_range_that_is_declared_is_that_of_the_days_played(scaling: float) -> None:
+    config = {"market": "sine", "reward_scaling": scaling, "buy_cost_pct": 0.0}
+    with FinRLEnv.local(lambda: FinRLEnvironment(config)).sync() as env:
+        everything = [FinRLAction(actions=[1000.0])] * 9
+        traded = rewards.played(env, rewards.in_turn(everything), start=19, days=2)
+        assert rewards.worth(traded) is not None and env.reward_spec is not None
+        assert env.reward_spec.range is not None
+        best = max(env.reward_spec.range, key=lambda end: end / scaling)
+        assert traded[1].reward == pytest.approx(best, rel=0.01)
+        short = env.reward_spec.range
+        env.reset(start=19, days=30)
+        assert env.reward_spec.range is not None
+        assert env.reward_spec.range[0] <= short[0] and env.reward_spec.range[1] >= short[1]
+
+
 def test_the_idle_step_trades_nothing_and_repeats_the_last_reward() -> None:
     env = FinRLEnvironment()
     *_, before, last = play(env)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.environment import Environment, restart, termination, transition
 from openenv.errors import NotSupported, Refused
-from openenv.reward import RewardSpec, Score
+from openenv.reward import RewardKind, RewardSpec, Score
 
 from ..models import (
     DEFAULT_GAME,
@@ -98,7 +98,8 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    REWARD = RewardSpec("per_step", components=("payoff",))
+    # Of catch. Other games mean something else, which `reset` reads off them.
+    REWARD = RewardSpec("terminal", (-1.0, 1.0), ("payoff",))
 
     def __init__(
         self,
@@ -152,6 +153,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         rng = _generator(seed)
         self._position = _new_position(setting.rules, rng)
         self._setting = setting
+        self.REWARD = _meaning(setting.rules)  # type: ignore[misc]  # of this game's rewards
         self._rng = rng
         self._paid = 0.0
         self._opponent_last_action = None
@@ -290,6 +292,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
             stored.history, setting.rules, self.agent_player
         )
         self._setting = setting
+        self.REWARD = _meaning(setting.rules)  # type: ignore[misc]
         self._rng = rng
         self._paid = stored.paid
         self._opponent_last_action = stored.opponent_last_action
@@ -548,6 +551,20 @@ def _rules(name: str, game: Any) -> _Rules:
         pays_at_end_only=kind.reward_model == pyspiel.GameType.RewardModel.TERMINAL,
         draws_by_itself=kind.chance_mode == pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC,
     )
+
+
+def _meaning(rules: _Rules) -> RewardSpec:
+    """What the rewards of a game mean.
+
+    A game that pays in every step may pay, in one, as much as all that it could have paid until
+    then differs from all that it can pay.
+    """
+    low, high = float(rules.game.min_utility()), float(rules.game.max_utility())
+    kind: RewardKind = "terminal" if rules.pays_at_end_only else "per_step"
+    if kind == "per_step":
+        low, high = min(low, low - high), max(high, high - low)
+    is_known = math.isfinite(low) and math.isfinite(high)
+    return RewardSpec(kind, (low, high) if is_known else None, ("payoff",))
 
 
 def _refuse_files(name: str, params: Params) -> None:

@@ -87,6 +87,38 @@ def test_rewards_are_as_they_are_declared(game: str) -> None:
     assert rewards.parts(played) == ({"payoff": paid} if paid else {})
 
 
+@pytest.mark.parametrize(
+    ("game", "kind", "expected"),
+    [
+        ("catch", "terminal", (-1.0, 1.0)),
+        ("tic_tac_toe", "terminal", (-1.0, 1.0)),
+        ("kuhn_poker", "terminal", (-2.0, 2.0)),
+        ("cliff_walking", "per_step", (-199.0, 190.0)),
+    ],
+)
+def test_each_episode_tells_what_the_rewards_of_its_game_mean(
+    game: str, kind: str, expected: tuple[float, float]
+) -> None:
+    with OpenSpielEnv.local(OpenSpielEnvironment).sync() as env:
+        env.reset(game_name=game)
+        assert env.reward_spec is not None
+        assert (env.reward_spec.kind, env.reward_spec.range) == (kind, expected)
+        env.reset()
+        assert env.reward_spec == OpenSpielEnvironment.REWARD
+
+
+@pytest.mark.parametrize(("chosen", "paid"), [(max, 1.0), (min, -1.0)])
+def test_catch_reaches_both_ends_of_the_range_that_is_declared(chosen: Any, paid: float) -> None:
+    """Whoever gave up was paid 0, and who missed the ball -1, since no range was told."""
+    worths = []
+    for seed in range(6):
+        for action in (0, 1, 2):
+            with OpenSpielEnv.local(OpenSpielEnvironment).sync() as env:
+                move = OpenSpielAction(action_id=action)
+                worths.append(rewards.worth(rewards.played(env, lambda _: move, seed=seed)))  # noqa: B023
+    assert chosen(one for one in worths if one is not None) == paid
+
+
 def test_a_client_chooses_the_game_and_plays_it() -> None:
     with OpenSpielEnv.local(OpenSpielEnvironment).sync() as env:
         assert env.reset(game_name="matrix_pd", opponent_policy="first").reward is None

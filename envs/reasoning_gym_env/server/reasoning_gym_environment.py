@@ -6,6 +6,7 @@ Learning with Verifiable Rewards", arXiv:2505.24760.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -27,6 +28,8 @@ from ..models import (
 from .datasets import COMPOSITE, NAMES, Recipe, dataset_seed
 
 __all__ = ["DEFAULT_DATASET", "DEFAULT_SIZE", "ReasoningGymEnvironment"]
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_DATASET = "leg_counting"
 DEFAULT_SIZE = 500  # the library's own
@@ -258,10 +261,23 @@ class ReasoningGymEnvironment(
         recipe = _recipe(dataset_name, dataset_config, dataset_specs, seed, size)
         return recipe, 0, None
 
+    def _can_score(self) -> bool:
+        """Whether the running question can be scored: its own answer is."""
+        assert self._recipe is not None
+        try:
+            return self._recipe.score(str(self._entry["answer"]), self._entry) > 0
+        except Exception:
+            return False
+
     def _scored(self, recipe: Recipe, answer: str) -> Score:
         try:
             score = recipe.score(answer, self._entry)
-        except Exception as error:  # several datasets raise at answers that they cannot read
+        except Exception as error:
+            if self._can_score():
+                # Several datasets raise at answers that they cannot read. Were these not scored,
+                # they would be better than wrong ones, which are worth 0.
+                logger.info("%s cannot read an answer: %r", recipe.name, error)
+                return Score(0.0, {"correctness": 0.0})
             why = f"{recipe.name} could not score this answer: {type(error).__name__}"
             return Score(unscored=why)
         return Score(score, {"correctness": score})

@@ -30,7 +30,7 @@ from openenv.testing.environment import ARGUMENTS_ARE_TAKEN
 from reasoning_gym_env import ReasoningGymAction, ReasoningGymEnv, ReasoningGymObservation
 from reasoning_gym_env.server import guard
 from reasoning_gym_env.server.app import app
-from reasoning_gym_env.server.datasets import NAMES, dataset_seed
+from reasoning_gym_env.server.datasets import NAMES, Recipe, dataset_seed
 from reasoning_gym_env.server.reasoning_gym_environment import ReasoningGymEnvironment
 
 pytestmark = [
@@ -250,9 +250,24 @@ def test_an_answer_that_is_partly_right_scores_in_between() -> None:
     assert reward is not None and 0 < reward < 1
 
 
-def test_an_answer_that_cannot_be_scored_has_no_reward_and_a_reason() -> None:
+def test_an_answer_that_its_dataset_cannot_read_is_worth_nothing() -> None:
+    """It was left out, and so better than a wrong answer."""
     env = ReasoningGymEnvironment()
     env.reset(dataset_name="prime_factorization", seed=42)
+    last = answer(env, "x")
+    assert last.done and last.reward == last.score == 0.0
+    assert "unscored" not in last.metadata[REWARD_INFO]
+
+
+def test_a_question_that_cannot_be_scored_has_no_reward_and_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: Any) -> float:
+        raise ZeroDivisionError
+
+    env = ReasoningGymEnvironment()
+    env.reset(dataset_name="prime_factorization", seed=42)
+    monkeypatch.setattr(Recipe, "score", fail)
     last = answer(env, "x")
     assert last.done and last.reward is None and last.score is None
     assert "prime_factorization" in last.metadata[REWARD_INFO]["unscored"]

@@ -1,0 +1,85 @@
+"""The right answers that other tests put behind thoughts are right, in every environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+from support.right_answers import ENVIRONMENTS, RIGHT_ANSWERS, RightAnswer, python_with
+
+from openenv import GenericEnvClient
+from openenv.reward import RewardSpec
+from openenv.rollouts.interfaces import Interface, told_by_application
+from openenv.server import create_app
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+INSTALLED = [pytest.param(one, id=one.name) for one in RIGHT_ANSWERS if one.is_installed]
+LIBRARIES = sorted({one.library for one in RIGHT_ANSWERS if one.library and not one.is_installed})
+
+
+def test_every_environment_has_one() -> None:
+    there = {path.parent.name for path in ENVIRONMENTS.glob("*/openenv.yaml")}
+    assert {one.environment for one in RIGHT_ANSWERS} == there
+    assert len({one.name for one in RIGHT_ANSWERS}) == len(RIGHT_ANSWERS)
+
+
+def action_of(reply: str, interface: Interface) -> dict[str, Any]:
+    """What a reply means, read as it stands."""
+    try:
+        call = json.loads(reply)
+    except ValueError:
+        call = None
+    if isinstance(call, dict):
+        tool = interface.tool(call["name"])
+        assert tool is not None, f"no tool {call['name']}: {[one.name for one in interface.tools]}"
+        return tool.action(call["arguments"])
+    assert interface.text_field is not None, "a text is no action here"
+    return interface.tools[0].action({interface.text_field: reply})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("case", INSTALLED)
+async def test_it_is_worth_what_it_is_said_to_be(
+    case: RightAnswer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in case.variables.items():
+        monkeypatch.setenv(name, value)
+    app = create_app(case.environment_class())
+    interface = await told_by_application(app)
+    async with GenericEnvClient.local(app) as env:
+        result = await env.reset(**case.reset)
+        rewards, unscored = [], []
+        for reply in case.replies:
+            assert not result.done, f"it is over before {reply!r}"
+            result = await env.step(action_of(reply, interface))
+            rewards.append(result.reward)
+            unscored.append(result.unscored)
+        spec = env.reward_spec
+    assert spec is not None
+    assert spec.total(rewards, unscored) == pytest.approx(case.reward, abs=1e-9)
+    assert result.done == (case.name != "a program")
+    assert _is_within(rewards, spec)
+
+
+def _is_within(rewards: list[float | None], spec: RewardSpec) -> bool:
+    if spec.range is None:
+        return False
+    low, high = spec.range
+    return all(one is None or low <= one <= high for one in rewards)
+
+
+@pytest.mark.packages
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_those_that_need_a_library_are_right(library: str) -> None:
+    command = [python_with(library), "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    chosen = [one.name for one in RIGHT_ANSWERS if one.library == library]
+    command += ["-W", "default", "-k", "said_to_be and (" + " or ".join(map(repr, chosen)) + ")"]
+    ran = subprocess.run(
+        command, cwd=ENVIRONMENTS.parent, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"{len(chosen)} passed" in ran.stdout, ran.stdout
