@@ -16,7 +16,7 @@ from support.servers import serving
 
 from openenv import create_app
 from openenv.errors import CapacityError
-from openenv.rollouts.batched import BatchPlayer, Start
+from openenv.rollouts.batched import BatchPlayer, Start, _Timing
 from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, TaskNotTaken
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.tokens import Chat
@@ -141,6 +141,36 @@ def test_a_model_is_not_asked_for_each_rollout_by_itself() -> None:
     assert first == [f"<user>{n}." for n in range(16)], "in the order of the starts"
 
 
+@pytest.mark.parametrize(
+    ("call_s", "lefts_s", "ready", "waits"),
+    [
+        (1.0, [0.05] * 8, 24, True),  # a quarter of a call, against a twentieth of a second
+        (0.1, [0.05] * 8, 24, False),
+        (1.0, [9.0], 15, False),  # a straggler
+        (1.0, [0.01, 9.0], 14, True),  # one of them comes at once
+        (1.0, [9.0], 0, True),  # nothing else can be done
+        (0.0, [0.001], 1, False),
+        (1.0, [], 4, False),
+    ],
+)
+def test_it_waits_where_that_costs_less_than_going_without(
+    call_s: float, lefts_s: list[float], ready: int, waits: bool
+) -> None:
+    timing = _Timing()
+    timing.call_s = call_s
+    assert timing.is_worth_waiting(lefts_s, ready) is waits
+    assert _Timing(lockstep=True).is_worth_waiting(lefts_s, ready) is bool(lefts_s)
+
+
+def test_what_took_its_time_is_taken_to_take_as_long_again() -> None:
+    timing = _Timing()
+    assert timing.left_s("reset", 3.0) == 3.0, "nobody knows: as long as it has taken"
+    timing.note("reset", 5.0)
+    assert timing.left_s("reset", 3.0) == 2.0
+    assert timing.left_s("reset", 9.0) == 4.0
+    assert timing.left_s("step", 0.0) < 0.01
+
+
 class Napping(PerStep):
     def reset(self, seed: int | None = None, start: str = "") -> Any:  # type: ignore[override]
         time.sleep(0.3 if start == "late" else 0.0)
@@ -154,7 +184,7 @@ def test_in_lockstep_the_calls_do_not_depend_on_time() -> None:
     assert [[text[6:7] for text in one] for one in model.calls] == [["a", "l"], ["a", "b"], ["b"]]
     quick = Model(lambda text: "over")
     with playing(Napping) as (player, chat):
-        player._call_s = 0.0  # a model that replies at once waits for nobody
+        player._timing.call_s = 0.0  # a model that replies at once waits for nobody
         player.play(chat, starts("a", "late"), quick)
     assert [len(one) for one in quick.calls] == [1, 1]
 
@@ -166,7 +196,7 @@ def test_what_passes_while_the_model_replies_is_not_waited_for() -> None:
         return "over"
 
     with playing(Napping) as (player, chat):
-        player._call_s = 0.0
+        player._timing.call_s = 0.0
         player.play(chat, starts("a", "late"), Model(words))
         cost = player.meter.read()
     assert cost.summed_s > 0.25 and cost.waited_s < 0.2
@@ -266,7 +296,7 @@ def test_a_batch_that_is_broken_off_leaves_nothing_behind() -> None:
         raise RuntimeError("out of memory")
 
     with playing(Patient) as (player, chat):
-        player._call_s = 0.0
+        player._timing.call_s = 0.0
         with pytest.raises(RuntimeError, match="out of memory"):
             player.play(chat, starts("late", "a"), Model(breaks))
         found = player.play(chat, starts("b", "c"), Model(over))

@@ -11,19 +11,22 @@ No waves. A seat whose episode is over takes the next start at once, and its res
 model replies to the others. Starts are taken in their order, results and failures are told in that
 order; which seat plays which start depends on the time that environments take.
 
-When to ask the model. A call costs much the same for few sequences as for many, so that a call per
-reply would starve a GPU; but to wait for the slowest of them wastes it too. While nothing is ready,
-there is nothing to decide. Otherwise the wait goes on as long as the next rollout becomes ready
-within its share of a call: the seconds that a call takes, divided by the rollouts in play. That is
-what going without it would cost, if a call costs the same however many it is of. So one straggler
-holds up the others by one share at most, all of them together by about the length of one call, and
-a model that replies faster than environments are reset is asked as they come. The share is at
-least `FLOOR_S`: rollouts of quick environments become ready one after the other by less than that.
+When to ask the model. A call is taken to cost the same for few sequences as for many, as it nearly
+does on a GPU, so that a call per reply would starve it; but to wait for the slowest of them wastes
+it too. To go without some of the rollouts in play costs their share of a call: the seconds that a
+call takes, times those that are missing, divided by all. To wait costs the time until they are
+ready, which is known as far as resets and steps take as long as they did before; one that is
+overdue is taken to need as long again as it is late. The wait goes on while the cheapest thing to
+do is to wait for some of them. So a straggler holds up the others by its share of a call at most,
+those that act are waited for, resets are waited for where they are quick and many, and a model that
+replies faster than environments are reset is asked as they come.
 
 What was rejected: to wait for all of them (the resets of a batch of 512 took 50 of 59 seconds, in
-which the model had nothing to do); to ask as soon as one is ready (the first call is then of one
-sequence, and the cohorts that come of it rarely meet again); a fixed number of milliseconds (models
-reply within 10 ms or within a minute).
+which the model had nothing to do); to ask as soon as one is ready, or once none has become ready
+for a while (the first call is then of few sequences, and the cohorts that come of it rarely meet
+again: with resets of 0.1 s and calls of 0.2 s that took 1.4 times as long as waves do); a fixed
+number of milliseconds (models reply within 10 ms or within a minute). `benchmarks/batches.py`
+compares.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from openenv._redaction import redact
 from openenv._timeouts import Expired, within
@@ -58,8 +61,11 @@ Generate = Callable[
 tokens of the reply, if the model tells them. It is called on the thread that calls
 `BatchPlayer.play`, while other rollouts are reset, and their texts encoded, on another one."""
 
-FLOOR_S = 0.01  # see the notes above
+Kind = Literal["reset", "step"]
+
 FIRST_CALL_S = 1.0  # what a call is taken to last before one was measured
+FLOOR_S = 0.002  # what one that is overdue is taken to need, at least
+TICK_S = 0.01  # how often it is thought over whether to wait on
 TOLD = 100  # failures that are told by name, at most
 
 
@@ -135,7 +141,7 @@ class BatchPlayer:
         self._streak = FailureStreak(failures_in_a_row)
         self._places: list[Seat] = []
         self._told: set[str] = set()
-        self._call_s: float | None = None if lockstep else FIRST_CALL_S
+        self._timing = _Timing(lockstep=lockstep)
 
     def play(
         self,
@@ -183,16 +189,16 @@ class BatchPlayer:
 
         if len(self._places) < size:
             background.run(self._grow(size))
-        batch = _Batch(starts, self._places[:size], rollout, self._note_end)
+        timing = self._timing
+        batch = _Batch(starts, self._places[:size], rollout, self._note_end, timing)
         try:
-            live = background.run(batch.begin(self._call_s))
+            live = background.run(batch.begin())
             while live:
                 began = time.perf_counter()
                 with self.meter.elsewhere():
                     replies, logprobs = generate([one.ids for one in live])
-                if self._call_s is not None:
-                    self._call_s = (self._call_s + time.perf_counter() - began) / 2
-                live = background.run(batch.act(live, replies, logprobs, self._call_s))
+                timing.note_call(time.perf_counter() - began)
+                live = background.run(batch.act(live, replies, logprobs))
         finally:
             background.run(batch.stop())
         return batch.played()
@@ -218,6 +224,50 @@ class BatchPlayer:
         self._streak.ended(failure, None if is_alone else task)
 
 
+class _Timing:
+    """How long calls of the model, resets and steps take, and whether to wait for some.
+
+    Args:
+        lockstep: Always wait for all of them.
+    """
+
+    def __init__(self, *, lockstep: bool = False) -> None:
+        self.lockstep = lockstep
+        self.call_s = FIRST_CALL_S
+        self._typical_s: dict[Kind, float] = {}
+
+    def note_call(self, seconds: float) -> None:
+        """Note how long the model took."""
+        self.call_s = (self.call_s + seconds) / 2
+
+    def note(self, kind: Kind, seconds: float) -> None:
+        """Note how long a reset or a step took."""
+        before = self._typical_s.get(kind, seconds)
+        self._typical_s[kind] = 0.8 * before + 0.2 * seconds
+
+    def left_s(self, kind: Kind, elapsed_s: float) -> float:
+        """Return how long a reset or a step that goes on is taken to need yet."""
+        typical = self._typical_s.get(kind, 0.0)
+        return max(typical - elapsed_s if elapsed_s < typical else elapsed_s - typical, FLOOR_S)
+
+    def is_worth_waiting(self, lefts_s: Sequence[float], ready: int) -> bool:
+        """Say whether to wait for at least one more.
+
+        Args:
+            lefts_s: How long each that is not ready is taken to need yet.
+            ready: How many are ready.
+        """
+        if self.lockstep or not ready:
+            return bool(lefts_s)
+        missing = len(lefts_s)
+        share = self.call_s / (ready + missing)
+        without = share * missing
+        waits = (
+            left + share * (missing - number) for number, left in enumerate(sorted(lefts_s), 1)
+        )
+        return any(cost < without for cost in waits)
+
+
 class _Batch:
     """The rollouts of one batch, on the loop that their seats live on."""
 
@@ -227,7 +277,9 @@ class _Batch:
         seats: Sequence[Seat],
         rollout: Callable[[Seat], TokenRollout],
         note_end: Callable[[TokenRollout, Start, bool], None],
+        timing: _Timing,
     ) -> None:
+        self._timing = timing
         self._starts = starts
         self._left = deque(range(len(starts)))
         self._free = deque(seats)
@@ -237,35 +289,29 @@ class _Batch:
         self._numbers: dict[TokenRollout, int] = {}  # of those in play, which start they are of
         self._seats: dict[TokenRollout, Seat] = {}
         self._ready: list[TokenRollout] = []
-        self._ready_at = 0.0  # when the last of them became so
         self._over: dict[int, TokenRollout] = {}
         self._told = 0  # how many that are over were told of, in their order
-        self._busy: set[asyncio.Task[None]] = set()
+        self._busy: dict[asyncio.Task[bool], tuple[TokenRollout, Kind, float]] = {}
         self._error: BaseException | None = None
         self._changed = asyncio.Event()  # something is ready, or nothing is busy
         self._rested = asyncio.Event()  # nothing is busy
 
-    async def begin(self, call_s: float | None) -> list[TokenRollout]:
-        """Begin as many as there are seats; gives those that the model is to reply to.
-
-        Args:
-            call_s: How long a call of the model takes; None waits for every rollout.
-        """
+    async def begin(self) -> list[TokenRollout]:
+        """Begin as many as there are seats; gives those that the model is to reply to."""
         self._fill()
-        return await self._worth_a_call(call_s)
+        return await self._worth_a_call()
 
     async def act(
         self,
         rollouts: Sequence[TokenRollout],
         replies: Sequence[Sequence[int]],
         logprobs: Sequence[Sequence[float | None]] | None,
-        call_s: float | None,
     ) -> list[TokenRollout]:
         """Have rollouts act by their replies; gives those that the model is to reply to next."""
         of_each: Sequence[Sequence[float | None] | None] = logprobs or [None] * len(rollouts)
         for one, reply, its in zip(rollouts, replies, of_each, strict=True):
-            self._work(self._acted(one, reply, its))
-        return await self._worth_a_call(call_s)
+            self._work(one, "step", one.take(reply, its))
+        return await self._worth_a_call()
 
     async def stop(self) -> None:
         """End what still runs, where the batch was broken off."""
@@ -285,35 +331,34 @@ class _Batch:
             seat, number = self._free.popleft(), self._left.popleft()
             one = self._rollout(seat)
             self._numbers[one], self._seats[one] = number, seat
-            self._work(self._begun(one, self._starts[number]))
+            start = self._starts[number]
+            begun = one.begin(start.messages, start.arguments, start.may_ignore)
+            self._work(one, "reset", begun)
 
-    def _work(self, work: Coroutine[Any, Any, None]) -> None:
+    def _work(self, one: TokenRollout, kind: Kind, work: Coroutine[Any, Any, bool]) -> None:
         self._rested.clear()
         task = asyncio.ensure_future(work)
-        self._busy.add(task)
+        self._busy[task] = one, kind, time.monotonic()
         task.add_done_callback(self._rests)
 
-    def _rests(self, task: asyncio.Task[None]) -> None:
-        self._busy.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._error = self._error or error
-        if self._error is not None or not self._busy:
+    def _rests(self, task: asyncio.Task[bool]) -> None:
+        one, kind, began = self._busy.pop(task)
+        if not task.cancelled():
+            try:
+                self._note(one, task.result())
+            except BaseException as error:
+                self._error = self._error or error
+            else:
+                if one.failure is None:  # which may have been tried several times
+                    self._timing.note(kind, time.monotonic() - began)
+        if self._ready or self._error is not None or not self._busy:
             self._changed.set()
+        if self._error is not None or not self._busy:
             self._rested.set()
-
-    async def _begun(self, one: TokenRollout, start: Start) -> None:
-        self._note(one, await one.begin(start.messages, start.arguments, start.may_ignore))
-
-    async def _acted(
-        self, one: TokenRollout, reply: Sequence[int], logprobs: Sequence[float | None] | None
-    ) -> None:
-        self._note(one, await one.take(reply, logprobs))
 
     def _note(self, one: TokenRollout, goes_on: bool) -> None:
         if goes_on:
             self._ready.append(one)
-            self._ready_at = time.monotonic()
-            self._changed.set()
             return
         one.settle()
         self._over[self._numbers.pop(one)] = one
@@ -327,23 +372,22 @@ class _Batch:
 
     # ------------------------------------------------------------------ when to ask the model
 
-    async def _worth_a_call(self, call_s: float | None) -> list[TokenRollout]:
+    async def _worth_a_call(self) -> list[TokenRollout]:
         """Wait until a call of the model is worth while; gives the rollouts that it is of, in the
         order of their starts; none once all are over.
         """
-        if call_s is None:
-            while self._busy and self._error is None:
-                await self._rested.wait()
         while not self._ready and self._busy and self._error is None:
             self._changed.clear()
             await self._changed.wait()
         while self._busy and self._error is None:
-            share = max(FLOOR_S, (call_s or 0.0) / (len(self._ready) + len(self._busy)))
-            left = self._ready_at + share - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            lefts = [
+                self._timing.left_s(kind, now - began) for _, kind, began in self._busy.values()
+            ]
+            if not self._timing.is_worth_waiting(lefts, len(self._ready)):
                 break
             with contextlib.suppress(Expired):
-                await within(left, self._rested.wait())
+                await within(TICK_S, self._rested.wait())
         if self._error is not None:
             raise self._error
         found = sorted(self._ready, key=self._numbers.__getitem__)
