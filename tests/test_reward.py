@@ -60,6 +60,7 @@ def test_what_could_not_be_scored_is_worth_nothing_that_is_known(
         ({"range": (1.0, 0.0)}, "low <= high"),
         ({"range": (0.0, math.inf)}, "finite"),
         ({"range": (math.nan, 1.0)}, "finite"),
+        ({"unfinished": -math.inf}, "unfinished=-inf of a reward; expected a finite number"),
     ],
 )
 def test_a_declaration_that_says_nothing_is_refused(arguments: Any, why: str) -> None:
@@ -71,9 +72,12 @@ def test_a_declaration_that_says_nothing_is_refused(arguments: Any, why: str) ->
     st.sampled_from(["per_step", "cumulative", "terminal"]),
     st.none() | st.tuples(numbers, numbers).map(sorted).map(tuple),
     st.lists(st.text(max_size=5), max_size=4),
+    st.none() | numbers,
 )
-def test_a_declaration_survives_the_way_there_and_back(kind: Any, span: Any, names: Any) -> None:
-    spec = RewardSpec(kind, span, tuple(names))
+def test_a_declaration_survives_the_way_there_and_back(
+    kind: Any, span: Any, names: Any, unfinished: Any
+) -> None:
+    spec = RewardSpec(kind, span, tuple(names), unfinished)
     assert RewardSpec.from_data({**spec.as_data(), "later": 1}) == spec
 
 
@@ -86,6 +90,7 @@ def test_a_declaration_survives_the_way_there_and_back(kind: Any, span: Any, nam
         {"components": 3},
         {"range": {}},
         {"range": [0, 1, 2]},
+        {"unfinished": "lost"},
     ],
 )
 def test_a_declaration_that_cannot_be_read_is_an_error(data: dict[str, Any]) -> None:

@@ -66,14 +66,19 @@ class RewardSpec:
               ones are None or 0. The episode's is the last.
         range: Lowest and highest value of one reward; None where that is not known.
         components: The names of the parts that a reward may have; none where they are not known.
+        unfinished: What an episode counts, beside what it has earned, if it does not come to its
+            end; None is 0. An environment that tells rewards in every step, and pays most at the
+            end, gives here what losing pays: else giving up would pay more. Of kind ``terminal`` it
+            is not needed, since an episode that goes on has earned nothing.
 
     Raises:
-        ValueError: The kind is none of these, or the range is empty or not finite.
+        ValueError: The kind is none of these, or a number is not finite, or the range is empty.
     """
 
     kind: RewardKind = "per_step"
     range: tuple[float, float] | None = None
     components: tuple[str, ...] = ()
+    unfinished: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(RewardKind):
@@ -84,15 +89,18 @@ class RewardSpec:
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise ValueError(f"range={self.range} of a reward; expected finite low <= high")
             object.__setattr__(self, "range", (float(low), float(high)))
+        if self.unfinished is not None and not math.isfinite(self.unfinished):
+            raise ValueError(f"unfinished={self.unfinished} of a reward; expected a finite number")
         object.__setattr__(self, "components", tuple(self.components))
 
     def as_data(self) -> dict[str, Any]:
         """The same, as JSON has it."""
-        return {
+        data: dict[str, Any] = {
             "kind": self.kind,
             "range": None if self.range is None else list(self.range),
             "components": list(self.components),
         }
+        return data if self.unfinished is None else {**data, "unfinished": self.unfinished}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> RewardSpec:
@@ -105,7 +113,7 @@ class RewardSpec:
             found = data.get("range")
             low_high = None if found is None else tuple(found)
             parts = tuple(data.get("components") or ())
-            return cls(data.get("kind", "per_step"), low_high, parts)
+            return cls(data.get("kind", "per_step"), low_high, parts, data.get("unfinished"))
         except (TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{data!r:.200} says nothing of rewards: {error}") from error
 

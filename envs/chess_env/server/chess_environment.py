@@ -128,7 +128,8 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
 
-    REWARD = RewardSpec("per_step", (-1.0, 1.0), ("game", "illegal_move"))
+    # Who gives up a game has lost it.
+    REWARD = RewardSpec("per_step", (-1.0, 1.0), ("game", "illegal_move"), unfinished=-1.0)
 
     rubric: ChessWinLossRubric
 

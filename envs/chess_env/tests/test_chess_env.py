@@ -113,6 +113,14 @@ def test_rewards_are_as_they_are_declared(
     assert shares == (None if game[-1].step_rewards is None else len(game[-1].step_rewards))
 
 
+def test_a_game_that_is_given_up_is_told_to_be_lost() -> None:
+    """After a move it was worth the 0 of that move, and a lost one -1."""
+    with ChessEnv.local(partial(ChessEnvironment, "random")).sync() as env:
+        env.reset(agent_color="white")
+        assert env.reward_spec is not None
+        assert env.reward_spec.range == (-1.0, 1.0) and env.reward_spec.unfinished == -1.0
+
+
 def test_a_mate_by_the_agent_pays_one() -> None:
     env = ChessEnvironment("random")
     env.reset(fen=BACK_RANK, agent_color="white")

@@ -563,8 +563,12 @@ def _meaning(rules: _Rules) -> RewardSpec:
     kind: RewardKind = "terminal" if rules.pays_at_end_only else "per_step"
     if kind == "per_step":
         low, high = min(low, low - high), max(high, high - low)
-    is_known = math.isfinite(low) and math.isfinite(high)
-    return RewardSpec(kind, (low, high) if is_known else None, ("payoff",))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return RewardSpec(kind, None, ("payoff",))
+    # Where each step costs something, giving up would else be the best that one can do.
+    least = min(0.0, float(rules.game.min_utility()))
+    unfinished = least if kind == "per_step" and least else None
+    return RewardSpec(kind, (low, high), ("payoff",), unfinished)
 
 
 def _refuse_files(name: str, params: Params) -> None:

@@ -103,6 +103,8 @@ def test_each_episode_tells_what_the_rewards_of_its_game_mean(
         env.reset(game_name=game)
         assert env.reward_spec is not None
         assert (env.reward_spec.kind, env.reward_spec.range) == (kind, expected)
+        # Each step of cliff_walking costs 1: who gave up at once was the best.
+        assert env.reward_spec.unfinished == (-199.0 if game == "cliff_walking" else None)
         env.reset()
         assert env.reward_spec == OpenSpielEnvironment.REWARD
 
