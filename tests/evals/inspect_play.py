@@ -130,7 +130,9 @@ def echo() -> dict[str, Any]:
 def blackjack() -> dict[str, Any]:
     """In this process, and of seeds in place of tasks: the same cards in each epoch."""
     made = task(BlackjackEnvironment, limit=12, seed=3, name="blackjack", epochs=2)
-    return run(made, lambda messages: call("blackjack", action="stand"))
+    stands = run(made, lambda messages: call("blackjack", action="stand"))
+    folds = run(made, lambda messages: text("I fold."))
+    return {"stands": stands, "folds": folds}
 
 
 def misused() -> list[str]:

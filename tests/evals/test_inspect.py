@@ -89,15 +89,23 @@ def test_wrong_answers_score_what_the_environment_says(sums: dict[str, Any]) -> 
 def test_a_tool_of_the_environment_is_called_and_its_words_are_shown(told: dict[str, Any]) -> None:
     (sample,) = told["echo"]["said"]["samples"]
     assert any(role == "user" and "Say 'hello'." in text for role, text in sample["messages"])
-    assert ["tool", "hello"] in sample["messages"]
-    assert sample["metadata"]["steps"] == 3  # by when the limit of messages is reached
+    assert ["tool", "hello\n(the episode is over)"] in sample["messages"]
+    assert (sample["metadata"]["steps"], sample["value"]) == (1, "1.0")
 
 
-def test_an_episode_that_is_not_over_has_no_score(told: dict[str, Any]) -> None:
-    for name in ("said", "idle", "wrong"):
+def test_an_episode_that_is_not_over_is_worth_the_lowest_reward(told: dict[str, Any]) -> None:
+    for name in ("idle", "wrong"):
         (sample,) = told["echo"][name]["samples"]
-        assert sample["value"] == "nan"
-        assert "before the episode was over" in sample["explanation"]
+        assert (sample["value"], sample["metadata"]["is_over"]) == ("0.0", False)
+
+
+def test_a_model_that_gives_up_has_the_lowest_reward_and_is_not_left_out(
+    told: dict[str, Any],
+) -> None:
+    folds, stands = told["blackjack"]["folds"], told["blackjack"]["stands"]
+    assert {one["value"] for one in folds["samples"]} == {"-1.0"}
+    assert folds["unscored"] == [0]
+    assert folds["metrics"]["mean"] == -1.0 < stands["metrics"]["mean"]
 
 
 @pytest.mark.parametrize("name", ["idle", "wrong"])
@@ -116,7 +124,7 @@ def test_a_task_that_cannot_be_begun_is_an_error_and_no_score(told: dict[str, An
 
 
 def test_epochs_of_a_seed_have_the_same_cards(told: dict[str, Any]) -> None:
-    run = told["blackjack"]
+    run = told["blackjack"]["stands"]
     assert run["name"] == "blackjack" and len(run["samples"]) == 24
     by_seed: dict[str, set[str]] = {}
     for one in run["samples"]:

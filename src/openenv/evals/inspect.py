@@ -7,8 +7,11 @@
 
 Each sample is a session of its own, which the model acts in by the environment's tools; of an
 environment whose actions are a text, what the model says is the action too. The score is what the
-environment says that the episode is worth, with its components in the score's metadata. Where it
-does not say, the sample is unscored, as Inspect AI has it: its metrics leave it out.
+environment says that the episode is worth, with its components in the score's metadata. One that
+the model gave up on, or had no more turns or messages for, is worth what it has earned; where that
+is nothing, the lowest reward that the environment declares (see `openenv.rollouts.endings`). Where
+the environment has failed, does not say, or declares no range of rewards, the sample is unscored,
+as Inspect AI has it: its metrics leave it out.
 
 What a task is scored by reaches the environment, and neither the model nor the log.
 """
@@ -213,7 +216,7 @@ class _Episode:
         """What the scorer is told, as the log keeps it."""
         score = Score(unscored="the episode was over before it began")
         if not first.done:
-            score = self._seat.score()
+            score = self._seat.score("earned")
         last = self._seat.last
         return {
             "reward": score.value,
