@@ -71,7 +71,9 @@ def test_a_mistake_of_the_model_is_told_to_it() -> None:
         with pytest.raises(UnknownTool, match="did you mean 'say'"):
             session.call_tool("sai", {})
         assert not session.call_tool("say", {"word": "hi"}).done
-        assert session.verify([]).env_reward == 0.0
+        verified = session.verify([])
+        assert verified.env_reward is None
+        assert "range" in verified.artifacts["unscored"]
 
 
 def test_a_rollout_whose_environment_fails_has_no_reward_and_ends() -> None:

@@ -29,7 +29,7 @@ from support.servers import serving
 from openenv import EnvClient, EnvPool, GenericEnvClient, SessionLost, State, create_app
 from openenv._packages import MissingPackage
 from openenv.errors import ConnectError, RateLimited, Unscored
-from openenv.reward import Score
+from openenv.reward import RewardSpec, Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rollouts import (
     Decision,
@@ -262,6 +262,20 @@ def test_an_episode_is_worth_what_its_environment_declares(
     assert found.step_rewards == shares
     assert found.reward_kind == kind
     assert found.unscored is None
+
+
+class Games(Terminal):
+    """Declares what its rewards mean once it knows which game is played."""
+
+    def reset(self, seed: int | None = None, start: str = "") -> Any:  # type: ignore[override]
+        self.REWARD = RewardSpec("terminal", range=(-3.0, 1.0))  # type: ignore[misc]
+        return super().reset(seed, start)
+
+
+def test_a_record_tells_the_range_of_rewards_of_its_own_episode() -> None:
+    found = one(Games, "ab", "over", limits=RolloutLimits(steps=1))
+    assert (found.reward, found.reward_range) == (None, (-3.0, 1.0))
+    assert one(Terminal, "over").reward_range is None
 
 
 def test_components_add_up_over_the_steps() -> None:

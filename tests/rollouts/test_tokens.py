@@ -16,6 +16,7 @@ from openenv.errors import CapacityError
 from openenv.rollouts.batched import BatchPlayer, Start
 from openenv.rollouts.failures import EnvironmentsFailing
 from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.seats import Answer
 from openenv.rollouts.tokens import Chat, TokenRollout
 
 END = "\x03"
@@ -27,9 +28,10 @@ class Letters:
     eos_token = END
     eos_token_id = ord(END)
     chat_template: Any = "{# of letters #}"
+    lists_tools = False
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> str:
-        tools = options.get("tools")
+        tools = options.get("tools") if self.lists_tools else None
         text = f"<tools>{json.dumps(tools)}{END}" if tools else ""
         for message in conversation:
             text += f"<{message['role']}>{message['content']}{END}\n"
@@ -43,7 +45,7 @@ class Letters:
 
 
 class Tools(Letters):
-    chat_template = "{% if tools %} 'tool' {% endif %}"
+    lists_tools = True
 
 
 def letters(text: str) -> list[int]:
@@ -103,13 +105,14 @@ def runs(rollout: TokenRollout) -> list[tuple[str, bool]]:
     return found
 
 
-def test_a_turn_that_was_not_ended_is_ended_for_the_model_and_not_trained_on() -> None:
+def test_a_reply_that_was_cut_off_is_ended_for_the_model_and_not_carried_out() -> None:
     with playing(PerStep) as player:
         chat = Chat(Letters(), player.seats.interface)
         (found,) = player.play(chat, [start()], saying("hi", f"over{END}"))
     assert [mine for _, mine in runs(found)] == [True, False, True]
     assert runs(found)[0] == ("hi", True)
-    assert runs(found)[1][0].startswith(f"{END}\n<user>")
+    assert runs(found)[1][0].startswith(f"{END}\n<user>Error: the reply was cut off")
+    assert (found.steps, found.turns) == (1, 2)
 
 
 def test_of_what_does_not_fit_nothing_is_acted_on() -> None:
@@ -214,8 +217,14 @@ def test_a_model_is_told_of_tools_as_its_template_has_it() -> None:
         interface = player.seats.interface
     both = Interface(interface.action, (*interface.tools, *interface.tools))
     by_template = Chat(Tools(), both)
+    assert by_template.told == "tools"
     assert written(by_template.opening([], "now")).startswith('<tools>[{"type": "function"')
-    assert written(by_template.after([], "then")).endswith(f"<tool>then{END}\n<assistant>")
+    reply = letters(f'<tool_call>{{"name": "say", "arguments": {{"word": "a"}}}}</tool_call>{END}')
+    parsed = by_template.read([], reply)
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("say", {"word": "a"})]
+    told = written(by_template.after(reply, parsed, Answer("then", None, False, ("then",))))
+    assert told == f"\n<tool>then{END}\n<assistant>"
+    assert Chat(Letters(), both).told == "json"
     by_words = written(Chat(Letters(), both).opening([{"role": "user", "content": "Go."}], "now"))
     assert by_words.startswith("<system>You act by one of these tools:")
     assert f"<user>Go.\n\nnow{END}" in by_words

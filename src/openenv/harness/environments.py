@@ -10,7 +10,8 @@ from openenv.harness.results import Message, ToolResult, VerifyResult
 from openenv.harness.sessions import ResourceSession, ResourceSessionFactory, UnknownTool
 from openenv.mcp.types import Tool
 from openenv.rollouts.episodes import needless, reset_arguments
-from openenv.rollouts.policies.conversations import no_such_tool, opening
+from openenv.rollouts.policies.conversations import opening
+from openenv.rollouts.replies import no_such_tool
 from openenv.rollouts.seats import Seat, Seats, Unfinished
 from openenv.tasks.task import Task
 

@@ -91,8 +91,11 @@ def reward(seat: Seat, unfinished: Unfinished) -> Score:
     return known(seat.score(unfinished))
 
 
-Generate = Callable[[list[int]], Awaitable[tuple[Sequence[int], Sequence[float] | None]]]
-"""Has a model write behind tokens: those of its reply, and their log-probabilities if it tells."""
+Generate = Callable[
+    [list[int]], Awaitable[tuple[Sequence[int], "Sequence[float | None] | None", "bool | None"]]
+]
+"""Has a model write behind tokens: those of its reply, their log-probabilities if it tells, and
+whether it was cut off by a limit; None where nobody tells, and the last token decides."""
 
 
 async def play(
@@ -125,8 +128,8 @@ async def play(
             f"first and how one acts, and {max_prompt} is the most; make that more"
         )
     while goes_on:
-        reply, logprobs = await generate(rollout.ids)
-        goes_on = await awaited(rollout.take(reply, logprobs))
+        reply, logprobs, is_cut = await generate(rollout.ids)
+        goes_on = await awaited(rollout.take(reply, logprobs, is_cut=is_cut))
     return known(rollout.score)
 
 

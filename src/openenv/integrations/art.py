@@ -27,7 +27,8 @@ from openenv.integrations._episodes import (
 from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.jobs import as_task
 from openenv.rollouts.policies.conversations import opening
-from openenv.rollouts.seats import Answer, Seat, Unfinished
+from openenv.rollouts.replies import Call, ParsedReply, described, read_reply
+from openenv.rollouts.seats import Answer, Seat, Seats, Unfinished
 
 with needs("openenv.integrations.art", "pip install openpipe-art"):
     import art  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -84,9 +85,9 @@ async def rollout(
     seat = await awaited(seats.take())
     try:
         first = await awaited(begun(seat, arguments, may_ignore))
-        is_told = acts == "words" and not seats.interface.takes_any_text
+        words = described(seats.interface) if acts == "words" else ""
         trajectory = art.Trajectory(
-            messages_and_choices=opening(messages, first, seats.interface if is_told else None),
+            messages_and_choices=opening(messages, first, words),
             tools=[tool.as_function() for tool in seats.interface.tools]
             if acts == "tools"
             else None,
@@ -102,7 +103,7 @@ async def rollout(
                 messages=trajectory.messages(), **asked
             )
             trajectory.messages_and_choices.append(done.choices[0])
-            trajectory.messages_and_choices += await _answers(seat, done.choices[0].message)
+            trajectory.messages_and_choices += await _answers(seat, seats, done.choices[0])
         score = reward(seat, unfinished)
         trajectory.reward = score.value
         trajectory.metrics |= {**score.components, "steps": seat.steps, "finished": seat.is_over}
@@ -131,23 +132,33 @@ def _episode(
     return said, arguments, frozenset(needless(task))
 
 
-async def _answers(seat: Seat, message: Any) -> list[dict[str, Any]]:
+async def _answers(seat: Seat, seats: Seats, choice: Any) -> list[dict[str, Any]]:
     """Act by a reply of the model; what it is told."""
-    if not message.tool_calls:
-        answer = await awaited(seat.reply(message.content or ""))
+    message, is_cut = choice.message, choice.finish_reason == "length"
+    if not message.tool_calls or is_cut:
+        reply = read_reply(message.content or "", seats.interface, is_cut=is_cut)
+    else:
+        reply = _called(message.tool_calls)
+    answer: Answer = await awaited(seat.act_by(reply))
+    ids = [call.id for call in message.tool_calls or ()]
+    if not ids:
         return [{"role": "user", "content": answer.text}]
+    texts = [*answer.texts, *[answer.text] * (len(ids) - len(answer.texts))]
     return [
-        {"role": "tool", "tool_call_id": call.id, "content": await _called(seat, call.function)}
-        for call in message.tool_calls
+        {"role": "tool", "tool_call_id": id, "content": text}
+        for id, text in zip(ids, texts, strict=True)
     ]
 
 
-async def _called(seat: Seat, function: Any) -> str:
-    try:
-        arguments = read_json(function.arguments or "{}")
-    except ValueError:
-        arguments = None
-    if not isinstance(arguments, dict):
-        return "Error: the arguments are no JSON object"
-    answer: Answer = await awaited(seat.call(function.name, arguments))
-    return answer.text
+def _called(tool_calls: Sequence[Any]) -> ParsedReply:
+    """The calls of a reply, up to one that cannot be read."""
+    calls: list[Call] = []
+    for one in tool_calls:
+        try:
+            arguments = read_json(one.function.arguments or "{}")
+        except ValueError:
+            arguments = None
+        if not isinstance(arguments, dict):
+            return ParsedReply("", "", calls, "the arguments are no JSON object")
+        calls.append(Call(one.id, one.function.name, arguments))
+    return ParsedReply("", "", calls)

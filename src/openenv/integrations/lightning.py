@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from openenv._packages import needs
-from openenv.integrations.transformers import sampler
+from openenv.integrations.transformers import end_tokens, sampler
 from openenv.integrations.trl.environments import Columns, episode_arguments
 from openenv.rewards.credit import group_advantages
 from openenv.rollouts.batched import BatchPlayer, Generate, Start
@@ -227,7 +227,10 @@ class GRPO:
         )
         self.meter: Meter = self._player.meter
         try:
-            self._chat = Chat(tokenizer, self._player.seats.interface, told, **(template or {}))
+            ends = () if generate else end_tokens(model.module, tokenizer)
+            self._chat = Chat(
+                tokenizer, self._player.seats.interface, told, ends=ends, **(template or {})
+            )
         except BaseException:
             self._player.close()
             raise

@@ -22,6 +22,7 @@ from openenv.integrations._episodes import (
 )
 from openenv.integrations.trl.environments import Columns
 from openenv.rollouts.policies.conversations import opening
+from openenv.rollouts.replies import described
 from openenv.rollouts.seats import NoEpisode, Seat, Unfinished
 
 with needs("openenv.integrations.skyrl", "pip install skyrl-gym"):
@@ -83,7 +84,8 @@ class Options:
         rewarded: ``at_end``: the last step has what the episode is worth, and those before 0.0,
             which is right in each mode of SkyRL's generator. ``each_step``: each has what it adds
             to that; of these, a generator with a custom chat template takes the last one only.
-        tell: Tell the model in words how it acts. Default: unless any text is an action.
+        tell: Tell the model in words how it acts. Where any text is an action, that is what the
+            environment's schema says of it, if anything.
         retries: How often a reset is tried again whose failure may pass.
     """
 
@@ -92,7 +94,7 @@ class Options:
     max_turns: int | None = None
     unfinished: Unfinished = "earned"
     rewarded: Literal["at_end", "each_step"] = "at_end"
-    tell: bool | None = None
+    tell: bool = True
     retries: int = 2
 
     @classmethod
@@ -167,10 +169,8 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         except BaseException:
             self.close()
             raise
-        tell = self._options.tell
-        if tell is None:
-            tell = not seats.interface.takes_any_text
-        return opening(prompt, first, seats.interface if tell else None), {}
+        words = described(seats.interface) if self._options.tell else ""
+        return opening(prompt, first, words), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Act by the model's words.

@@ -127,7 +127,9 @@ class _Generator:
         self._tokenizer = tokenizer
         self._request = request
 
-    async def generate(self, ids: list[int]) -> tuple[Sequence[int], Sequence[float] | None]:
+    async def generate(
+        self, ids: list[int]
+    ) -> tuple[Sequence[int], Sequence[float] | None, bool | None]:
         prompt = self._tokenizer.decode(ids, skip_special_tokens=False)
         (written, *_) = await self._generator.generate.route(prompt, **self._request)
         self.is_exact &= [int(one) for one in written.prompt_ids] == ids
@@ -136,4 +138,6 @@ class _Generator:
         logprobs = None
         if written.logprobs is not None:
             logprobs = [float(one) for one in written.logprobs]
-        return [int(one) for one in written.token_ids], logprobs
+        reason = getattr(written, "stop_reason", None)
+        is_cut = None if reason is None else reason == "length"
+        return [int(one) for one in written.token_ids], logprobs, is_cut

@@ -16,7 +16,21 @@ from openenv.rollouts.batched import Generate
 with needs("openenv.integrations.transformers", "pip install torch transformers"):
     import torch  # pyright: ignore[reportMissingImports]
 
-__all__ = ["sampler"]
+__all__ = ["end_tokens", "sampler"]
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens by which a model ends its reply: its ``generation_config`` may have several, such
+    as the end of a turn beside the end of a text.
+
+    Args:
+        model: A causal language model.
+        tokenizer: Its tokenizer.
+    """
+    config = getattr(model, "generation_config", None)
+    told = getattr(config, "eos_token_id", None)
+    own = told if isinstance(told, list | tuple) else [told]
+    return sorted({int(one) for one in (*own, tokenizer.eos_token_id) if one is not None})
 
 
 def sampler(
@@ -34,7 +48,8 @@ def sampler(
 
     Args:
         model: A causal language model.
-        tokenizer: Its own. A reply ends by its ``eos_token``.
+        tokenizer: Its own. A reply ends by its ``eos_token``, or by one of those that the model's
+            ``generation_config`` names.
         max_tokens: That a reply may have.
         temperature: Logits are divided by it; above 0.
         batch: How many sequences the model reads at once. Default: all.
@@ -52,8 +67,8 @@ def sampler(
         raise ValueError(f"max_tokens={max_tokens}; expected at least 1")
     if batch is not None and batch < 1:
         raise ValueError(f"batch={batch}; expected at least 1")
-    end = tokenizer.eos_token_id
-    pad = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    ends = end_tokens(model, tokenizer)
+    pad = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     options = {
         "do_sample": True,
         "temperature": temperature,
@@ -64,7 +79,7 @@ def sampler(
         "repetition_penalty": 1.0,
         "no_repeat_ngram_size": 0,
         "max_new_tokens": max_tokens,
-        "eos_token_id": end,
+        "eos_token_id": ends,
         "pad_token_id": pad,
     }
 
@@ -78,7 +93,7 @@ def sampler(
                 ids, mask = _padded_left(sequences[at : at + at_once], pad, model.device)
                 with torch.no_grad():
                     written = model.generate(ids, attention_mask=mask, **options)
-                replies += [_ended(one, end) for one in written[:, ids.shape[1] :].tolist()]
+                replies += [_ended(one, ends) for one in written[:, ids.shape[1] :].tolist()]
         finally:
             model.train(was_training)
         return replies, None
@@ -97,6 +112,7 @@ def _padded_left(sequences: Sequence[Sequence[int]], pad: int, device: Any) -> t
     return ids.to(device), mask.to(device)
 
 
-def _ended(reply: list[int], end: int) -> list[int]:
+def _ended(reply: list[int], ends: Sequence[int]) -> list[int]:
     """A reply without the padding behind the token that ends it."""
-    return reply[: reply.index(end) + 1] if end in reply else reply
+    places = [reply.index(end) for end in ends if end in reply]
+    return reply[: min(places) + 1] if places else reply

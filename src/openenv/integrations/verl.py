@@ -179,7 +179,9 @@ class _Model:
         self._priority = priority
         self._request = uuid4().hex
 
-    async def generate(self, ids: list[int]) -> tuple[Sequence[int], Sequence[float] | None]:
+    async def generate(
+        self, ids: list[int]
+    ) -> tuple[Sequence[int], Sequence[float] | None, bool | None]:
         began = time.monotonic()
         output = await self._server.generate(
             request_id=self._request,
@@ -189,7 +191,7 @@ class _Model:
         )
         self.seconds += time.monotonic() - began
         self.extra_fields = {**output.extra_fields, **self._first_version()}
-        return output.token_ids, output.log_probs or None
+        return output.token_ids, output.log_probs or None, None
 
     def _first_version(self) -> dict[str, Any]:
         """The weights that the first reply was written by, where the server tells."""

@@ -150,6 +150,7 @@ class BatchPlayer:
         generate: Generate,
         *,
         max_tokens: int | None = None,
+        max_context: int | None = None,
     ) -> list[TokenRollout]:
         """Play a rollout from each start.
 
@@ -164,6 +165,7 @@ class BatchPlayer:
             starts: How they begin.
             generate: Has the model reply; called on this thread.
             max_tokens: How long what comes behind a prompt may become.
+            max_context: How long all of it may become: what the model can read.
 
         Returns:
             The rollouts, in the order of the starts. One whose environment has failed has no
@@ -184,6 +186,7 @@ class BatchPlayer:
                 chat,
                 max_turns=self._max_turns,
                 max_tokens=max_tokens,
+                max_context=max_context,
                 unfinished=self._unfinished,
             )
 

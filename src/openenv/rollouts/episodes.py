@@ -399,7 +399,8 @@ class _Episode:
 
     async def _score(self) -> None:
         rollout, scoring = self.rollout, self._terms.scoring
-        rollout.reward_kind = None if self._spec is None else self._spec.kind
+        if self._spec is not None:
+            rollout.reward_kind, rollout.reward_range = self._spec.kind, self._spec.range
         if scoring.scorer is not None:
             score = await scoring.caller(
                 score_trajectory, scoring.scorer, self._trajectory, scoring.credit

@@ -17,8 +17,8 @@ A Parquet file has a row a rollout and these columns, of which those of type JSO
     task, first, metadata, steps, messages, components, refused, failures,
     usage, extra                                                            JSON
 
-`extra` is what a later version has added. The header is in the metadata of the schema, under
-``openenv-rollouts``.
+`extra` is what a later version has added, and `reward_range`. The header is in the metadata of the
+schema, under ``openenv-rollouts``.
 """
 
 from __future__ import annotations
@@ -495,7 +495,10 @@ def _row(rollout: Rollout) -> dict[str, Any]:
     row |= {name: getattr(rollout.usage, name) for name in _USAGE}
     row[_STEPS] = len(rollout.steps)
     row |= {name: to_json(getattr(rollout, name)).decode() for name in _JSON}
-    row[_EXTRA] = to_json(rollout.model_extra or {}).decode()
+    extra = dict(rollout.model_extra or {})
+    if rollout.reward_range is not None:
+        extra["reward_range"] = rollout.reward_range
+    row[_EXTRA] = to_json(extra).decode()
     return row
 
 

@@ -41,6 +41,12 @@ __all__ = [
 SCHEMA_TIMEOUT_S = 30.0
 CALL = CallToolAction.model_fields["type"].default
 OTHER_FIELDS = frozenset({"metadata"})
+# Fields whose text is code, unless the schema says so itself by contentMediaType.
+CODE_FIELDS = frozenset(
+    {"bash", "cmd", "code", "command", "program", "python", "script", "source", "sql"}
+)
+# What a schema says of a text that is not any text.
+RESTRICTIONS = frozenset({"const", "enum", "format", "pattern"})
 
 
 @dataclass(frozen=True)
@@ -132,9 +138,25 @@ class Interface:
 
     @property
     def takes_any_text(self) -> bool:
-        """Whether an action is a text of any kind, so that nobody has to be told how to act."""
+        """Whether an action is one text of any kind and nothing else, so that a reply as a whole
+        can be it.
+        """
         field = self.text_field
-        return field is not None and "enum" not in self.tools[0].input_schema["properties"][field]
+        if field is None:
+            return False
+        properties = self.tools[0].input_schema["properties"]
+        return len(properties) == 1 and not RESTRICTIONS & properties[field].keys()
+
+    @property
+    def takes_code(self) -> bool:
+        """Whether what the only tool takes is code, which models put into Markdown fences."""
+        field = self.text_field
+        if field is None:
+            return False
+        kind = str(self.tools[0].input_schema["properties"][field].get("contentMediaType", ""))
+        if kind:
+            return kind.startswith(("text/x-", "application/")) or kind == "text/javascript"
+        return field in CODE_FIELDS
 
     def tool(self, name: str) -> ActionTool | None:
         """The tool of this name; None if there is none."""

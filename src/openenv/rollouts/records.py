@@ -125,6 +125,11 @@ class Rollout(_Record):
     )
     reward: float | None = None
     reward_kind: RewardKind | None = None
+    reward_range: tuple[float, float] | None = Field(
+        default=None,
+        description="The lowest and the highest reward that the environment declares for this "
+        "episode, which another game may have otherwise.",
+    )
     components: dict[str, float] = Field(default_factory=dict)
     unscored: str | None = None
     step_rewards: list[float] | None = Field(

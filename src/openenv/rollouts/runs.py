@@ -595,8 +595,9 @@ class _Run:
             self._told.add(name)
             why = job.failures[-1]
             logger.warning(
-                "the reset of task %r fails, and its rollouts count as failed: %s: %s",
-                name,
+                "the reset of %s %s fails, and its rollouts count as failed: %s: %s",
+                "seed" if job.task is None else "task",
+                repr(name) if job.task is not None else name,
                 why.type,
                 why.message,
             )

@@ -31,8 +31,9 @@ from openenv.rollouts.episodes import NOT_DECLARED, WAITS, check_taken, ignored_
 from openenv.rollouts.failures import is_passing
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.meter import Meter
-from openenv.rollouts.policies.conversations import action_in, no_action, no_such_tool
+from openenv.rollouts.policies.conversations import NOT_DONE
 from openenv.rollouts.policies.views import not_shown, view, visible_fields
+from openenv.rollouts.replies import ParsedReply, no_such_tool, read_reply
 from openenv.rollouts.sessions import Sessions, sessions_of
 from openenv.types import StepResult
 
@@ -81,13 +82,15 @@ class Answer:
 
     Attributes:
         text: What the one who acted is shown.
-        result: The step; None where the action was not carried out.
+        result: The step, of several the last; None where nothing was carried out.
         is_over: The episode is over.
+        texts: Of each call of a reply, what the one who acted is shown; `text` has all of them.
     """
 
     text: str
     result: StepResult[Any] | None
     is_over: bool
+    texts: tuple[str, ...] = ()
 
     @property
     def is_refused(self) -> bool:
@@ -285,13 +288,36 @@ class Seat:
         return await self.act(tool.action(arguments))
 
     async def reply(self, text: str) -> Answer:
-        """Act by words: a call of a tool as JSON, or, where the only tool takes nothing but a text,
-        that text. Raises what `call` does.
+        """Act by what a model has written; see `openenv.rollouts.replies`. Raises what `call` does.
+
+        A reply that has no action, or one that cannot be read, is an answer too, which tells why.
         """
-        action = action_in(text, self._seats.interface)
-        if action is None:
-            return self._refused(no_action(self._seats.interface))
-        return await self.act(action)
+        return await self.act_by(read_reply(text, self._seats.interface))
+
+    async def act_by(self, reply: ParsedReply) -> Answer:
+        """Carry out the calls of a reply, in order. Raises what `call` does.
+
+        Those behind one that the environment does not take are not carried out, nor those behind
+        the end of the episode.
+        """
+        texts: list[str] = []
+        result: StepResult[Any] | None = None
+        stopped = None
+        for call in reply.calls:
+            if stopped is not None:
+                texts.append(f"Error: {stopped}")
+                continue
+            answer = await self.call(call.name, call.arguments)
+            texts.append(answer.text)
+            result = answer.result or result
+            if answer.is_refused:
+                stopped = NOT_DONE
+            elif answer.is_over:
+                stopped = OVER
+        told = list(texts)
+        if stopped is None and reply.problem is not None:
+            told.append(self._refused(reply.problem).text)
+        return Answer("\n\n".join(told), result, self.is_over, tuple(texts))
 
     async def act(self, action: Any) -> Answer:
         """Act by an action, or its fields. Raises what `call` does."""

@@ -13,75 +13,78 @@ what it is told next.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 from openenv.errors import CapacityError
 from openenv.reward import Score
-from openenv.rollouts.failures import is_passing
+from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.conversations import opening
+from openenv.rollouts.replies import ParsedReply, described, read_reply, thought_opened_by
 from openenv.rollouts.seats import Answer, Seat, Unfinished
+from openenv.rollouts.templates import ChatTemplate, TemplateError, Tokenizer
 
 __all__ = ["Chat", "TokenRollout", "Tokenizer", "act_together"]
 
+logger = logging.getLogger(__name__)
+
 Told = Literal["tools", "json", "text"]
 
-# What stands for a reply of the model where a template is asked what it puts behind one.
-MARK = "REPLY_OF_THE_MODEL"
-
-
-class Tokenizer(Protocol):
-    """What is needed of a tokenizer of transformers."""
-
-    eos_token: Any
-    eos_token_id: Any
-    chat_template: Any
-
-    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
-        """Render a conversation."""
-        ...
-
-    def encode(self, text: str, **options: Any) -> list[int]:
-        """Tokens of a text."""
-        ...
-
-    def decode(self, token_ids: Any, **options: Any) -> Any:
-        """The text of tokens."""
-        ...
+TAIL = 40  # tokens, in which a thought that a prompt opens is looked for
 
 
 class Chat:
     """A conversation with a model, in tokens.
 
     Args:
-        tokenizer: Of the model; it has to have a chat template.
+        tokenizer: The model's; it has to have a chat template.
         interface: How one acts in the environment.
         told: How the model is told of that: by its template's ``tools``; in words, as ``json``; or
-            not at all, since its ``text`` is the action, or the task's prompt says all. Default:
-            ``text`` where the environment takes a text of any kind and nothing else; else ``tools``
-            where the template knows of them; else ``json``.
+            not at all, by ``text``, since the task's prompt says all. Default: where the
+            environment takes a text of any kind and nothing else, what its schema says of that
+            text; else ``tools`` where the template can tell of them and of their results exactly;
+            else ``json``.
+        ends: Tokens that end a reply, beside the tokenizer's ``eos_token`` and those by which the
+            template closes a turn: the model's ``generation_config.eos_token_id``.
         template: Further arguments of the chat template, such as ``enable_thinking``; or
             ``chat_template`` itself.
 
+    Attributes:
+        told: How the model is told.
+        ends: The tokens that end a reply.
+        why_not_tools: Why the model is not told by its template's tools; None where it is, or where
+            it need not be.
+
     Raises:
-        ValueError: The tokenizer has no chat template.
+        TemplateError: The tokenizer has no chat template, or the template cannot tell the model
+            exactly what it has to be told.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, interface: Interface, told: Told | None = None, **template: Any
+        self,
+        tokenizer: Tokenizer,
+        interface: Interface,
+        told: Told | None = None,
+        *,
+        ends: Collection[int] = (),
+        **template: Any,
     ) -> None:
-        written = template.get("chat_template") or tokenizer.chat_template
-        if not written:
-            raise ValueError(
-                "the tokenizer has no chat template, so nobody knows how it is spoken to; set "
-                "tokenizer.chat_template"
-            )
         self.tokenizer = tokenizer
         self._interface = interface
-        self._template = template
-        self._told = told or _way_to_tell(interface, str(written))
+        self._template = ChatTemplate(tokenizer, template)
+        self._functions = [tool.as_function() for tool in interface.tools]
+        self._describes = told != "text"
+        self.why_not_tools: str | None = None
+        self.told: Told = told or self._way_to_tell()
+        if told == "tools":
+            self._template.check_tools(self._functions)
+        own = tokenizer.eos_token_id
+        self.ends = frozenset(
+            [*(own if isinstance(own, list | tuple) else [own]), *ends, *self._template.ends]
+        )
 
     def opening(self, messages: Sequence[Mapping[str, Any]], first: str) -> list[int]:
         """The tokens that the model's first reply comes behind.
@@ -89,51 +92,86 @@ class Chat:
         Args:
             messages: The task.
             first: What the environment shows first.
-        """
-        told = self._interface if self._told == "json" else None
-        said = opening(messages, first, told)
-        return self._encoded(self._rendered(said, add_generation_prompt=True))
 
-    def after(self, reply: Sequence[int], text: str) -> list[int]:
+        Raises:
+            TemplateError: The template cannot render these messages.
+        """
+        words = ""
+        if self.told != "tools" and self._describes:
+            words = described(self._interface, as_json=self.told == "json")
+        said = opening(messages, first, words)
+        text = self._template.opening(said, self._tools)
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def read(
+        self, before: Sequence[int], reply: Sequence[int], *, is_cut: bool | None = None
+    ) -> ParsedReply:
+        """Read a reply.
+
+        Args:
+            before: The tokens that it came behind.
+            reply: Its tokens, as the model has written them.
+            is_cut: It came to a limit before the model ended it. Default: its last token is none of
+                those that end a reply.
+        """
+        if is_cut is None:
+            is_cut = not reply or reply[-1] not in self.ends
+        tail = str(self.tokenizer.decode(list(before[-TAIL:]), skip_special_tokens=False))
+        return read_reply(
+            str(self.tokenizer.decode(list(reply), skip_special_tokens=False)),
+            self._interface,
+            "text" if self.told == "text" and not self._describes else "auto",
+            is_cut=is_cut,
+            in_thought=thought_opened_by(tail),
+            specials=getattr(self.tokenizer, "all_special_tokens", None)
+            or [str(self.tokenizer.eos_token)],
+        )
+
+    def after(self, reply: Sequence[int], parsed: ParsedReply, answer: Answer) -> list[int]:
         """The tokens that come between a reply and the next: the end of its turn, what the model
         is told, and the beginning of the next turn.
 
         Args:
             reply: The tokens of the reply, as the model has written them.
-            text: What it is told.
+            parsed: What it says.
+            answer: What came of it.
+
+        Raises:
+            TemplateError: The template does not show the model what it is told.
         """
-        role = "tool" if self._told == "tools" else "user"
-        before = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
-        rendered = self._rendered(
-            [*before, {"role": role, "content": text}], add_generation_prompt=True
-        )
-        behind = rendered[rendered.index(MARK) + len(MARK) :]
-        if reply and reply[-1] == self.tokenizer.eos_token_id:
-            behind = behind.removeprefix(str(self.tokenizer.eos_token))
-        return self._encoded(behind)
+        if self.told == "tools" and parsed.has_written_calls and answer.texts:
+            *texts, last = answer.texts
+            problem = answer.text.removeprefix("\n\n".join(answer.texts))
+            behind = self._template.behind_calls(
+                parsed.calls, [*texts, last + problem], self._functions
+            )
+        else:
+            behind = self._template.behind_words(answer.text, self._tools)
+        ids = self._template.encoded(behind)
+        return self._template.without_end(ids, reply[-1]) if self.is_ended(reply) else ids
+
+    def is_ended(self, reply: Sequence[int]) -> bool:
+        """Whether the model has ended a reply itself."""
+        return bool(reply) and reply[-1] in self.ends
 
     def text(self, reply: Sequence[int]) -> str:
         """The words of a reply."""
         return str(self.tokenizer.decode(list(reply), skip_special_tokens=True))
 
-    def _rendered(self, messages: list[dict[str, Any]], **options: Any) -> str:
-        tools = None
-        if self._told == "tools":
-            tools = [tool.as_function() for tool in self._interface.tools]
-        return str(
-            self.tokenizer.apply_chat_template(
-                messages, tools=tools, tokenize=False, **options, **self._template
-            )
-        )
+    @property
+    def _tools(self) -> list[dict[str, Any]] | None:
+        return self._functions if self.told == "tools" else None
 
-    def _encoded(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
-
-
-def _way_to_tell(interface: Interface, template: str) -> Told:
-    if interface.takes_any_text:
-        return "text"
-    return "tools" if "tools" in template and '"tool"' in template.replace("'", '"') else "json"
+    def _way_to_tell(self) -> Told:
+        if self._interface.takes_any_text:
+            return "text"
+        try:
+            self._template.check_tools(self._functions)
+        except TemplateError as error:
+            self.why_not_tools = str(error)
+            logger.warning("the model is told of its tools in words, as JSON, since %s", error)
+            return "json"
+        return "tools"
 
 
 class TokenRollout:
@@ -144,6 +182,7 @@ class TokenRollout:
         chat: How the model is spoken to.
         max_turns: How many replies it may have.
         max_tokens: How long what comes behind the prompt may become; None leaves it to the model.
+        max_context: How long all of it may become, the prompt included: what the model can read.
         unfinished: What it is worth if it has not come to its end.
 
     Attributes:
@@ -162,6 +201,7 @@ class TokenRollout:
         *,
         max_turns: int = 32,
         max_tokens: int | None = None,
+        max_context: int | None = None,
         unfinished: Unfinished = "earned",
     ) -> None:
         self.prompt_ids: list[int] = []
@@ -174,6 +214,7 @@ class TokenRollout:
         self._chat = chat
         self._max_turns = max_turns
         self._max_tokens = max_tokens
+        self._max_context = max_context
         self._unfinished: Unfinished = unfinished
         self._settled: tuple[Score, str | None, int] | None = None
 
@@ -215,11 +256,14 @@ class TokenRollout:
             may_ignore: Which of them may have no meaning to it.
 
         Returns:
-            Whether the model is to reply: not if the environment has failed for a passing cause.
+            Whether the model is to reply: not if the environment could not be reset. Then the
+            rollout has failed, and has no reward.
 
         Raises:
             CapacityError: There is no place for it.
-            OpenEnvError: The environment cannot be reset so.
+            TaskNotTaken: The environment has ignored an argument.
+            TemplateError: The chat template cannot render the messages.
+            ValueError: What the environment shows first leaves no room for a reply.
         """
         self.messages = [dict(message) for message in messages]
         first = ""
@@ -227,32 +271,46 @@ class TokenRollout:
             result = await self._seat.reset(may_ignore=may_ignore, **arguments)
             first = self._seat.seen(result)
         except Exception as error:
-            if isinstance(error, CapacityError) or not is_passing(error):
+            if isinstance(error, CapacityError | TaskNotTaken) or self._seat.failure is None:
                 raise
         self.prompt_ids = self._chat.opening(messages, first)
         if self._seat.failure is not None:
             return False
+        if len(self.prompt_ids) >= (self._max_context or math.inf):
+            raise ValueError(
+                f"the prompt has {len(self.prompt_ids)} tokens with what the environment shows "
+                f"first, and the model reads {self._max_context} at most; shorten the prompt, or "
+                "show less of the observation by shows=[...]"
+            )
         self.messages.append({"role": "user", "content": first})
         return not self._seat.is_over
 
-    async def take(self, reply: Sequence[int], logprobs: Sequence[float] | None = None) -> bool:
+    async def take(
+        self,
+        reply: Sequence[int],
+        logprobs: Sequence[float | None] | None = None,
+        *,
+        is_cut: bool | None = None,
+    ) -> bool:
         """Act by what the model has written.
 
         Args:
             reply: Its tokens, with the one that ends its turn if it has written that.
             logprobs: Of each of them.
+            is_cut: The reply came to a limit before the model ended it, so that it is not carried
+                out. Default: its last token is none of those that end a reply.
 
         Returns:
             Whether the model is to go on.
         """
-        is_cut = self._add(list(reply), logprobs)
+        parsed = self._chat.read(self.ids, reply, is_cut=is_cut)
+        has_room = self._add(list(reply), logprobs)
         self.turns += 1
-        text = self._chat.text(reply)
-        self.messages.append({"role": "assistant", "content": text})
-        if is_cut:
+        self.messages.append({"role": "assistant", "content": self._chat.text(reply)})
+        if not has_room:
             return False
         try:
-            answer: Answer = await self._seat.reply(text)
+            answer: Answer = await self._seat.act_by(parsed)
         except Exception as error:
             if self._seat.failure is None:
                 raise
@@ -261,8 +319,8 @@ class TokenRollout:
         self.messages.append({"role": "user", "content": answer.text})
         if answer.is_over or self.turns >= self._max_turns:
             return False
-        told = self._chat.after(reply, answer.text)
-        if len(self.completion_ids) + len(told) >= (self._max_tokens or math.inf):
+        told = self._chat.after(reply, parsed, answer)
+        if len(told) >= self._room():
             return False  # there would be no room for the next reply
         self.completion_ids += told
         self.mask += [0] * len(told)
@@ -270,19 +328,21 @@ class TokenRollout:
             self.logprobs += [0.0] * len(told)
         return True
 
-    def _add(self, reply: list[int], logprobs: Sequence[float] | None) -> bool:
-        """Put a reply behind; whether there was no room for all of it."""
-        room = len(reply)
-        if self._max_tokens is not None:
-            room = self._max_tokens - len(self.completion_ids)
-        kept = reply[:room]
+    def _room(self) -> float:
+        """How many tokens may still come behind."""
+        behind = (self._max_tokens or math.inf) - len(self.completion_ids)
+        return min(behind, (self._max_context or math.inf) - len(self.ids))
+
+    def _add(self, reply: list[int], logprobs: Sequence[float | None] | None) -> bool:
+        """Put a reply behind; whether there was room for all of it."""
+        kept = reply[: int(min(self._room(), len(reply)))]
         self.completion_ids += kept
         self.mask += [1] * len(kept)
-        if logprobs is None:
-            self.logprobs = None
+        if logprobs is None or None in logprobs:
+            self.logprobs = None  # a trainer computes those of all tokens then
         elif self.logprobs is not None:
-            self.logprobs += [float(one) for one in logprobs[: len(kept)]]
-        return len(kept) < len(reply)
+            self.logprobs += [float(one) for one in logprobs[: len(kept)] if one is not None]
+        return len(kept) == len(reply)
 
 
 async def act_together(

@@ -14,7 +14,8 @@ from openenv.llm.client import LLMClient
 from openenv.mcp.types import Tool
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.base import Decision, Opening, Player, Policy, Turn
-from openenv.rollouts.policies.conversations import Call, Conversation, Reply
+from openenv.rollouts.policies.conversations import Conversation, Reply
+from openenv.rollouts.replies import Call
 
 __all__ = ["ConversingPolicy", "build_model_step"]
 

@@ -1,41 +1,26 @@
 """A language model in one episode: a conversation in which each of its replies is an action.
 
-A model acts by calling the environment's tools. One that does not call any may write the action as
-JSON: ``{"name": TOOL, "arguments": {...}}``, or the arguments alone where there is one tool only.
-Where that tool takes nothing but a text, any other reply is that text as a whole.
+A model acts by calling the environment's tools. One that is not given any writes its calls into its
+words, in any format that `openenv.rollouts.formats` reads, such as JSON:
+``{"name": TOOL, "arguments": {...}}``. Where an action is one text and nothing else, a reply
+without a call is that text. How a reply is read is said in `openenv.rollouts.replies`.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from openenv.rollouts.interfaces import ActionTool, Interface
+from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.base import Decision, InvalidReply, Opening, PolicyError, Turn
 from openenv.rollouts.policies.views import view
+from openenv.rollouts.replies import ActBy, Call, described, no_such_tool, read_reply
 
-__all__ = [
-    "ActBy",
-    "Call",
-    "Conversation",
-    "Reply",
-    "action_in",
-    "checked_act_by",
-    "described",
-    "no_action",
-    "no_such_tool",
-    "opening",
-]
+__all__ = ["NOT_DONE", "Conversation", "Reply", "checked_act_by", "opening"]
 
-ActBy = Literal["auto", "tools", "json", "text"]
-"""How a model acts: only by ``tools``, by ``json``, or by ``text``; or by whichever it uses."""
-
-NAMES, ARGUMENTS = ("name", "tool", "tool_name"), ("arguments", "args", "parameters")
 NOT_DONE = "not carried out, since a call before it was not"
 
 
@@ -52,15 +37,6 @@ def checked_act_by(act_by: str) -> ActBy:
 
 
 @dataclass
-class Call:
-    """A model's call of a tool."""
-
-    id: str
-    name: str
-    arguments: Mapping[str, Any]
-
-
-@dataclass
 class Reply:
     """What a model has said.
 
@@ -71,6 +47,9 @@ class Reply:
         record: What is kept of it beside its text.
         prompt_tokens: That it read.
         completion_tokens: That it wrote.
+        is_cut: It came to a limit before the model ended it; it is not carried out.
+        written: Its words with special tokens, as some models write calls; None if that is `text`.
+        specials: The special tokens of its tokenizer.
     """
 
     text: str
@@ -79,6 +58,9 @@ class Reply:
     record: dict[str, Any] = field(default_factory=dict)
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    is_cut: bool = False
+    written: str | None = None
+    specials: Sequence[str] = ()
 
 
 class Conversation(ABC):
@@ -108,12 +90,14 @@ class Conversation(ABC):
         self._interface: Interface = opening.interface
         self._act_by: ActBy = act_by
         self._left: deque[Call] = deque()
+        self._problem: str | None = None  # with what comes after these calls
         self._answering: Call | None = None  # what the next observation is the result of
-        told = [system_prompt] if system_prompt else []
-        if describes_tools and not (self._interface.text_field and act_by in ("auto", "text")):
-            told.append(described(self._interface))
-        if told:
-            self.messages.append({"role": "system", "content": "\n\n".join(told)})
+        words = described(self._interface, as_json=act_by not in ("auto", "text"))
+        system = "\n\n".join(
+            part for part in (system_prompt, words if describes_tools else None) if part
+        )
+        if system:
+            self.messages.append({"role": "system", "content": system})
         self.messages += _prompt(opening.task)
 
     @abstractmethod
@@ -130,6 +114,9 @@ class Conversation(ABC):
         if self._left:
             call = self._left.popleft()
             return self._decided(call, Decision(None, {"call": call.name}))
+        if self._problem is not None:
+            why, self._problem = self._problem, None
+            raise InvalidReply(why)
         reply = await self._ask(turn)
         self.messages.append(reply.message or {"role": "assistant", "content": reply.text})
         cost = Decision(
@@ -139,11 +126,24 @@ class Conversation(ABC):
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
         )
-        calls = reply.calls if self._act_by in ("auto", "tools") else ()
-        if calls:
-            self._left = deque(calls)
-            return self._decided(self._left.popleft(), cost)
-        return self._of_text(reply.text, cost)
+        calls, problem = self._read(reply)
+        if not calls:
+            raise InvalidReply(problem or "", cost)
+        self._left, self._problem = deque(calls), problem
+        return self._decided(self._left.popleft(), cost)
+
+    def _read(self, reply: Reply) -> tuple[Sequence[Call], str | None]:
+        """The calls of a reply, and why what comes after them is not carried out."""
+        if reply.calls and not reply.is_cut and self._act_by in ("auto", "tools"):
+            return reply.calls, None
+        parsed = read_reply(
+            reply.text if reply.written is None else reply.written,
+            self._interface,
+            self._act_by,
+            is_cut=reply.is_cut,
+            specials=reply.specials,
+        )
+        return parsed.calls, parsed.problem
 
     # ------------------------------------------------------------------ what it is shown
 
@@ -154,15 +154,16 @@ class Conversation(ABC):
                 self._answering = call
                 self._answer(NOT_DONE)
             self._left.clear()
+            self._problem = None
         else:
             self._answer(view(turn.observation, self._interface.visible))
 
     def _answer(self, text: str) -> None:
         call, self._answering = self._answering, None
-        if call is not None:
+        if call is not None and call.id:
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
         elif text and self.messages and self.messages[-1]["role"] == "user":
-            # Of the prompt and the first observation, which many chat templates want as one.
+            # Many chat templates want the prompt and the first observation as one.
             said = self.messages[-1]
             said["content"] = _joined(said["content"], text)
         elif text:
@@ -179,12 +180,6 @@ class Conversation(ABC):
         decision.action = tool.action(call.arguments)
         return decision
 
-    def _of_text(self, text: str, decision: Decision) -> Decision:
-        decision.action = action_in(text, self._interface, self._act_by)
-        if decision.action is None:
-            raise InvalidReply(no_action(self._interface, self._act_by), decision)
-        return decision
-
 
 def _prompt(task: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     prompt = (task or {}).get("prompt")
@@ -199,107 +194,24 @@ def _joined(content: Any, text: str) -> Any:
     return [*content, {"type": "text", "text": text}]
 
 
-def action_in(text: str, interface: Interface, act_by: ActBy = "auto") -> dict[str, Any] | None:
-    """The action that a model's words are, as its fields; None where they are none.
-
-    Args:
-        text: What it has said.
-        interface: How one acts.
-        act_by: Which of the ways count: a call as ``json``, or the ``text`` as a whole, where the
-            only tool takes nothing else.
-    """
-    if act_by in ("auto", "json"):
-        found = _called(text, interface)
-        if found is not None:
-            tool, arguments = found
-            return tool.action(arguments)
-    field = interface.text_field
-    if field is not None and act_by in ("auto", "text") and text.strip():
-        return interface.tools[0].action({field: text})
-    return None
-
-
-def no_action(interface: Interface, act_by: ActBy = "auto") -> str:
-    """What a model is told whose words are no action."""
-    names = ", ".join(tool.name for tool in interface.tools)
-    if act_by == "json":
-        return f'the reply holds no JSON object {{"name": ..., "arguments": ...}} of {names}'
-    return f"the reply is no action; call one of these tools: {names}"
-
-
-def no_such_tool(name: str, interface: Interface) -> str:
-    """What a model is told that calls a tool that there is not."""
-    known = [tool.name for tool in interface.tools]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"there is no tool {name!r}; there are {', '.join(known)}{hint}"
-
-
 def opening(
-    messages: Sequence[Mapping[str, Any]], first: str, interface: Interface | None = None
+    messages: Sequence[Mapping[str, Any]], first: str, words: str = ""
 ) -> list[dict[str, Any]]:
     """The messages that a model's first reply comes behind.
 
     Args:
         messages: The task.
         first: What the environment shows first; it comes behind the user's last words.
-        interface: What the model is told in words how to act by; None where it is told otherwise.
+        words: How to act, as `openenv.rollouts.replies.described` says it; empty where the model is
+            told otherwise.
     """
     said = [dict(message) for message in messages]
-    if interface is not None:
-        words = described(interface)
-        if said and said[0]["role"] == "system":
-            said[0]["content"] = f"{said[0]['content']}\n\n{words}"
-        else:
-            said.insert(0, {"role": "system", "content": words})
+    if words and said and said[0]["role"] == "system":
+        said[0]["content"] = f"{said[0]['content']}\n\n{words}"
+    elif words:
+        said.insert(0, {"role": "system", "content": words})
     if first and said and said[-1]["role"] == "user" and isinstance(said[-1]["content"], str):
         said[-1]["content"] = "\n\n".join(part for part in (said[-1]["content"], first) if part)
     elif first or not said:
         said.append({"role": "user", "content": first})
     return said
-
-
-def described(interface: Interface) -> str:
-    """How to act by JSON, in words."""
-    tools = "\n".join(
-        f"- {tool.name}: {tool.description}\n  arguments: {json.dumps(tool.input_schema)}"
-        for tool in interface.tools
-    )
-    return (
-        f"You act by one of these tools:\n{tools}\n"
-        'Answer with one JSON object and nothing else: {"name": TOOL, "arguments": {...}}'
-    )
-
-
-def _called(text: str, interface: Interface) -> tuple[ActionTool, Mapping[str, Any]] | None:
-    """The call that a text holds as JSON; the last one that is one, since models think aloud."""
-    found = None
-    for value in _objects(text):
-        name = next((value[key] for key in NAMES if isinstance(value.get(key), str)), None)
-        arguments: Any = next((value[key] for key in ARGUMENTS if key in value), {})
-        tool = None if name is None else interface.tool(name)
-        if tool is not None and isinstance(arguments, Mapping):
-            found = tool, arguments
-        elif len(interface.tools) == 1 and _fits(value, interface.tools[0]):
-            found = interface.tools[0], value
-    return found
-
-
-def _fits(value: Mapping[str, Any], tool: ActionTool) -> bool:
-    properties = tool.input_schema.get("properties", {})
-    required = set(tool.input_schema.get("required", ()))
-    return bool(value) and required <= value.keys() <= set(properties)
-
-
-def _objects(text: str) -> list[dict[str, Any]]:
-    """The JSON objects in a text, outermost ones only."""
-    decoder, found, at = json.JSONDecoder(), [], text.find("{")
-    while at >= 0:
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
-            found.append(value)
-        at = text.find("{", end)
-    return found

@@ -12,7 +12,8 @@ from typing import Any
 
 from openenv._packages import needs
 from openenv.rollouts.policies.base import Opening, Player, Turn
-from openenv.rollouts.policies.conversations import ActBy, Conversation, Reply, checked_act_by
+from openenv.rollouts.policies.conversations import Conversation, Reply, checked_act_by
+from openenv.rollouts.replies import ActBy
 
 __all__ = ["TransformersPolicy"]
 
@@ -124,6 +125,8 @@ class TransformersPolicy:
             float(torch.log_softmax(logits[0].float(), -1)[token])
             for logits, token in zip(made.logits, written, strict=True)
         ]
+        ends = self.model.generation_config.eos_token_id
+        ends = {ends} if isinstance(ends, int) else {self.tokenizer.eos_token_id, *(ends or ())}
         return Reply(
             self.tokenizer.decode(written, skip_special_tokens=True),
             record={
@@ -133,6 +136,9 @@ class TransformersPolicy:
             },
             prompt_tokens=len(prompt),
             completion_tokens=len(written),
+            is_cut=len(written) >= max_tokens and written[-1] not in ends,
+            written=self.tokenizer.decode(written, skip_special_tokens=False),
+            specials=self.tokenizer.all_special_tokens,
         )
 
     def _prompt(self, messages: list[dict[str, Any]]) -> list[int]:

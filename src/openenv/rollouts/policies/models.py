@@ -6,9 +6,13 @@ from typing import Any
 
 from openenv.llm.client import InvalidToolCall, LLMClient, LLMResponse
 from openenv.rollouts.policies.base import Decision, InvalidReply, Opening, Player, Turn
-from openenv.rollouts.policies.conversations import ActBy, Call, Conversation, Reply, checked_act_by
+from openenv.rollouts.policies.conversations import Conversation, Reply, checked_act_by
+from openenv.rollouts.replies import ActBy, Call
 
 __all__ = ["LLMPolicy"]
+
+CUT_OFF = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
+"""Reasons to finish, of the APIs, that say that the reply came to a limit."""
 
 
 class LLMPolicy:
@@ -94,4 +98,5 @@ def _reply(response: LLMResponse) -> Reply:
         record,
         0 if usage is None else usage.prompt_tokens,
         0 if usage is None else usage.completion_tokens,
+        response.finish_reason in CUT_OFF,
     )

@@ -1,0 +1,502 @@
+"""Read the tool calls in a model's reply, in the formats that chat templates teach models.
+
+Each format is recognized by its own markers, so that a reply is read without knowing which model
+wrote it. `tests/trainers/families/` holds one reply of each family of models.
+
+Three shapes cover nearly all of them:
+
+- JSON, which names the tool itself: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``
+  (Hermes, Qwen 2.5 and 3), a list of these (Mistral, Granite, Command R), or JSON without a marker
+  (Llama 3).
+- A header that names the tool, and JSON behind it: ``[TOOL_CALLS]NAME[ARGS]{...}`` (Mistral),
+  DeepSeek, Kimi K2, gpt-oss, Functionary, Solar.
+- Tags, in which values are plain text, whose type only the tool's schema knows (Qwen 3.5 and Coder,
+  Nemotron 3, Seed-OSS, GLM, MiniMax, DeepSeek 3.2).
+
+LFM2 and Llama 4 write Python, Gemma 4 a notation of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = ["Region", "regions_in", "typed_value", "unread"]
+
+NAMES = ("name", "tool", "tool_name")
+ARGUMENTS = ("arguments", "args", "parameters")
+MAX_DEPTH = 50
+
+Called = tuple[str, Mapping[str, Any]]
+"""A tool's name and its arguments."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a reply in which tools are called.
+
+    Attributes:
+        start: Where it begins, in characters, opening markers included.
+        end: Where it ends, closing markers included.
+        calls: The calls in it, in order. Values of formats that write them as plain text are
+            `Text`.
+        why: Why what follows these calls could not be read; None if all was.
+        is_marked: It stands between a format's markers; JSON in running text does not.
+    """
+
+    start: int
+    end: int
+    calls: Sequence[Called] = ()
+    why: str | None = None
+    is_marked: bool = True
+
+
+class Text(str):
+    """A value that its format writes as plain text: the tool's schema says what it is."""
+
+    __slots__ = ()
+
+
+def typed_value(value: Any, schema: Mapping[str, Any]) -> Any:
+    """Give a value of a plain-text format the type that the tool's schema asks for.
+
+    Args:
+        value: The value. Only `Text` is changed.
+        schema: The JSON schema of the parameter, references resolved.
+    """
+    if not isinstance(value, Text):
+        return value
+    kinds = _kinds(schema)
+    if "string" in kinds and len(kinds) == 1:
+        return str(value)
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError):
+        read = {"True": True, "False": False, "None": None}.get(value, str(value))
+    if "string" in kinds and not _fits(read, kinds):
+        return str(value)
+    return read
+
+
+def _kinds(schema: Mapping[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; ``any`` where it does not say."""
+    if "const" in schema or "enum" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return {_kind(value) for value in values}
+    inner = schema.get("anyOf") or schema.get("oneOf")
+    if inner:
+        return set().union(*(_kinds(one) for one in inner))
+    kind = schema.get("type")
+    return set(kind) if isinstance(kind, list) else {kind or "any"}
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    of_type = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return of_type.get(type(value), "object")
+
+
+def _fits(value: Any, kinds: set[str]) -> bool:
+    kind = _kind(value)
+    return kind in kinds or (kind == "integer" and "number" in kinds)
+
+
+def regions_in(text: str) -> list[Region]:
+    """Return the parts of a reply in which tools are called, in the order in which they stand.
+
+    Where a reply has calls between markers, JSON elsewhere in it is running text and no call.
+
+    Args:
+        text: The reply without its thoughts, special tokens included.
+    """
+    found: list[Region] = []
+    for read in FORMATS:
+        found += [one for one in read(text) if not _overlaps(one, found)]
+    found.sort(key=lambda one: one.start)
+    marked = [one for one in found if one.is_marked]
+    return marked or found
+
+
+def _overlaps(one: Region, others: list[Region]) -> bool:
+    return any(one.start < other.end and other.start < one.end for other in others)
+
+
+# ------------------------------------------------------------------ a header, and JSON behind it
+
+_WORD = r"[\w.\-]+"
+_BAR = "\uff5c"  # the wide bar of DeepSeek's markers
+HEADERS = [
+    re.compile(pattern)
+    for pattern in (
+        rf"<function=(?P<name>{_WORD})>\s*(?=\{{)",  # Functionary 3.1
+        rf"<\|tool_call_begin\|>\s*(?:functions\.)?(?P<name>{_WORD}?)(?::\d+)?\s*"
+        r"<\|tool_call_argument_begin\|>\s*(?=\{)",  # Kimi K2
+        rf"to=(?:functions\.)?(?P<name>{_WORD})[^{{]{{0,80}}?<\|message\|>\s*(?=\{{)",  # gpt-oss
+        rf"\[TOOL_CALLS\]\s*(?P<name>{_WORD})(?:\[CALL_ID\]\w+)?\s*(?:\[ARGS\])?\s*(?=\{{)",
+        rf"<{_BAR}tool▁call▁begin{_BAR}>(?:function<{_BAR}tool▁sep{_BAR}>)?(?P<name>{_WORD})"
+        rf"(?:<{_BAR}tool▁sep{_BAR}>|\s*```json)\s*(?=\{{)",  # DeepSeek
+        rf">>>(?P<name>{_WORD})\s*\n\s*(?=\{{)",  # Functionary 3.2
+        rf"<\|tool_call:name\|>(?P<name>{_WORD})<\|tool_call:args\|>\s*(?=\{{)",  # Solar
+    )
+]
+# What closes calls: it belongs to them, and not to the words behind.
+CLOSERS = re.compile(
+    rf"(?:[\s\],]|```|</(?:\w+:|{_BAR}DSML{_BAR})?(?:tool_calls?|TOOLCALL|function_calls?|function|invoke)"
+    r"(?::\w+)?>|<\|END_ACTION\|>|<\|tools_suffix\|>|<\|tool_call_end\|>|<\|/tool_call\|>"
+    rf"|<\|tool_calls_section_end\|>|<{_BAR}tool▁calls?▁end{_BAR}>|<\|tool_call:end\|>"
+    r"|<\|calls\|>|<tool_call\|>|<end_function_call>)*"
+)
+
+
+def _closed(text: str, end: int) -> int:
+    """Where a call ends that reads to `end`: behind its closing markers, without white space."""
+    found = CLOSERS.match(text, end)
+    assert found is not None
+    return end + len(found[0].rstrip())
+
+
+def _by_headers(text: str) -> Iterator[Region]:
+    for header in HEADERS:
+        for found in header.finditer(text):
+            value, end, why = _json_at(text, found.end())
+            if why is None and not isinstance(value, dict):
+                why = "its arguments are no JSON object"
+            if why is not None:
+                yield Region(found.start(), found.end(), why=why)
+            else:
+                yield Region(found.start(), _closed(text, end), [(found["name"], value)])
+
+
+# ------------------------------------------------------------------ JSON that names the tool
+
+_OPENERS = re.compile(
+    r"<tool_call>\s*(?=[\[{])|<tool_calls>\s*(?=[\[{])|<\|tool_call\|>\s*(?=[\[{])"
+    r"|<\|tool_call>\s*(?=[\[{])|\[TOOL_CALLS\]\s*(?=[\[{])|<\|START_ACTION\|>\s*(?=[\[{])"
+    r"|<\|tools_prefix\|>\s*(?=[\[{])|<TOOLCALL>\s*(?=[\[{])|<function_call>\s*(?=[\[{])"
+    r"|<\|function_call\|>\s*(?=[\[{])|<\|python_tag\|>\s*(?=[\[{])|functools\s*(?=\[)"
+    r"|function call<\|role_sep\|>\s*(?=[\[{])"
+)
+
+
+def _by_marked_json(text: str) -> Iterator[Region]:
+    at = 0
+    while opener := _OPENERS.search(text, at):
+        start, at = opener.start(), opener.end()
+        keyed_by_name = opener[0].startswith("<|tools_prefix|>")
+        while at < len(text) and text[at] in "[{":  # several, one after the other
+            value, end, why = _json_at(text, at)
+            if why is not None:
+                if start >= 0:
+                    yield Region(start, at + 1, why=why)
+                break
+            first, at = (at if start < 0 else start), _closed(text, end)
+            yield _region(first, at, value, keyed_by_name=keyed_by_name)
+            start, at = -1, _skip(text, at)
+
+
+def _by_plain_json(text: str) -> Iterator[Region]:
+    found = _BRACKET.search(text)
+    while found is not None:
+        value, end, why = _json_at(text, found.start())
+        if why is not None:
+            end = found.end()
+        else:
+            values = value if isinstance(value, list) else [value]
+            if any(isinstance(one, dict) for one in values):
+                region = _region(found.start(), _closed(text, end), value)
+                yield replace(region, is_marked=False)
+        found = _BRACKET.search(text, end)
+
+
+_BRACKET = re.compile(r"[\[{]")
+
+
+def _region(start: int, end: int, value: Any, *, keyed_by_name: bool = False) -> Region:
+    """The calls of a JSON object that names its tool, or of a list of these."""
+    calls: list[Called] = []
+    for one in value if isinstance(value, list) else [value]:
+        try:
+            calls.append(_named(one, keyed_by_name=keyed_by_name))
+        except ValueError as error:  # noqa: PERF203 - of few calls
+            return Region(start, end, calls, str(error))
+    return Region(start, end, calls)
+
+
+def _named(value: Any, *, keyed_by_name: bool) -> Called:
+    """A call of a JSON object.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, dict):
+        raise ValueError("it is no JSON object")
+    if isinstance(value.get("function"), dict):  # as OpenAI's API has it
+        value = value["function"]
+    name = next((value[key] for key in NAMES if isinstance(value.get(key), str)), None)
+    arguments: Any = next((value[key] for key in ARGUMENTS if key in value), {})
+    if name is None and keyed_by_name and len(value) == 1:
+        ((name, arguments),) = value.items()
+    if name is None:
+        raise ValueError("it names no tool")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+    if not isinstance(arguments, dict):
+        raise ValueError(f"the arguments of {name} are no JSON object")
+    return name, arguments
+
+
+def _json_at(text: str, at: int) -> tuple[Any, int, str | None]:
+    """The JSON value that begins at a place, where it ends, and why there is none."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, at)
+    except RecursionError:
+        return None, at, "it is nested too deeply"
+    except ValueError as error:
+        return None, at, f"it is no valid JSON ({error})"
+    return value, end, None
+
+
+# ------------------------------------------------------------------ tags around plain text
+
+_PREFIX = rf"(?:\w+:|{_BAR}DSML{_BAR})?"
+_FUNCTION = re.compile(
+    r"(?:<(?:\w+:)?tool_call>\s*)?<function=(?P<name>[^\s>]+)>(?P<body>.*?)"
+    r"(?:</function>|(?=</(?:\w+:)?tool_call>))(?:\s*</(?:\w+:)?tool_call>)?",
+    re.DOTALL,
+)
+_PARAMETER = re.compile(
+    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?"
+    r"(?:</parameter>|(?=<parameter=)|(?=\s*\Z))",
+    re.DOTALL,
+)
+_INVOKE = re.compile(
+    rf"(?:<{_PREFIX}(?:function_calls|tool_calls?)>\s*)?<(?P<tag>{_PREFIX}(?:invoke|function)) "
+    rf'name="(?P<name>[^"]+)">(?P<body>.*?)</(?P=tag)>(?:\s*</{_PREFIX}(?:function_calls|'
+    r"tool_calls?)>)?",
+    re.DOTALL,
+)
+_NAMED = re.compile(
+    rf'<(?P<tag>{_PREFIX}param(?:eter)?) name="(?P<key>[^"]+)"'
+    r'(?: string="(?P<is_text>true|false)")?>(?P<value>.*?)</(?P=tag)>',
+    re.DOTALL,
+)
+_GLM = re.compile(
+    r"<tool_call(?P<suffix>:\w+)?>\s*(?P<name>[\w.\-]+)\s*(?:<tool_sep(?P=suffix)?>)?\s*"
+    r"(?P<body>(?:<arg_key(?:(?P=suffix))?>.*?</arg_value(?:(?P=suffix))?>\s*)*)"
+    r"</tool_call(?:(?P=suffix))?>",
+    re.DOTALL,
+)
+# Kimi K3
+_OPEN = re.compile(
+    r'(?:<\|open\|>tools<\|sep\|>)?<\|open\|>call tool="(?P<name>[^"]+)"[^<]*<\|sep\|>(?P<body>.*?)'
+    r"<\|close\|>call<\|sep\|>(?:<\|close\|>tools<\|sep\|>)?",
+    re.DOTALL,
+)
+_OPEN_ARGUMENT = re.compile(
+    r'<\|open\|>argument key="(?P<key>[^"]+)" type="(?P<type>\w+)"<\|sep\|>(?P<value>.*?)'
+    r"<\|close\|>argument<\|sep\|>",
+    re.DOTALL,
+)
+_PAIR = re.compile(
+    r"<arg_key(?::\w+)?>(?P<key>.*?)</arg_key(?::\w+)?>\s*"
+    r"<arg_value(?::\w+)?>(?P<value>.*?)</arg_value(?::\w+)?>",
+    re.DOTALL,
+)
+
+
+TAGS = [
+    (_FUNCTION, _PARAMETER),
+    (_INVOKE, _NAMED),
+    (_GLM, _PAIR),
+    (_OPEN, _OPEN_ARGUMENT),
+]
+
+
+def _by_tags(text: str) -> Iterator[Region]:
+    for pattern, pairs in TAGS:
+        for found in pattern.finditer(text):
+            body = found["body"]
+            if pattern is _FUNCTION and body.lstrip().startswith("{"):
+                continue  # JSON behind a header
+            arguments = {pair["key"].strip(): _plain(pair) for pair in pairs.finditer(body)}
+            rest = pairs.sub("", body).strip()
+            why = f"it holds {rest[:100]!r} beside its parameters" if rest else None
+            end = _closed(text, found.end())
+            calls = [] if why else [(found["name"], arguments)]
+            yield Region(found.start(), end, calls, why)
+
+
+def _plain(pair: re.Match[str]) -> Any:
+    """The value of a parameter: text, where its tag says so."""
+    said = pair.groupdict()
+    is_text = said.get("is_text") == "true" or said.get("type") == "string"
+    return pair["value"] if is_text else Text(pair["value"])
+
+
+# ------------------------------------------------------------------ Python, and Gemma's notation
+
+_PYTHON = re.compile(
+    r"<\|tool_call_start\|>(?P<marked>.*?)(?:<\|tool_call_end\|>|\Z)"
+    r"|\A\s*(?:<\|python_start\|>)?(?P<alone>\[\s*[\w.]+\(.*\)\s*\])(?:<\|python_end\|>)?\s*\Z",
+    re.DOTALL,
+)
+
+
+def _by_python(text: str) -> Iterator[Region]:
+    for found in _PYTHON.finditer(text):
+        source = (found["marked"] or found["alone"] or "").strip()
+        is_marked = found["marked"] is not None
+        start, end = found.span()
+        if source.startswith(("{", "[{")):  # as LFM2 writes where it is asked for JSON
+            value, _, why = _json_at(source, 0)
+            if why is None:
+                yield _region(start, end, value)
+                continue
+        try:
+            yield Region(start, end, _python_calls(source))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            if is_marked:
+                yield Region(start, end, why=f"it is no call in Python ({error})")
+
+
+def _python_calls(source: str) -> list[tuple[str, dict[str, Any]]]:
+    if len(source) > 100_000:
+        raise ValueError("it is too long")
+    body = ast.parse(source, mode="eval").body
+    nodes = body.elts if isinstance(body, ast.List | ast.Tuple) else [body]
+    calls = []
+    for node in nodes:
+        if not isinstance(node, ast.Call) or node.args:
+            raise ValueError("expected calls with named arguments, as [tool(key=value)]")
+        arguments = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise ValueError("expected named arguments, not **")
+            arguments[keyword.arg] = _literal(keyword.value)
+        calls.append((ast.unparse(node.func), arguments))
+    return calls
+
+
+def _literal(node: ast.expr) -> Any:
+    """A value of Python, in which JSON's `true`, `false` and `null` count too."""
+    words = {"true": True, "false": False, "null": None}
+    if isinstance(node, ast.Name) and node.id in words:
+        return words[node.id]
+    if isinstance(node, ast.List):
+        return [_literal(one) for one in node.elts]
+    if isinstance(node, ast.Dict):
+        return {
+            ast.literal_eval(key): _literal(value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if key is not None
+        }
+    return ast.literal_eval(node)
+
+
+_GEMMA = re.compile(
+    r"(?:<\|tool_call>|<start_function_call>)\s*call:\s*(?P<name>[\w.\-]+)\s*(?=\{)"
+)
+_GEMMA_QUOTE = re.compile(r'<\|"\|>|<escape>|"')
+
+
+def _by_gemma(text: str) -> Iterator[Region]:
+    for found in _GEMMA.finditer(text):
+        try:
+            arguments, end = _gemma_value(text, found.end(), 0)
+        except ValueError as error:  # noqa: PERF203 - of few calls
+            yield Region(found.start(), found.end(), why=str(error))
+        else:
+            yield Region(found.start(), _closed(text, end), [(found["name"], arguments)])
+
+
+def _gemma_value(text: str, at: int, depth: int) -> tuple[Any, int]:
+    """A value of Gemma's notation, JSON with bare keys and quotes of its own, and its end."""
+    if depth > MAX_DEPTH:
+        raise ValueError("it is nested too deeply")
+    at = _skip(text, at)
+    quote = _GEMMA_QUOTE.match(text, at)
+    if quote is not None:
+        close = text.find(quote[0], quote.end())
+        if close < 0:
+            raise ValueError("a text in it is not closed")
+        return text[quote.end() : close], close + len(quote[0])
+    if text.startswith(("{", "["), at):
+        return _gemma_items(text, at, depth)
+    found = re.compile(r"[^,}\]\s]+").match(text, at)
+    if found is None:
+        raise ValueError("a value is missing in it")
+    words = {"true": True, "false": False, "null": None, "None": None}
+    word = found[0]
+    if word in words:
+        return words[word], found.end()
+    try:
+        return json.loads(word), found.end()
+    except ValueError:
+        return Text(word), found.end()
+
+
+def _gemma_items(text: str, at: int, depth: int) -> tuple[Any, int]:
+    is_object, close = text[at] == "{", "}" if text[at] == "{" else "]"
+    values: Any = {} if is_object else []
+    at = _skip(text, at + 1)
+    while not text.startswith(close, at):
+        if is_object:
+            key = re.compile(r'(?:<\|"\|>|<escape>|")?([\w.\-]+)(?:<\|"\|>|<escape>|")?\s*:').match(
+                text, at
+            )
+            if key is None:
+                raise ValueError("a key is missing in it")
+            values[key[1]], at = _gemma_value(text, key.end(), depth + 1)
+        else:
+            value, at = _gemma_value(text, at, depth + 1)
+            values.append(value)
+        at = _skip(text, at)
+        if text.startswith(",", at):
+            at = _skip(text, at + 1)
+        elif not text.startswith(close, at):
+            raise ValueError("it is not closed")
+    return values, at + 1
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+# The first that reads a place in the text has it.
+FORMATS: list[Callable[[str], Iterator[Region]]] = [
+    _by_headers,
+    _by_gemma,
+    _by_tags,
+    _by_python,
+    _by_marked_json,
+    _by_plain_json,
+]
+
+# What a reply holds that was to be a call, and is not closed or cannot be read.
+_BEGINNINGS = re.compile(
+    r"<(?:\w+:)?tool_calls?(?::\w+)?>|<\|tool_call(?:_start|_begin)?\|?>|\[TOOL_CALLS\]"
+    r"|<\|START_ACTION\|>|<\|tools_prefix\|>|<TOOLCALL>|<start_function_call>"
+    rf"|<{_BAR}tool▁call▁begin{_BAR}>|<(?:\w+:|{_BAR}DSML{_BAR})?(?:invoke|function_calls)\b"
+    r"|<\|open\|>call\b"
+)
+
+
+def unread(text: str, regions: Sequence[Region]) -> bool:
+    """Whether a call begins somewhere that no region has read, such as one that is not closed."""
+    marked = [one for one in regions if one.is_marked]
+    starts = {one.start for one in marked}
+    for found in _BEGINNINGS.finditer(text):
+        is_read = any(one.start <= found.start() < one.end for one in marked)
+        if not is_read and _skip(text, found.end()) not in starts:  # which wraps calls
+            return True
+    return False

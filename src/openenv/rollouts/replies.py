@@ -1,0 +1,370 @@
+"""Read a model's reply: what it thought, what it said, which tools it called.
+
+Every way to play an environment with a model reads replies here, so that a model is scored on what
+it does and never on how it came to it:
+
+1. Thoughts are taken away: what stands between the markers of the model's family. A thought that is
+   not closed takes all of the reply.
+2. Calls of tools are read, in whichever format they are written (`openenv.rollouts.formats`), and
+   all of them are carried out, in order.
+3. Without a call, the words are the action where an action needs one text and nothing else. Where
+   that text is code, it may stand in a Markdown fence.
+
+A call that cannot be read, or a reply that was cut off, is not carried out, and the model is told.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from openenv.rollouts.formats import Region, regions_in, typed_value, unread
+from openenv.rollouts.interfaces import ActionTool, Interface, resolved
+
+__all__ = [
+    "CUT",
+    "ActBy",
+    "Call",
+    "ParsedReply",
+    "described",
+    "no_action",
+    "no_such_tool",
+    "read_reply",
+    "split_thoughts",
+    "thought_opened_by",
+    "unfenced",
+]
+
+ActBy = Literal["auto", "tools", "json", "text"]
+"""How a model acts: only by ``tools``, by ``json``, or by ``text``; or by whichever it uses."""
+
+CUT = "the reply was cut off before it was complete, and was not carried out"
+OPEN_THOUGHT = "the reply ended before its thought did, so there is no action in it"
+
+
+@dataclass
+class Call:
+    """A model's call of a tool.
+
+    Attributes:
+        id: By which its result is told; empty where the model gave none.
+        name: The tool's name.
+        arguments: The arguments, by name.
+    """
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ParsedReply:
+    """What a reply says.
+
+    Attributes:
+        thought: What the model thought, without markers; empty if nothing.
+        text: Its words: the reply without thoughts, calls and special tokens.
+        calls: Its calls of tools, in order. Words that are an action are a call too.
+        problem: Why what comes after these calls is not carried out; None if nothing is wrong.
+        end: Where the last written call ends in the reply as it was read, in characters; None
+            without a written call.
+    """
+
+    thought: str
+    text: str
+    calls: Sequence[Call] = ()
+    problem: str | None = None
+    end: int | None = None
+
+    @property
+    def has_written_calls(self) -> bool:
+        """The model wrote calls of tools, rather than words that are an action."""
+        return self.end is not None
+
+
+def read_reply(
+    text: str,
+    interface: Interface,
+    act_by: ActBy = "auto",
+    *,
+    is_cut: bool = False,
+    in_thought: bool = False,
+    specials: Sequence[str] = (),
+) -> ParsedReply:
+    """Read a reply.
+
+    Args:
+        text: The reply. Special tokens may be in it; markers of calls and thoughts often are some.
+        interface: How one acts in the environment.
+        act_by: Which ways to act count. `json` and `tools` both take calls in any format.
+        is_cut: The reply came to its limit before the model ended it: nothing of it counts.
+        in_thought: The prompt has opened a thought already, as the templates of some models do.
+        specials: Special tokens of the tokenizer, which are no words.
+    """
+    thought, masked, begin, is_open = split_thoughts(text, in_thought=in_thought)
+    if is_cut or is_open:
+        return ParsedReply(thought, _words(masked[begin:], specials), (), _why(is_cut))
+    if act_by in ("auto", "tools", "json"):
+        parsed = _calls(thought, masked, begin, interface, specials)
+        if parsed is not None:
+            return parsed
+    words = _words(masked[begin:], specials)
+    if act_by in ("auto", "text"):
+        action = _action_of(words, interface)
+        if action is not None:
+            return ParsedReply(thought, words, [action])
+    return ParsedReply(thought, words, (), no_action(interface, act_by))
+
+
+def _why(is_cut: bool) -> str:
+    return CUT if is_cut else OPEN_THOUGHT
+
+
+def _calls(
+    thought: str, masked: str, begin: int, interface: Interface, specials: Sequence[str]
+) -> ParsedReply | None:
+    """What a reply says that calls tools; None if it calls none."""
+    regions = regions_in(masked)
+    if not any(one.is_marked for one in regions):
+        regions = _plain(regions, masked, interface)
+    calls: list[Call] = []
+    problem = None
+    for region in regions:
+        calls += [_typed(name, arguments, interface) for name, arguments in region.calls]
+        if region.why is not None:
+            problem = f"a call of a tool could not be read: {region.why}"
+            break
+    if problem is None and unread(masked, regions):
+        problem = "a call of a tool could not be read: it is not complete"
+    if not calls and problem is None:
+        return None
+    end = max((region.end for region in regions), default=len(masked))
+    words = _words(_without(masked, regions)[begin:], specials)
+    return ParsedReply(thought, words, calls, problem, end)
+
+
+def _plain(regions: Sequence[Region], answer: str, interface: Interface) -> list[Region]:
+    """Of JSON in running text, what is a call: of a tool that exists, or of the only one."""
+    found = []
+    for region in regions:
+        calls = [call for call in region.calls if interface.tool(call[0]) is not None]
+        if not calls and len(interface.tools) == 1:
+            value = _object_at(answer, region.start)
+            if value is not None and _fits(value, interface.tools[0]):
+                calls = [(interface.tools[0].name, value)]
+        if calls:
+            found.append(Region(region.start, region.end, calls, is_marked=False))
+    return found
+
+
+def _object_at(text: str, at: int) -> dict[str, Any] | None:
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _fits(value: Mapping[str, Any], tool: ActionTool) -> bool:
+    properties = tool.input_schema.get("properties", {})
+    required = set(tool.input_schema.get("required", ()))
+    return bool(value) and required <= value.keys() <= set(properties)
+
+
+def _typed(name: str, arguments: Mapping[str, Any], interface: Interface) -> Call:
+    """A call whose values have the types of the tool's schema."""
+    tool = interface.tool(name)
+    root: dict[str, Any] = {} if tool is None else dict(tool.input_schema)
+    properties = root.get("properties", {})
+    made = {
+        key: typed_value(value, resolved(dict(properties.get(key, {})), root))
+        for key, value in arguments.items()
+    }
+    return Call("", name, made)
+
+
+def _without(text: str, regions: Sequence[Region]) -> str:
+    """The text with regions blanked, as long as before."""
+    for region in regions:
+        text = text[: region.start] + " " * (region.end - region.start) + text[region.end :]
+    return text
+
+
+# ------------------------------------------------------------------ thoughts
+
+# What opens and closes a thought, family by family.
+_THOUGHTS = [
+    ("<think>", "</think>"),  # Qwen, DeepSeek, GLM, Kimi, Nemotron, SmolLM3, MiniMax, Hunyuan, ...
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),  # EXAONE Deep
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ("<mm:think>", "</mm:think>"),  # MiniMax M3
+    ("<think:opensource>", "</think:opensource>"),  # Hunyuan 3
+    ("[THINK]", "[/THINK]"),  # Magistral, Ministral 3
+    ("<|channel>thought", "<channel|>"),  # Gemma 4
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A, Command R7B
+    ("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1
+    ("◁think▷", "◁/think▷"),  # Kimi-VL
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),  # Kimi K3
+    ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),  # Apriel
+    ("<|think|>", "<|end|>"),  # Solar Open
+]
+_OPEN = re.compile("|".join(re.escape(one) for one, _ in _THOUGHTS))
+_CLOSE = re.compile("|".join(re.escape(one) for _, one in _THOUGHTS[:-1]))
+_CLOSE_OF = dict(_THOUGHTS)
+# gpt-oss writes each part of a reply as a message of a channel (the Harmony format).
+_ANALYSIS = re.compile(
+    r"(?:<\|start\|>assistant)?<\|channel\|>analysis[^<]*<\|message\|>(?P<thought>.*?)"
+    r"(?P<end><\|end\|>|<\|return\|>|(?=<\|start\|>)|(?=<\|channel\|>)|\Z)",
+    re.DOTALL,
+)
+
+
+def thought_opened_by(prompt: str) -> bool:
+    """Whether a prompt ends in an open thought, so that a reply begins in it.
+
+    Args:
+        prompt: The rendered prompt, or its end.
+    """
+    tail = prompt[-200:]
+    ends = [one.end() for one in _OPEN.finditer(tail)]
+    return bool(ends) and not tail[ends[-1] :].strip()
+
+
+def split_thoughts(text: str, *, in_thought: bool = False) -> tuple[str, str, int, bool]:
+    """Part a reply into its thoughts and the rest.
+
+    Args:
+        text: The reply.
+        in_thought: It begins within a thought.
+
+    Returns:
+        The thoughts, joined; the reply with its thoughts blanked, as long as before, in which calls
+        are looked for; where the last thought ends, behind which the answer's words stand; and
+        whether the last thought is still open.
+    """
+    spans, is_open = _thoughts(text, in_thought)
+    masked = text
+    for start, end, _ in spans:
+        masked = masked[:start] + " " * (end - start) + masked[end:]
+    said = [thought.strip() for _, _, thought in spans]
+    begin = spans[-1][1] if spans else 0
+    return "\n".join(one for one in said if one), masked, begin, is_open
+
+
+def _thoughts(text: str, in_thought: bool) -> tuple[list[tuple[int, int, str]], bool]:
+    """Where thoughts stand, markers included, and what they are; whether the last is open."""
+    spans: list[tuple[int, int, str]] = []
+    at = 0
+    close, opened = _CLOSE.search(text), _OPEN.search(text)
+    if in_thought and close is None:
+        return [(0, len(text), text)], True
+    if close is not None and (
+        in_thought or opened is None or close.start() < opened.start()
+    ):  # the prompt has opened it
+        spans.append((0, close.end(), text[: close.start()]))
+        at = close.end()
+    while True:
+        opened, analysis = _OPEN.search(text, at), _ANALYSIS.search(text, at)
+        if analysis is not None and (opened is None or analysis.start() < opened.start()):
+            start, end, thought = analysis.start(), analysis.end(), analysis["thought"]
+            is_open = end == len(text) and not analysis["end"]
+        elif opened is not None:
+            closes = _CLOSE_OF[opened[0]]
+            start, found = opened.start(), text.find(closes, opened.end())
+            is_open = found < 0
+            end = len(text) if is_open else found + len(closes)
+            thought = text[opened.end() :] if is_open else text[opened.end() : found]
+        else:
+            return spans, False
+        spans.append((start, end, thought))
+        if is_open:
+            return spans, True
+        at = end
+
+
+# ------------------------------------------------------------------ words that are an action
+
+# What stands around the words of an answer.
+_WRAPPERS = re.compile(
+    r"<\|START_RESPONSE\|>|<\|END_RESPONSE\|>|</?response>|\[END FINAL RESPONSE\]"
+    r"|<\|start\|>(?:assistant)?|<\|(?:end|return)\|>|<\|channel\|>(?:final|commentary)[^<]*<\|message\|>"
+    r"|<\|open\|>response<\|sep\|>|<\|close\|>(?:response|message)<\|sep\|>|<\|outer_suffix\|>"
+)
+_FENCE = re.compile(
+    r"^[ \t]*(?P<fence>```+|~~~+)[^\n`]*\n(?P<code>.*?)^[ \t]*(?P=fence)[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def _words(answer: str, specials: Sequence[str]) -> str:
+    """The words of an answer, without special tokens and what stands around them.
+
+    Blank lines at both ends go, and not the spaces before the first word: they indent code.
+    """
+    answer = _WRAPPERS.sub("", answer)
+    for special in specials:
+        answer = answer.replace(special, "")
+    return re.sub(r"\A(?:[ \t\r]*\n)+", "", answer).rstrip()
+
+
+def _action_of(words: str, interface: Interface) -> Call | None:
+    """Words as a call of the only tool, where it needs one text and nothing else."""
+    field = interface.text_field
+    if field is None or not words:
+        return None
+    if interface.takes_code:
+        words = unfenced(words)
+    return Call("", interface.tools[0].name, {field: words})
+
+
+def unfenced(words: str) -> str:
+    """The code in an answer: of Markdown fences, what they hold, one behind the other; else all."""
+    found = [fence["code"] for fence in _FENCE.finditer(words)]
+    return "".join(found).rstrip("\n") if found else words
+
+
+# ------------------------------------------------------------------ what the model is told
+
+
+def no_action(interface: Interface, act_by: ActBy = "auto") -> str:
+    """What a model is told whose reply has no action."""
+    names = ", ".join(tool.name for tool in interface.tools)
+    if act_by == "json":
+        return f'the reply holds no JSON object {{"name": ..., "arguments": ...}} of {names}'
+    return f"the reply is no action; call one of these tools: {names}"
+
+
+def no_such_tool(name: str, interface: Interface) -> str:
+    """What a model is told that calls a tool that does not exist."""
+    known = [tool.name for tool in interface.tools]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"there is no tool {name!r}; there are {', '.join(known)}{hint}"
+
+
+def described(interface: Interface, *, as_json: bool = False) -> str:
+    """How to act, in words.
+
+    Args:
+        interface: How one acts in the environment.
+        as_json: By a call as JSON, also where the reply as a whole can be the action.
+    """
+    if interface.takes_any_text and not as_json:
+        field = interface.text_field
+        about = interface.tools[0].input_schema["properties"][field].get("description")
+        return f"Your whole reply is taken as the {field}. {about}" if about else ""
+    tools = "\n".join(
+        f"- {tool.name}: {tool.description}\n  arguments: {json.dumps(tool.input_schema)}"
+        for tool in interface.tools
+    )
+    return (
+        f"You act by one of these tools:\n{tools}\n"
+        'Answer with one JSON object and nothing else: {"name": TOOL, "arguments": {...}}'
+    )

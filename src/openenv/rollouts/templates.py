@@ -1,0 +1,419 @@
+"""Ask a chat template what it puts between a model's replies, and whether it can be told exactly.
+
+A rollout is a sequence of tokens that only grows, so a conversation is never rendered again. What
+comes behind a reply is found by rendering a short conversation in which marks stand for what was
+said, and cutting out what lies between them:
+
+    <user>-</user><assistant>MARK</assistant><user>TOLD</user><assistant>
+                                 ^---------- cut out ----------^
+
+A model that calls tools is told their results as its template has it: behind a message with real
+calls of these tools, since many templates leave results out, or raise, where none was called.
+
+Templates differ in ways that silently spoil a rollout. So each is tried once before the first
+episode: every message must be rendered exactly once, tools must be listed, and results must be
+shown. One that does not do so is refused, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from openenv.rollouts.formats import regions_in
+from openenv.rollouts.replies import Call
+
+__all__ = ["ChatTemplate", "TemplateError", "Tokenizer"]
+
+# They stand for texts in a probe. No template changes a word of letters.
+REPLY, TOLD, TASK, RULES = "ReplyOfTheModel", "ToldToTheModel", "TaskOfTheModel", "RulesOfTheModel"
+CALL_ID = "call00001"  # Mistral wants nine letters or digits
+
+
+class TemplateError(ValueError):
+    """A chat template does not render what a model has to be told."""
+
+
+class Tokenizer(Protocol):
+    """What is needed of a tokenizer of transformers."""
+
+    eos_token: Any
+    eos_token_id: Any
+    chat_template: Any
+
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
+        """Render a conversation."""
+        ...
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        """Return the tokens of a text."""
+        ...
+
+    def decode(self, token_ids: Any, **options: Any) -> Any:
+        """Return the text of tokens."""
+        ...
+
+
+class ChatTemplate:
+    """A tokenizer's chat template.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        options: Further arguments of the template, such as ``enable_thinking``; or
+            ``chat_template`` itself.
+
+    Attributes:
+        closing: The tokens that close a turn of the model, such as ``<|im_end|>``; none where a
+            turn is only closed by the beginning of the next.
+        ends: Those of them by which a reply ends.
+        has_system: It shows a system's message.
+
+    Raises:
+        TemplateError: The tokenizer has no chat template, or it does not show a conversation of a
+            user and a model.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, options: Mapping[str, Any]) -> None:
+        if not (options.get("chat_template") or tokenizer.chat_template):
+            raise TemplateError(
+                "the tokenizer has no chat template, so nobody knows how its model is spoken to; "
+                "set tokenizer.chat_template"
+            )
+        self._tokenizer = tokenizer
+        self._options = dict(options)
+        self._no_tools: list[Any] | None = None
+        self._has_parts = False
+        self._find_form()
+        talk = [_said("user", TASK), _said("assistant", REPLY)]
+        self._once(self.rendered([_said("user", TASK)]), "the user's message", TASK)
+        behind = self._behind([*talk, _said("user", TOLD)], None)
+        self._once(behind, "a user's message behind a reply", TOLD)
+        alone = _cut(self.rendered(talk, add_generation_prompt=False))
+        self.closing = self._closing(alone)
+        self._closing_between = self._first_special(behind[: behind.index(TOLD)])
+        self.ends = self._ends()
+        self.has_system = self._shows_system()
+
+    # ------------------------------------------------------------------ rendering
+
+    def rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """Render a conversation.
+
+        Raises:
+            TemplateError: The template cannot.
+        """
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    [self._formed(message) for message in messages],
+                    tools=self._no_tools if tools is None else list(tools),
+                    tokenize=False,
+                    add_generation_prompt=add_generation_prompt,
+                    **self._options,
+                )
+            )
+        except Exception as error:
+            roles = ", ".join(str(message["role"]) for message in messages)
+            raise TemplateError(
+                f"the chat template cannot render messages of {roles}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def opening(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Render what a model's first reply comes behind.
+
+        Where the template knows no system's messages, their words come before the user's.
+
+        Raises:
+            TemplateError: The template cannot.
+        """
+        if not self.has_system:
+            messages = _without_system(messages)
+        return self.rendered(messages, tools)
+
+    def behind_words(self, told: str, tools: Sequence[Mapping[str, Any]] | None) -> str:
+        """What comes behind a reply that called no tool: its end, a user's message, and the
+        beginning of the next reply.
+
+        Raises:
+            TemplateError: The template does not show the message once.
+        """
+        talk = [_said("user", "-"), _said("assistant", REPLY), _said("user", told)]
+        behind = self._behind(talk, tools)
+        self._check_shown(behind, told)
+        return behind
+
+    def behind_calls(
+        self, calls: Sequence[Call], told: Sequence[str], tools: Sequence[Mapping[str, Any]]
+    ) -> str:
+        """What comes behind a reply that called tools: its end, their results, and the beginning of
+        the next reply.
+
+        Args:
+            calls: They.
+            told: The result of each.
+            tools: All tools, as the template lists them.
+
+        Raises:
+            TemplateError: The template does not show each result once.
+        """
+        try:
+            behind = self._behind_several(calls, told, tools)
+        except TemplateError:
+            if len(calls) == 1:
+                raise
+            # Llama 3 takes one call in a message: then the results of all are told as the last's.
+            behind = self._behind_several(calls[-1:], ["\n\n".join(told)], tools)
+        return behind
+
+    def _behind_several(
+        self, calls: Sequence[Call], told: Sequence[str], tools: Sequence[Mapping[str, Any]]
+    ) -> str:
+        ids = [call.id or f"{CALL_ID[:-1]}{number % 10}" for number, call in enumerate(calls, 1)]
+        results = [
+            {"role": "tool", "tool_call_id": id, "name": call.name, "content": text}
+            for id, call, text in zip(ids, calls, told, strict=True)
+        ]
+        # Of the arguments only a mark is rendered, by which the last call is found again.
+        made = [
+            {
+                "id": id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": {"value": REPLY}},
+            }
+            for id, call in zip(ids, calls, strict=True)
+        ]
+        errors: list[TemplateError] = []
+        for said in (
+            {"role": "assistant", "content": "", "tool_calls": made},
+            _said("assistant", REPLY),  # a template that does not render calls
+        ):
+            try:
+                text = self.rendered([_said("user", "-"), said, *results], tools)
+                behind = _behind_last_call(text) if "tool_calls" in said else _cut(text)
+                for one in told:
+                    self._check_shown(behind, one)
+            except TemplateError as error:  # noqa: PERF203 - of two ways
+                errors.append(error)
+            else:
+                return behind
+        raise errors[0]
+
+    # ------------------------------------------------------------------ tokens
+
+    def encoded(self, text: str) -> list[int]:
+        """The tokens of a text that stands behind others.
+
+        Some tokenizers put a space before all that they encode; behind a token that is known, and
+        cut away, they do not.
+        """
+        encode = self._tokenizer.encode
+        anchor = str(self._tokenizer.eos_token or "")
+        known = encode(anchor, add_special_tokens=False) if anchor else []
+        found = encode(anchor + text, add_special_tokens=False)
+        if found[: len(known)] == known:
+            return list(found[len(known) :])
+        return list(encode(text, add_special_tokens=False))
+
+    def without_end(self, behind: Sequence[int], last: int) -> list[int]:
+        """What comes behind a reply, without the end that the reply has itself.
+
+        Args:
+            behind: The end of a turn, and what follows.
+            last: The reply's last token, which ends it.
+        """
+        begin = self._skip_blank(behind, 0)
+        for length in range(len(self.closing), 0, -1):
+            # Behind calls a template may write the end of what closes a turn only.
+            if tuple(behind[begin : begin + length]) == self.closing[-length:]:
+                return list(behind[begin + length :])
+        first = behind[begin] if begin < len(behind) else None
+        closes_between = len(self.closing) == 1 and first == self._closing_between
+        if first == last or closes_between:
+            return list(behind[begin + 1 :])
+        return list(behind)
+
+    def _closing(self, alone: str) -> tuple[int, ...]:
+        """The tokens that close a turn, of what stands behind a reply that nothing follows."""
+        specials, end = self._specials(), self._tokenizer.eos_token_id
+        ids = self.encoded(alone)
+        places = [number for number, token in enumerate(ids) if token in specials]
+        if not places:
+            return ()
+        until = ids.index(end) if end in ids else places[-1]
+        return tuple(ids[self._skip_blank(ids, 0) : until + 1])
+
+    def _first_special(self, text: str) -> int | None:
+        specials = self._specials()
+        return next((token for token in self.encoded(text) if token in specials), None)
+
+    def _ends(self) -> frozenset[int]:
+        if not self.closing:
+            return frozenset()
+        between = self._closing_between
+        is_single = len(self.closing) == 1 and between is not None
+        return frozenset([self.closing[-1], *([between] if is_single and between else [])])
+
+    def _specials(self) -> frozenset[int]:
+        tokenizer = self._tokenizer
+        added = getattr(tokenizer, "added_tokens_decoder", None) or {}
+        ids = getattr(tokenizer, "all_special_ids", None) or ()
+        return frozenset([*added, *ids, tokenizer.eos_token_id])
+
+    def _skip_blank(self, ids: Sequence[int], at: int) -> int:
+        while at < len(ids) and not str(self._tokenizer.decode([ids[at]])).strip():
+            if ids[at] in self._specials():
+                break
+            at += 1
+        return at
+
+    # ------------------------------------------------------------------ probing
+
+    def _find_form(self) -> None:
+        """Find out in which form the template takes messages: some take no texts, but lists of
+        parts; some break without a list of tools.
+        """
+        errors: list[TemplateError] = []
+        for has_parts, no_tools in ((False, None), (False, []), (True, None)):
+            self._has_parts, self._no_tools = has_parts, no_tools
+            try:
+                if TASK in self.rendered([_said("user", TASK)]):
+                    return
+            except TemplateError as error:
+                errors.append(error)
+        self._has_parts, self._no_tools = False, None
+        if errors:
+            raise errors[0]
+
+    def _formed(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        content = message.get("content")
+        if self._has_parts and isinstance(content, str):
+            return {**message, "content": [{"type": "text", "text": content}]}
+        return dict(message)
+
+    def check_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Check that the template can tell a model of tools, and of what they give.
+
+        Raises:
+            TemplateError: It cannot, and why.
+        """
+        names = [str(tool["function"]["name"]) for tool in tools]
+        opening = self.rendered([_said("user", TASK)], tools)
+        self._once(opening, "the user's message beside tools", TASK)
+        without = self.rendered([_said("user", TASK)])
+        missing = [name for name in names if opening.count(name) <= without.count(name)]
+        if missing:
+            raise TemplateError(
+                f"the chat template does not list the tools: {missing[0]} is missing"
+            )
+        self._check_calls(names, tools)
+        behind = self.behind_calls([Call("", names[0], {})], [TOLD], tools)
+        self._once(behind, "the result of a tool", TOLD)
+
+    def _check_calls(self, names: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> None:
+        """Check that calls, as the template writes them, can be read."""
+        function = {"name": names[0], "arguments": {"value": REPLY}}
+        said = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": CALL_ID, "type": "function", "function": function}],
+        }
+        talk = [_said("user", "-"), said]
+        try:
+            text = self.rendered(talk, tools, add_generation_prompt=False)
+        except TemplateError:
+            return  # it knows no calls; what its model writes is read by its own markers
+        if REPLY not in text:
+            return
+        beside = text.rindex(REPLY)
+        for region in regions_in(text):
+            if region.start <= beside < region.end and region.why is None:
+                read = [(name, dict(arguments)) for name, arguments in region.calls]
+                if read == [(names[0], {"value": REPLY})]:
+                    return
+        raise TemplateError(
+            "the chat template writes calls of tools in a format that is not known here: "
+            f"{text[max(0, beside - 120) : beside + 60]!r}"
+        )
+
+    def _shows_system(self) -> bool:
+        try:
+            text = self.rendered([_said("system", RULES), _said("user", TASK)])
+        except TemplateError:
+            return False
+        return text.count(RULES) == 1 and text.count(TASK) == 1
+
+    def _behind(
+        self, talk: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> str:
+        return _cut(self.rendered(talk, tools))
+
+    def _once(self, text: str, what: str, mark: str) -> None:
+        count = text.count(mark)
+        if count != 1:
+            times = "not" if count == 0 else f"{count} times"
+            raise TemplateError(f"the chat template shows {what} {times}, where once is expected")
+
+    @staticmethod
+    def _check_shown(text: str, told: str) -> None:
+        """Check that what a model is told stands in a text, as it is or as JSON has it."""
+        forms = (
+            told,
+            told.strip(),
+            json.dumps(told)[1:-1],
+            json.dumps(told, ensure_ascii=False)[1:-1],
+        )
+        if not any(form in text for form in forms):
+            raise TemplateError(f"the chat template does not show {told[:80]!r} behind a reply")
+
+
+def _said(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def _cut(text: str) -> str:
+    """What stands behind the mark of the reply."""
+    if text.count(REPLY) != 1:
+        raise TemplateError("the chat template does not show a model's reply once")
+    return text[text.index(REPLY) + len(REPLY) :]
+
+
+def _behind_last_call(text: str) -> str:
+    """What stands behind the call in which the last mark stands."""
+    if REPLY not in text:
+        raise TemplateError("the chat template does not show a model's calls of tools")
+    mark = text.rindex(REPLY)
+    for region in regions_in(text):
+        if region.start <= mark < region.end:
+            return text[region.end :]
+    raise TemplateError(
+        "the chat template writes calls of tools in a format that is not known here"
+    )
+
+
+def _without_system(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages in which the system's words begin the first of the user's."""
+    rules: list[str] = []
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "system":
+            rules.append(str(message["content"]))
+        elif rules and message["role"] == "user" and isinstance(message["content"], str):
+            found.append({**message, "content": "\n\n".join([*rules, message["content"]])})
+            rules = []
+        else:
+            found.append(dict(message))
+    if rules:
+        found.insert(0, _said("user", "\n\n".join(rules)))
+    return found
