@@ -241,6 +241,14 @@ def test_without_a_range_no_mean_is_given_of_what_the_policy_gave_up() -> None:
     assert evaluate(run, unknown, lowest=-1.0).mean_reward.value == -1.0
 
 
+def test_a_range_of_the_episode_counts_before_that_of_all() -> None:
+    how = {**GIVEN_UP["stopped"], "reward_range": (-3.0, 1.0)}
+    found = evaluate([rollout("a", reward=1.0), without_reward("b", how)], header(reward=None))
+    assert found.mean_reward.value == -1.0 and "a reward of -3." in found.notes[0]
+    given = evaluate([without_reward("b", how)], header(reward=None), lowest=-5.0)
+    assert given.mean_reward.value == -5.0
+
+
 def test_a_run_without_any_reward_has_no_figures_and_says_so() -> None:
     found = evaluated({"a": [None, FAILED]})
     assert found.success.value is None and found.mean_reward.value is None

@@ -182,7 +182,9 @@ class Evaluation(_Result):
     threshold_from: str = Field(default="", description="Where the threshold comes from.")
     unscored_policy: Unscored = "skip"  # what results of old, which leave it out, were made by
     lowest: float | None = Field(
-        default=None, description="What samples count as that the policy gave up."
+        default=None,
+        description="What samples count as that the policy gave up, unless another range of "
+        "rewards is declared for their episodes.",
     )
     level: float = Field(default=0.95, description="How sure intervals are.")
     resamples: int = Field(default=2000, description="Of the bootstrap.")
@@ -222,7 +224,7 @@ class Evaluation(_Result):
         """The policy gave samples up, and nobody says what these are worth: no mean of rewards is
         given.
         """
-        return self.lowest is None and bool(self.counts.get("given_up"))
+        return any(map(_is_of_unknown_worth, _samples(self)))
 
     def scores(self) -> dict[str, Any]:
         """The figures, one a name, as trackers of experiments take them; and those of each task.
@@ -282,8 +284,8 @@ def evaluate(
             environment declares, and 1 where it declares none.
         unscored: What becomes of samples without a known reward; see `Unscored`.
         lowest: What samples count as that the policy gave up. By default the lowest reward that
-            the environment declares, at most 0. If it declares none, and there are such samples,
-            no mean of rewards is given, and a note says why.
+            the environment declares, for the episode or for all, at most 0. If it declares none,
+            and there are such samples, no mean of rewards is given, and a note says why.
         level: How sure intervals are, from 0 to 1.
         resamples: How often the bootstrap draws.
         seed: Of the bootstrap: the same one gives the same intervals.
@@ -301,7 +303,8 @@ def evaluate(
     header = header or Header(environment="", policy="")
     limit, limit_from = _threshold(threshold, header.reward)
     worst = _lowest(lowest, header.reward)
-    per_task = _by_task(rollouts, _Rules(limit, unscored, worst))
+    rules = _Rules(limit, unscored, worst, lowest is not None)
+    per_task = _by_task(rollouts, rules)
     work = _Work(per_task, level, resamples, seed)
     parts = _components(per_task, header.reward)
     # All at once: to draw the tasks is what takes its time.
@@ -364,6 +367,13 @@ class _Rules(NamedTuple):
     threshold: float
     unscored: Unscored
     lowest: float | None
+    is_lowest_given: bool
+
+    def worst(self, rollout: Rollout) -> float | None:
+        """Return what a rollout counts as that the policy gave up."""
+        if self.is_lowest_given or rollout.reward_range is None:
+            return self.lowest
+        return min(0.0, rollout.reward_range[0])
 
 
 def figure_of(sample: SampleResult, figure: str) -> float | None:
@@ -435,7 +445,7 @@ def _sample(rollout: Rollout, rules: _Rules) -> SampleResult:
         sample=rollout.sample,
         seed=rollout.seed,
         group=rollout.group,
-        reward=rollout.reward if scored else rules.lowest if given_up else None,
+        reward=rollout.reward if scored else rules.worst(rollout) if given_up else None,
         components=rollout.components if scored else {},
         solved=_reaches(rollout.reward, rules.threshold) if scored else _failed(is_counted),
         given_up=given_up,
@@ -755,8 +765,9 @@ def _of_given_up(evaluation: Evaluation) -> str:
         f"{count:,} of {evaluation.counts['samples']:,} samples were given up by the policy, and "
         "have no reward of their own: they count as not solved"
     )
-    if evaluation.lowest is not None:
-        return f"{found}, and as a reward of {evaluation.lowest:g}."
+    if not evaluation.has_unknown_rewards:
+        worst = sorted({one.reward or 0.0 for one in _samples(evaluation) if one.given_up})
+        return f"{found}, and as a reward of {' or '.join(f'{one:g}' for one in worst[:3])}."
     return (
         f"{found}. What they are worth is not known, so no mean of rewards is given: declare the "
         "range of rewards on the environment (REWARD = RewardSpec(kind, range=(low, high))), or "
