@@ -249,6 +249,18 @@ def test_a_range_of_the_episode_counts_before_that_of_all() -> None:
     assert given.mean_reward.value == -5.0
 
 
+def test_what_giving_up_costs_is_added_to_what_a_sample_has_earned() -> None:
+    left: dict[str, Any] = {"outcome": "limit", "limit": "steps", "reward_unfinished": -1.0}
+    run = [rollout("a", reward=0.0, **left), rollout("b", reward=-1.0, reward_unfinished=-1.0)]
+    found = evaluate(run, HEADER, threshold=0.0)
+    assert found.per_task["a"].reward == found.per_task["b"].reward == -1.0
+    assert (found.success.value, found.counts["scored"], found.counts["given_up"]) == (0.0, 2, 0)
+    assert "1 of 2 samples were left by the policy" in found.notes[0]
+    assert evaluate(run, HEADER, unscored="skip").per_task["a"].reward == 0.0
+    truncated = rollout("a", reward=0.0, outcome="truncated", reward_unfinished=-1.0)
+    assert evaluate([truncated], HEADER).mean_reward.value == 0.0
+
+
 def test_a_run_without_any_reward_has_no_figures_and_says_so() -> None:
     found = evaluated({"a": [None, FAILED]})
     assert found.success.value is None and found.mean_reward.value is None

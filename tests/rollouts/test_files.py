@@ -298,7 +298,13 @@ def test_a_file_is_not_lost_where_there_is_no_room_to_write_it_anew(path: Path) 
 @pytest.mark.slow
 def test_a_table_holds_the_same(path: Path, tmp_path: Path) -> None:
     rollouts = [
-        rollout("a#0", seed=2**40, reward_kind="terminal", reward_range=(-1.0, 0.5)),
+        rollout(
+            "a#0",
+            seed=2**40,
+            reward_kind="terminal",
+            reward_range=(-1.0, 0.5),
+            reward_unfinished=0.0,
+        ),
         rollout("b#0", step_rewards=[0.5], token_rewards=[[0.0, 0.5]], task={"id": "b"}),
         rollout("c#0", outcome="failed", unscored="gone", failures=[Failure(type="E", message="")]),
         rollout("d#0", is_kept=False, limit="steps", later={"x": 1}, components={"x": 0.5}),

@@ -268,13 +268,14 @@ class Games(Terminal):
     """Declares what its rewards mean once it knows which game is played."""
 
     def reset(self, seed: int | None = None, start: str = "") -> Any:  # type: ignore[override]
-        self.REWARD = RewardSpec("terminal", range=(-3.0, 1.0))  # type: ignore[misc]
+        self.REWARD = RewardSpec("terminal", (-3.0, 1.0), unfinished=-2.0)  # type: ignore[misc]
         return super().reset(seed, start)
 
 
 def test_a_record_tells_the_range_of_rewards_of_its_own_episode() -> None:
     found = one(Games, "ab", "over", limits=RolloutLimits(steps=1))
     assert (found.reward, found.reward_range) == (None, (-3.0, 1.0))
+    assert found.reward_unfinished == -2.0
     assert one(Terminal, "over").reward_range is None
 
 

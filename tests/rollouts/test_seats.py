@@ -179,6 +179,22 @@ async def test_of_what_was_not_ended_the_lowest_reward_is_earned() -> None:
 
 
 @pytest.mark.anyio
+async def test_what_giving_up_costs_is_added_to_what_was_earned() -> None:
+    class Game(PerStep):
+        REWARD = RewardSpec("per_step", (-4.0, 9.0), ("length", "style"), unfinished=-3.0)
+
+    async with sitting(Game) as (_, seat):
+        await seat.reset()
+        assert seat.score("earned").value == -3.0
+        await seat.call("say", {"word": "hi"})
+        left = seat.score("earned")
+        assert (left.value, left.components["unfinished"], left.step_rewards) == (-0.5, -3, [-0.5])
+        assert seat.score("known").value == 2.5
+        await seat.call("say", {"word": "over"})
+        assert seat.score("earned").value == 7.0
+
+
+@pytest.mark.anyio
 async def test_an_episode_that_broke_off_has_no_score_and_the_next_one_another_session() -> None:
     async with sitting(Talk) as (seats, seat):
         await seat.reset()

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.errors import OpenEnvError
 from openenv.reward import RewardSpec
-from openenv.rollouts.endings import is_given_up
+from openenv.rollouts.endings import is_given_up, is_left
 from openenv.rollouts.endings import lowest as lowest_of
 from openenv.rollouts.records import Header, Rollout
 
@@ -105,6 +105,11 @@ class SampleResult(_Result):
     solved: bool | None = Field(default=None, description="None where it is left out.")
     given_up: bool = Field(
         default=False, description="It has no reward of its own because of its policy."
+    )
+    cost: float = Field(
+        default=0.0,
+        description="What was added to its reward, since its policy has left it: see "
+        "`RewardSpec.unfinished`.",
     )
     outcome: str = "done"
     unscored: str | None = Field(default=None, description="Why it has no reward.")
@@ -371,9 +376,18 @@ class _Rules(NamedTuple):
 
     def worst(self, rollout: Rollout) -> float | None:
         """Return what a rollout counts as that the policy gave up."""
-        if self.is_lowest_given or rollout.reward_range is None:
+        if self.is_lowest_given:
+            return self.lowest
+        if rollout.reward_unfinished is not None:
+            return rollout.reward_unfinished
+        if rollout.reward_range is None:
             return self.lowest
         return min(0.0, rollout.reward_range[0])
+
+    def cost(self, rollout: Rollout) -> float:
+        """Return what a rollout loses, beside what it has earned, as its policy has left it."""
+        is_counted = self.unscored != "skip" and rollout.is_scored and is_left(rollout)
+        return (rollout.reward_unfinished or 0.0) if is_counted else 0.0
 
 
 def figure_of(sample: SampleResult, figure: str) -> float | None:
@@ -439,16 +453,19 @@ def _sample(rollout: Rollout, rules: _Rules) -> SampleResult:
     if rollout.reward is not None and not math.isfinite(rollout.reward):
         raise EvaluationError(f"rollout {rollout.id!r}: its reward is {rollout.reward}")
     given_up = rules.unscored != "skip" and is_given_up(rollout)
+    cost = rules.cost(rollout)
+    reward = rollout.reward + cost if scored and rollout.reward is not None else None
     is_counted = given_up or rules.unscored == "fail-all"
     return SampleResult(
         id=rollout.id,
         sample=rollout.sample,
         seed=rollout.seed,
         group=rollout.group,
-        reward=rollout.reward if scored else rules.worst(rollout) if given_up else None,
+        reward=reward if scored else rules.worst(rollout) if given_up else None,
         components=rollout.components if scored else {},
-        solved=_reaches(rollout.reward, rules.threshold) if scored else _failed(is_counted),
+        solved=_reaches(reward, rules.threshold) if scored else _failed(is_counted),
         given_up=given_up,
+        cost=cost,
         outcome=rollout.outcome,
         unscored=None if scored else _why(rollout),
         steps=len(rollout.steps),
@@ -745,6 +762,7 @@ def _notes(evaluation: Evaluation) -> list[str]:
         note
         for note in (
             _of_given_up(evaluation),
+            _of_left(evaluation),
             _of_left_out(evaluation),
             _of_reasons(evaluation),
             _of_failed(evaluation),
@@ -772,6 +790,18 @@ def _of_given_up(evaluation: Evaluation) -> str:
         f"{found}. What they are worth is not known, so no mean of rewards is given: declare the "
         "range of rewards on the environment (REWARD = RewardSpec(kind, range=(low, high))), or "
         "give the lowest one (--lowest -1); --unscored skip leaves these samples out."
+    )
+
+
+def _of_left(evaluation: Evaluation) -> str:
+    costs = sorted({one.cost for one in _samples(evaluation) if one.cost})
+    if not costs:
+        return ""
+    count = sum(bool(one.cost) for one in _samples(evaluation))
+    return (
+        f"{count:,} of {evaluation.counts['samples']:,} samples were left by the policy before "
+        "their end: beside what they have earned they count what giving up costs, "
+        f"{' or '.join(f'{cost:g}' for cost in costs[:3])}."
     )
 
 

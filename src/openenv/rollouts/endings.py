@@ -22,7 +22,7 @@ took most of it: the policy chose that step.
 
 from __future__ import annotations
 
-from openenv.reward import RewardSpec
+from openenv.reward import RewardSpec, Score
 from openenv.rollouts.records import Rollout
 
 __all__ = [
@@ -31,8 +31,10 @@ __all__ = [
     "NO_SCORE",
     "NOTHING_TO_SAY",
     "is_given_up",
+    "is_left",
     "lowest",
     "why_unscored",
+    "with_cost",
 ]
 
 NOT_BEGUN = "its limit of wall_clock ended it before it had begun"
@@ -62,8 +64,33 @@ def is_given_up(rollout: Rollout) -> bool:
     return rollout.unscored in SILENT or rollout.unscored == LIMIT.format(rollout.limit)
 
 
+def is_left(rollout: Rollout) -> bool:
+    """Say whether an episode was under way when its policy stopped, or ran into a limit."""
+    return rollout.outcome in ("stopped", "limit") and rollout.unscored != NOT_BEGUN
+
+
 def lowest(spec: RewardSpec | None) -> float | None:
-    """Return what an episode is worth that was given up before it had any reward: the lowest
-    reward that is declared, and at most 0; None if no range is declared.
+    """Return what an episode is worth that was given up before it had any reward: what the
+    environment declares for that, else the lowest reward, at most 0; None if it declares neither.
     """
-    return None if spec is None or spec.range is None else min(0.0, spec.range[0])
+    if spec is None:
+        return None
+    if spec.unfinished is not None:
+        return spec.unfinished
+    return None if spec.range is None else min(0.0, spec.range[0])
+
+
+def with_cost(score: Score, cost: float | None) -> Score:
+    """Return what an episode is worth that has a reward, and did not come to its end.
+
+    Args:
+        score: What it has earned by then.
+        cost: What giving up costs beside; see `RewardSpec.unfinished`.
+    """
+    if not cost or score.value is None:
+        return score
+    parts = {**score.components, "unfinished": cost} if score.components else {}
+    shares = None if score.step_rewards is None else list(score.step_rewards)
+    if shares:
+        shares[-1] += cost
+    return Score(score.value + cost, parts, step_rewards=shares)

@@ -401,6 +401,7 @@ class _Episode:
         rollout, scoring = self.rollout, self._terms.scoring
         if self._spec is not None:
             rollout.reward_kind, rollout.reward_range = self._spec.kind, self._spec.range
+            rollout.reward_unfinished = self._spec.unfinished
         if scoring.scorer is not None:
             score = await scoring.caller(
                 score_trajectory, scoring.scorer, self._trajectory, scoring.credit

@@ -17,8 +17,8 @@ A Parquet file has a row a rollout and these columns, of which those of type JSO
     task, first, metadata, steps, messages, components, refused, failures,
     usage, extra                                                            JSON
 
-`extra` is what a later version has added, and `reward_range`. The header is in the metadata of the
-schema, under ``openenv-rollouts``.
+`extra` is what a later version has added, as well as `reward_range` and `reward_unfinished`. The
+header is in the metadata of the schema, under ``openenv-rollouts``.
 """
 
 from __future__ import annotations
@@ -385,6 +385,7 @@ _JSON = (
     *("task", "first", "metadata", "steps", "messages", "components", "refused", "failures"),
     "usage",
 )
+_LATER = ("reward_range", "reward_unfinished")  # which tables of old have no columns for
 _EXTRA = "extra"
 # Read from the others, for whoever looks at the table; they are not read back.
 _USAGE = ("model_calls", "prompt_tokens", "completion_tokens", "seconds")
@@ -496,8 +497,8 @@ def _row(rollout: Rollout) -> dict[str, Any]:
     row[_STEPS] = len(rollout.steps)
     row |= {name: to_json(getattr(rollout, name)).decode() for name in _JSON}
     extra = dict(rollout.model_extra or {})
-    if rollout.reward_range is not None:
-        extra["reward_range"] = rollout.reward_range
+    later = {name: getattr(rollout, name) for name in _LATER}
+    extra |= {name: value for name, value in later.items() if value is not None}
     row[_EXTRA] = to_json(extra).decode()
     return row
 

@@ -130,6 +130,11 @@ class Rollout(_Record):
         description="The lowest and the highest reward that the environment declares for this "
         "episode, which another game may have otherwise.",
     )
+    reward_unfinished: float | None = Field(
+        default=None,
+        description="What giving up costs in this episode, beside what it has earned: "
+        "`RewardSpec.unfinished`. It is in no reward here.",
+    )
     components: dict[str, float] = Field(default_factory=dict)
     unscored: str | None = None
     step_rewards: list[float] | None = Field(

@@ -26,7 +26,7 @@ from openenv.client.client import EnvClient
 from openenv.errors import CapacityError, ErrorCode, OpenEnvError, RateLimited, refusal, words
 from openenv.reward import Score
 from openenv.rewards.credit import terminal
-from openenv.rollouts.endings import NO_REWARD, lowest
+from openenv.rollouts.endings import NO_REWARD, lowest, with_cost
 from openenv.rollouts.episodes import NOT_DECLARED, WAITS, check_taken, ignored_arguments, worth
 from openenv.rollouts.failures import is_passing
 from openenv.rollouts.interfaces import Interface
@@ -44,7 +44,8 @@ Client = EnvClient[Any, Any, Any]
 Unfinished = float | Literal["earned", "known"] | None
 """What an episode is worth that did not come to its end:
 
-- ``earned``: its reward by then; where it has none, the lowest that the environment declares, at
+- ``earned``: its reward by then, and what the environment declares that giving up costs
+  (`RewardSpec.unfinished`); where it has none, the lowest reward that the environment declares, at
   most 0. So giving up pays no more than losing. Where no range of rewards is declared, nothing that
   is known: 0 may be more than losing pays.
 - ``known``: its reward by then; where it has none, nothing that is known.
@@ -378,7 +379,8 @@ class Seat:
         spec = self._client.reward_spec or NOT_DECLARED
         score = worth(spec, self._results, terminal, is_over=self.is_over)
         if score.value is not None or score.unscored:
-            return score
+            is_left = unfinished == "earned" and not self.is_over
+            return with_cost(score, spec.unfinished) if is_left else score
         if self.is_over:
             return Score(unscored=NO_REWARD)
         if unfinished != "earned":
