@@ -738,7 +738,16 @@ def test_a_server_with_fewer_places_than_asked_for_is_played_to_the_end(
         run = rollout(url, script("a", "over"), tasks(60), concurrency=16)
     assert run.summary().outcomes == {"done": 60}
     assert run.summary().failures == {}
-    assert sum("full" in record.getMessage() for record in caplog.records) == 1
+    (told,) = [one.getMessage() for one in caplog.records if "full" in one.getMessage()]
+    assert "full with 3 sessions" in told and "MAX_CONCURRENT_ENVS" in told
+
+
+def test_a_server_that_holds_all_that_there_are_is_nothing_to_be_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving(create_app(Talk, max_concurrent_envs=3)) as url:
+        rollout(url, script("over"), tasks(3), concurrency=16)
+    assert not [one for one in caplog.records if "full" in one.getMessage()]
 
 
 def test_sessions_are_reset_and_given_back() -> None:

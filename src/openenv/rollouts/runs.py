@@ -57,6 +57,7 @@ from openenv.rollouts.policies.base import Policy
 from openenv.rollouts.policies.functions import as_policy
 from openenv.rollouts.records import Header, Rollout
 from openenv.rollouts.samplers import feed_of
+from openenv.rollouts.seats import CURE
 from openenv.rollouts.sessions import Sessions, sessions_of
 from openenv.rollouts.summary import Groups, Progress, Summary, Tally
 
@@ -470,6 +471,7 @@ class _Run:
             self._has_opened = True
             self._open += 1
             self._alive_at = time.monotonic()
+            self._note_room()
             try:
                 await self._learn(client)
             except BaseException:
@@ -533,8 +535,24 @@ class _Run:
         except (OpenEnvError, OSError) as error:
             logger.info("a session could not be closed: %s", error)
 
+    def _note_room(self) -> None:
+        """Say at once, and once, that the server holds fewer sessions than are to be played in."""
+        room, wanted = self._sessions.room, self._options.concurrency
+        if self._tally.total is not None:
+            wanted = min(wanted, self._tally.total)
+        if room is not None and room < wanted and not self._is_queued:
+            self._is_queued = True
+            logger.warning(
+                "the server is full with %d sessions, and %d rollouts are to be played at the same "
+                "time: the others wait. %s",
+                room,
+                wanted,
+                CURE,
+            )
+
     def _note_queue(self, queued: Queued) -> None:
         """Say once that the server is full. Those who have places play on as they are."""
+        self._note_room()
         if not self._is_queued:
             self._is_queued = True
             logger.warning(

@@ -116,8 +116,8 @@ class Sessions:
         try:
             if client is made:
                 await self._connect(client)
-            await _have_place(client)
             self.room = None if self._is_spread else _room_of(client)
+            await _have_place(client)
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(self.close(client)))
             raise
