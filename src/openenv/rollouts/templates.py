@@ -314,9 +314,7 @@ class ChatTemplate:
         without = self.rendered([_said("user", TASK)])
         missing = [name for name in names if opening.count(name) <= without.count(name)]
         if missing:
-            raise TemplateError(
-                f"the chat template does not list the tools: {missing[0]} is missing"
-            )
+            raise TemplateError(f"the chat template does not list the tool {missing[0]!r}")
         self._check_calls(names, tools)
         behind = self.behind_calls([Call("", names[0], {})], [TOLD], tools)
         self._once(behind, "the result of a tool", TOLD)
