@@ -72,6 +72,9 @@ _RANGES: dict[str, tuple[float, float] | None] = {
 All others pay from -1 to 1.
 """
 
+INVALID_MOVE = -1.0
+"""What is paid for invalid moves that end a game, unless the game itself pays something else."""
+
 _NLTK_DATA = ("words", "averaged_perceptron_tagger_eng")
 _KEYWORD_PREFIX = "TEXTARENA_KW_"
 _SHOWN_GAMES = 12
@@ -459,7 +462,11 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         rewards, game_info = game.result()
         player = mover if self._setting.opponent == "none" else self._setting.agent_player
         info |= {"game_info": game_info, "rewards": {str(who): rewards[who] for who in rewards}}
-        score = self._score(game.env_id, rewards.get(player), player)
+        paid = rewards.get(player)
+        if paid is None and game_info.get(str(player), {}).get("invalid_move"):
+            # A few games pay for that the text which says what was wrong, and others this.
+            paid = INVALID_MOVE
+        score = self._score(game.env_id, paid, player)
         return self._keep(termination(self._observe(game, player, info), score))
 
     def _score(self, env_id: str, paid: float | None, player: int) -> Score:

@@ -37,7 +37,7 @@ from textarena_env import (
 from textarena_env.server import textarena_environment
 from textarena_env.server.app import app
 from textarena_env.server.dice import Dice
-from textarena_env.server.game import GAMES
+from textarena_env.server.game import GAMES, Game
 from textarena_env.server.opponents import listed_moves
 from textarena_env.server.textarena_environment import TASK_GAMES, TextArenaEnvironment
 
@@ -359,8 +359,15 @@ def test_two_wrong_moves_end_a_game_as_the_library_has_it() -> None:
     assert last.done and last.reward == -1.0
 
 
-def test_a_reward_that_is_no_number_is_none_with_a_reason() -> None:
-    """Countdown pays the text that says what was wrong."""
+@pytest.mark.parametrize("env_id", ["Countdown-v0", "Cryptarithm-v0", "Secretary-v0"])
+def test_invalid_moves_that_end_a_game_are_paid_for_as_the_worst(env_id: str) -> None:
+    """Countdown pays the text that says what was wrong; that was not scored, and so left out."""
+    last = paid(env_id, ["nonsense"] * 2, seed=1)
+    assert last.done and last.reward == -1.0 and last.components == {"payoff": -1.0}
+
+
+def test_a_reward_that_is_no_number_is_none_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Game, "result", lambda game: ({}, {}))
     env = make("Countdown-v0")
     env.reset(seed=1)
     seen = say(env, "nonsense")
