@@ -14,6 +14,7 @@ from support.right_answers import ENVIRONMENTS, RIGHT_ANSWERS, RightAnswer, pyth
 from openenv import GenericEnvClient
 from openenv.reward import RewardSpec
 from openenv.rollouts.interfaces import Interface, told_by_application
+from openenv.rollouts.seats import Seats
 from openenv.server import create_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -40,6 +41,49 @@ def action_of(reply: str, interface: Interface) -> dict[str, Any]:
         return tool.action(call["arguments"])
     assert interface.text_field is not None, "a text is no action here"
     return interface.tools[0].action({interface.text_field: reply})
+
+
+def fenced(reply: str) -> str:
+    return f"Here it is:\n```python\n{reply}\n```"
+
+
+def thought(reply: str) -> str:
+    return f'<think>\nPerhaps {{"name": "stop"}}, or 7?\n```\n0\n```\n</think>\n\n{reply}'
+
+
+FORMS = {
+    "behind a thought": thought,
+    "behind a thought that the prompt opened": lambda reply: thought(reply).removeprefix("<think>"),
+    "in a fence": fenced,
+    "in a fence behind a thought": lambda reply: thought(fenced(reply)),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", INSTALLED)
+async def test_it_is_worth_the_same_in_whichever_form_a_model_gives_it(
+    case: RightAnswer, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "fence" in form and not case.is_code:
+        pytest.skip("no code is asked for")
+    for name, value in case.variables.items():
+        monkeypatch.setenv(name, value)
+    await check_form(case, form)
+
+
+async def check_form(case: RightAnswer, form: str) -> None:
+    """Play it as a model that is trained would, which gives its replies in a form."""
+    seats = await Seats.of(create_app(case.environment_class()))
+    try:
+        seat = await seats.take()
+        await seat.reset(**case.reset)
+        for reply in case.replies:
+            answer = await seat.reply(FORMS[form](reply))
+            assert not answer.is_refused, answer.text
+        assert seat.score("earned").value == pytest.approx(case.reward, abs=1e-9)
+    finally:
+        await seats.aclose()
 
 
 @pytest.mark.anyio
@@ -80,10 +124,13 @@ def _is_within(rewards: list[float | None], spec: RewardSpec) -> bool:
 
 APART = """
 import asyncio
-from test_right_answers import RIGHT_ANSWERS, check
+from test_right_answers import FORMS, RIGHT_ANSWERS, check, check_form
 for case in RIGHT_ANSWERS:
     if case.library == {library!r}:
         asyncio.run(check(case))
+        for form in FORMS:
+            if case.is_code or "fence" not in form:
+                asyncio.run(check_form(case, form))
         print("right:", case.name)
 """
 
