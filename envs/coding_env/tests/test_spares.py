@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -179,6 +181,28 @@ def test_what_making_raises_is_raised_to_who_takes(
     make.error = None
     with spares.lent():
         wait_until(lambda: spares.ready == LEAST)
+
+
+def test_many_threads_get_one_each_and_all_are_ended_once(
+    make: Maker, closing: list[Spares[Thing]]
+) -> None:
+    spares = Spares(make, 8, AMPLE)
+    closing.append(spares)
+
+    def play(number: int) -> list[Thing]:
+        chance, held = random.Random(number), []
+        for _ in range(60):
+            held.append(spares.take())
+            (spares.retire if chance.random() < 0.7 else spares.end)(held[-1])
+            time.sleep(chance.random() / 500)
+        return held
+
+    with ThreadPoolExecutor(16) as players:
+        given = [one for held in players.map(play, range(16)) for one in held]
+    assert len(set(map(id, given))) == len(given) == 16 * 60
+    wait_until(lambda: all(one.is_closed for one in given) and spares._used == 0)
+    assert spares.ready <= 8
+    assert not any(one.is_closed for one in spares._ready)
 
 
 def test_memory_of_processes_is_read() -> None:
