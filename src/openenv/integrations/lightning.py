@@ -25,6 +25,7 @@ from openenv.integrations.transformers import end_tokens, sampler
 from openenv.integrations.trl.environments import Columns, episode_arguments
 from openenv.rewards.credit import group_advantages
 from openenv.rollouts.batched import BatchPlayer, Generate, Start
+from openenv.rollouts.beginnings import Beginnings, digest_of
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter, StepCost
 from openenv.rollouts.seats import Unfinished
@@ -177,6 +178,9 @@ class GRPO:
         template: Further arguments of the chat template, such as ``enable_thinking``.
         shows: The fields of observations that the model is shown, in this order. Default: all that
             are public.
+        equal_beginnings: Give a seed to each group whose row has none, and raise
+            `UnequalBeginnings` if two rollouts of a group begin differently. False leaves
+            beginnings to chance.
 
     Attributes:
         number: Of the step that was made last; 0 before the first.
@@ -207,6 +211,7 @@ class GRPO:
         seed: int = 0,
         template: Mapping[str, Any] | None = None,
         shows: Sequence[str] | None = None,
+        equal_beginnings: bool = True,
     ) -> None:
         self.number = 0
         self._settings = settings or GRPOSettings()
@@ -226,6 +231,8 @@ class GRPO:
             shows=shows,
         )
         self.meter: Meter = self._player.meter
+        self._gives_seeds = equal_beginnings
+        self._beginnings = Beginnings(self._player.seats.name, is_on=equal_beginnings)
         try:
             ends = () if generate else end_tokens(model.module, tokenizer)
             self._chat = Chat(
@@ -242,6 +249,7 @@ class GRPO:
             CapacityError: There is not room for as many rollouts as a step has.
             EnvironmentsFailing: Too many rollouts in a row have failed.
             OpenEnvError: The environment cannot be reset so.
+            UnequalBeginnings: Two rollouts of a group have begun differently.
         """
         while self.number < until:
             yield self.step()
@@ -250,9 +258,11 @@ class GRPO:
         """Play a batch of rollouts, and learn of them. Raises what `steps` does."""
         began, before = time.perf_counter(), self.meter.read()
         settings, number = self._settings, self.number + 1
+        starts = self._starts(number)
         rollouts = self._player.play(
-            self._chat, self._starts(number), self._generate, max_tokens=settings.max_tokens
+            self._chat, starts, self._generate, max_tokens=settings.max_tokens
         )
+        self._compare(starts, rollouts)
         rewards = [one.score.value for one in rollouts]
         batch = _Batch.of(
             rollouts,
@@ -323,7 +333,18 @@ class GRPO:
         epoch, place = divmod(group, len(self._rows))
         order = list(range(len(self._rows)))
         random.Random(derived_seed(self._seed, "rows", epoch)).shuffle(order)  # nosec B311
-        return self._rows[order[place]]
+        start = self._rows[order[place]]
+        if not self._gives_seeds or "seed" in start.arguments:
+            return start
+        seed = derived_seed(self._seed, "train", group)
+        return Start(start.messages, {**start.arguments, "seed": seed}, start.may_ignore)
+
+    def _compare(self, starts: Sequence[Start], rollouts: Sequence[TokenRollout]) -> None:
+        """Check that the rollouts of each group have begun alike; groups are of one process."""
+        self._beginnings.forget()
+        for start, rollout in zip(starts, rollouts, strict=True):
+            if rollout.shown_first is not None:
+                self._beginnings.saw(digest_of(start.arguments), rollout.shown_first)
 
     def _sampler(self, tokenizer: Any) -> Generate:
         strategy = type(self._fabric.strategy)

@@ -192,6 +192,7 @@ class TokenRollout:
         logprobs: Of each of these, the model's log-probability, and 0.0 where it has not written
             it; None if it gives none.
         messages: The conversation as text.
+        shown_first: What the environment has shown first; None where it could not be reset.
     """
 
     def __init__(
@@ -209,6 +210,7 @@ class TokenRollout:
         self.mask: list[int] = []
         self.logprobs: list[float] | None = []
         self.messages: list[dict[str, Any]] = []
+        self.shown_first: str | None = None
         self.turns = 0
         self._seat = seat
         self._chat = chat
@@ -282,6 +284,7 @@ class TokenRollout:
                 f"first, and the model reads {self._max_context} at most; shorten the prompt, or "
                 "show less of the observation by shows=[...]"
             )
+        self.shown_first = first
         self.messages.append({"role": "user", "content": first})
         return not self._seat.is_over
 
