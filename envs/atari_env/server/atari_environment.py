@@ -86,8 +86,8 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    # Of Pong, which is played by default; `reset` declares that of its game.
-    REWARD = RewardSpec("per_step", points_of("pong"), ("points",))
+    # The range is the game's: `reset` declares it.
+    REWARD = RewardSpec("per_step", components=("points",))
 
     def __init__(
         self,

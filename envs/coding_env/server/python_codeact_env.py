@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 OF_A_TASK = RewardSpec("terminal", (0.0, 1.0), ("tests_passed",))
 """What the rewards of an episode with a task mean."""
 
+OF_LOOKS = RewardSpec("per_step", (-1.2, 0.1), ("safety", "brevity", "syntax"))
+"""What those of an episode without a task mean."""
+
 
 class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
     """Runs Python, one piece after the other, with the names and files of an episode.
@@ -56,7 +59,12 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    REWARD = RewardSpec("per_step", (-1.2, 0.1), ("safety", "brevity", "syntax"))
+    # Of episodes of either kind; `reset` declares those of its own.
+    REWARD = RewardSpec(
+        "per_step",
+        range=(-1.2, 1.0),
+        components=("safety", "brevity", "syntax", "tests_passed"),
+    )
 
     def __init__(
         self,
@@ -70,8 +78,9 @@ class PythonCodeActEnv(Environment[CodeAction, CodeObservation, CodeState]):
         rewards: Transform[Any] = transform or create_safe_coding_transform()
         super().__init__(rewards)
         # What a transform of one's own rewards, it knows alone.
-        self._meaning = type(self).REWARD if transform is None else RewardSpec("per_step")
-        self.REWARD = self._meaning  # type: ignore[misc]
+        self._meaning = OF_LOOKS if transform is None else RewardSpec("per_step")
+        if transform is not None:
+            self.REWARD = self._meaning  # type: ignore[misc]
         self._policy = policy or SandboxPolicy()
         self._kind = sandbox or os.environ.get("CODING_SANDBOX") or None
         asked = require or os.environ.get("CODING_REQUIRE")

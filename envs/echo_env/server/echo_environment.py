@@ -29,6 +29,9 @@ WORD_OF = {f"say-{word}": word for words in WORDS.values() for word in words}
 
 Seen = TypeVar("Seen", bound=Observation)
 
+OF_LENGTH = RewardSpec("per_step", (0.0, LONGEST_PAID * REWARD_PER_CHARACTER), ("length",))
+"""What the rewards of an episode without a task mean."""
+
 OF_A_TASK = RewardSpec("per_step", (0.0, 1.0), ("said",))
 """What the rewards of an episode with a task mean."""
 
@@ -49,7 +52,8 @@ class EchoEnvironment(
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     NEVER_BLOCKS = True
-    REWARD = RewardSpec("per_step", (0.0, LONGEST_PAID * REWARD_PER_CHARACTER), ("length",))
+    # Of episodes of either kind, which have no range in common; `reset` declares those of its own.
+    REWARD = RewardSpec("per_step", components=("length", "said"))
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +86,7 @@ class EchoEnvironment(
         """
         self._task = None if task is None else _known_task(task)
         self._is_said = False
-        self.REWARD = type(self).REWARD if self._task is None else OF_A_TASK  # type: ignore[misc]
+        self.REWARD = OF_LENGTH if self._task is None else OF_A_TASK  # type: ignore[misc]
         self._state = State(episode_id=episode_id or str(uuid.uuid4()))
         self._shown = READY if self._task is None else f"Say {WORD_OF[self._task]!r}."
         return EchoObservation(

@@ -98,8 +98,8 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    # Of catch. Other games mean something else, which `reset` reads off them.
-    REWARD = RewardSpec("terminal", (-1.0, 1.0), ("payoff",))
+    # Of every game; `reset` declares what those of its own mean.
+    REWARD = RewardSpec("per_step", components=("payoff",))
 
     def __init__(
         self,

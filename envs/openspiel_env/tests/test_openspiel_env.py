@@ -16,6 +16,7 @@ from support import rewards
 
 from openenv import Refused
 from openenv.errors import NotSupported
+from openenv.reward import RewardSpec
 from openenv.testing import check_environment
 from openspiel_env.client import OpenSpielEnv
 from openspiel_env.models import OpenSpielAction, OpenSpielObservation, OpenSpielState
@@ -106,7 +107,7 @@ def test_each_episode_tells_what_the_rewards_of_its_game_mean(
         # Each step of cliff_walking costs 1: who gave up at once was the best.
         assert env.reward_spec.unfinished == (-199.0 if game == "cliff_walking" else None)
         env.reset()
-        assert env.reward_spec == OpenSpielEnvironment.REWARD
+        assert env.reward_spec == RewardSpec("terminal", (-1.0, 1.0), ("payoff",))
 
 
 @pytest.mark.parametrize(("chosen", "paid"), [(max, 1.0), (min, -1.0)])
