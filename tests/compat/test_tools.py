@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from echo_env.server.echo_environment import EchoEnvironment
+from echo_env.server.echo_environment import OF_LENGTH
 from openenv import CapacityError, NotSupported, ToolFailed
 from openenv.mcp import CallToolAction, MCPToolClient
 from openenv.reward import REWARD_INFO
@@ -125,7 +125,7 @@ def echoed(serve: Serve, play: Play) -> dict[str, Any]:
 def test_a_client_of_tools_talks_to_our_echo(echoed: dict[str, Any], whose: str) -> None:
     reset, tools, hi, length, state, stepped, wrong, said, last = echoed[whose]["sync"]
     ready = "Echo environment ready!"
-    told = {"spec": EchoEnvironment.REWARD.as_data()}
+    told = {"spec": OF_LENGTH.as_data()}
     assert reset[1]["metadata"] == {"status": "ready", "message": ready, REWARD_INFO: told}
     assert [tool[:2] for tool in tools] == [
         ["echo_message", "Echo back the provided message."],
