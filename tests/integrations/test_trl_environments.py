@@ -30,6 +30,7 @@ from openenv.integrations.trl import (
     TrainingRefused,
     UnequalBeginnings,
     environment_factory,
+    rollout_func,
     skip_failures,
     task_rows,
 )
@@ -287,18 +288,19 @@ def test_a_further_reward_function_gives_none_where_the_environment_failed() -> 
 
 
 @pytest.mark.parametrize(
-    ("version", "options", "why"),
+    ("version", "make", "why"),
     [
-        ("1.5.1", {}, r"counts a rollout whose environment failed.*'trl>=1.6'"),
-        ("1.7.0", {}, r"takes get_reward for a tool.*gives_reward=False"),
-        ("1.7.0", {"gives_reward": False}, None),
-        ("1.8.0", {}, None),
-        ("2.0.0.dev0", {}, None),
+        ("1.5.1", environment_factory, r"counts a rollout whose environment failed.*'trl>=1.8'"),
+        ("1.5.1", rollout_func, r"counts a rollout whose environment failed.*'trl>=1.6'"),
+        ("1.7.0", environment_factory, r"takes the get_reward.*'trl>=1.8', or use rollout_func"),
+        ("1.7.0", rollout_func, None),
+        ("1.8.0", environment_factory, None),
+        ("2.0.0.dev0", environment_factory, None),
     ],
 )
 def test_a_trl_that_would_train_on_a_wrong_signal_is_refused(
     version: str,
-    options: dict[str, Any],
+    make: Callable[[Any], Any],
     why: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -308,10 +310,10 @@ def test_a_trl_that_would_train_on_a_wrong_signal_is_refused(
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: trl\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     if why is None:
-        factory(Talk, **options)
+        make(Talk).close()
     else:
         with pytest.raises(NotSupported, match=why):
-            factory(Talk, **options)
+            make(Talk)
 
 
 # ------------------------------------------------------------------ several processes

@@ -21,13 +21,25 @@ from oumi.builders import (  # type: ignore[import-not-found]
     build_rollout_function,
 )
 from oumi.core.configs import TrainingParams  # type: ignore[import-not-found]
-from tiny_models import model_for, tokenizer_for
+from tiny_models import CHATML, imitate, model_for, tokenizer_for
 from trl import GRPOConfig, GRPOTrainer
 
-CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+
+def presser() -> tuple[Any, Any]:
+    """A tiny model that presses buttons, and ends its replies: one that is cut is not acted on."""
+    tokenizer = tokenizer_for(["Obey. Break. press go press on"], CHATML)
+    model = model_for(tokenizer)
+    shown = []
+    for told in ("Obey.\n\npress go", "Break.\n\npress go", "press on"):
+        for button in ("go", "on"):
+            said = [{"role": "user", "content": told}]
+            before = tokenizer.apply_chat_template(
+                said, add_generation_prompt=True, return_dict=False
+            )
+            reply = tokenizer.encode(f"{button}<|im_end|>")
+            shown.append((before, reply, [1] * len(reply)))
+    imitate(model, shown, steps=60)
+    return model, tokenizer
 
 
 def main(folder: str) -> dict[str, Any]:
@@ -45,10 +57,10 @@ def main(folder: str) -> dict[str, Any]:
         rewards: list[Any] = env_reward(prompts=prompts, **columns)
         return rewards
 
-    tokenizer = tokenizer_for(["Obey. Break. press go press on"], CHATML)
+    model, tokenizer = presser()
     rows = [{"prompt": [{"role": "user", "content": one}]} for one in ("Obey.", "Break.")] * 4
     trainer = GRPOTrainer(
-        model=model_for(tokenizer),
+        model=model,
         processing_class=tokenizer,
         train_dataset=datasets.Dataset.from_list(rows),
         reward_funcs=watched,

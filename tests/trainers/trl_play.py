@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,12 @@ def tools_of(place: Any) -> list[Any]:
     return [getattr(place, n) for n, _ in found if not n.startswith("_") and n not in others]
 
 
-def speaker(*speech: tuple[Any, list[str]]) -> tuple[Any, Any]:
+def speaker(*speech: tuple[Any, list[str]], seeds: int = 48, steps: int = 150) -> tuple[Any, Any]:
     """A tiny model that makes such calls in such environments, any of them alike."""
     heard: list[tuple[list[dict[str, Any]], list[Any], list[str]]] = []
     for factory, calls in speech:
         place = factory()
-        for seed in range(48):
+        for seed in range(seeds):
             said = [{"role": "user", "content": PROMPT}]
             said[0]["content"] += place.reset(prompt=said, seed=seed) or ""
             heard.append((said, tools_of(place), calls))
@@ -76,7 +77,7 @@ def speaker(*speech: tuple[Any, list[str]]) -> tuple[Any, Any]:
         for said, tools, calls in heard
         for one in calls
     ]
-    losses = imitate(model, shown, steps=150)
+    losses = imitate(model, shown, steps=steps)
     assert losses[-1] < 0.3, losses
     return model, tokenizer
 
@@ -284,7 +285,7 @@ def table_of(folder: str) -> list[dict[str, Any]]:
 
 
 def planted(
-    folder: str, environment: str, way: str, beside: str = "skipping", **options: Any
+    folder: str, environment: str, by: str, beside: str = "skipping", **options: Any
 ) -> dict[str, Any]:
     """An environment that fails now and then, and a second reward function beside its own."""
     second = {"skipping": [skip_failures(brevity)], "plain": [brevity], "none": []}[beside]
@@ -295,18 +296,17 @@ def planted(
         **options.pop("settings", {}),
     }
     played: dict[str, Any] = {}
-    if way == "rollout_func":
+    if by == "rollout_func":
         model, tokenizer = actor()
         rollouts = rollout_func(environment, **options)
         played = {"rollout_func": rollouts, "reward_funcs": [env_reward, *second]}
         cost = EnvironmentCost(rollouts)
         rows = {"prompt": [[{"role": "user", "content": ORDER}]] * 16}
     else:
-        factory = environment_factory(environment, **options)
+        factory = environment_factory(environment, name="Stage", **options)
         calls = [call(tools_of(factory())[0].__name__, text=line) for line in LINES]
-        model, tokenizer = speaker((factory, calls))
-        own = [] if hasattr(factory, "get_reward") else [skip_failures(worth)]
-        played = {"environment_factory": factory, "reward_funcs": [*own, *second]}
+        model, tokenizer = speaker((factory, calls), seeds=4, steps=100)
+        played = {"environment_factory": factory, "reward_funcs": second}
         cost = EnvironmentCost(factory)
         rows = {"prompt": [[{"role": "user", "content": PROMPT}]] * 16}
     found = trained(
@@ -319,11 +319,6 @@ def planted(
         **played,
     )
     return {**found, "table": table_of(folder)}
-
-
-def worth(environments: list[Any], **_: Any) -> list[float | None]:
-    """What the environments say, where TRL does not ask them."""
-    return [one.reward for one in environments]
 
 
 def episodes(folder: str, environment: str) -> dict[str, Any]:
@@ -443,13 +438,13 @@ class Server:
         return {"prompt_ids": prompts, "completion_ids": replies, "logprobs": logprobs}
 
 
-def shared(folder: str, environment: str, way: str = "rollout_func") -> dict[str, Any]:
+def shared(folder: str, environment: str, by: str = "rollout_func") -> dict[str, Any]:
     """One of several processes with a vLLM server: TRL's own `VLLMGeneration` asks it."""
     from trl.generation.vllm_generation import VLLMGeneration
 
     tokenizer = tokenizer_for([ORDER, "say 0123456789 nothing"], CHATML, 400)
     played: dict[str, Any]
-    if way == "rollout_func":
+    if by == "rollout_func":
         rollouts = rollout_func(environment)
         played = {"rollout_func": rollouts, "reward_funcs": env_reward}
     else:
@@ -493,12 +488,77 @@ def shared(folder: str, environment: str, way: str = "rollout_func") -> dict[str
     }
 
 
+def workers(folder: str, environment: str) -> dict[str, Any]:
+    """Rollouts in the process that AsyncGRPO spawns; a small server stands for vLLM's."""
+    import threading
+
+    import trl.experimental.async_grpo.async_rollout_worker as module
+    import uvicorn
+    from accelerate import PartialState
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    factory = environment_factory(environment, name="Stage")
+    (tool,) = tools_of(factory())
+    acts = call(tool.__name__, text="Yes.")
+    tokenizer = tokenizer_for([qwen2_5_chat_template, acts, ORDER], qwen2_5_chat_template, 1024)
+    asked = 0
+
+    async def complete(_: Any) -> JSONResponse:
+        nonlocal asked
+        asked += 1
+        ids = tokenizer.encode(acts if asked % 3 else "Nothing.<|im_end|>")
+        return JSONResponse(
+            {"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": [-0.5] * len(ids)}}]}
+        )
+
+    app = Starlette(routes=[Route("/v1/completions", complete, methods=["POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    threading.Thread(target=server.run, daemon=True).start()
+    while not server.started:
+        time.sleep(0.05)
+    port = server.servers[0].sockets[0].getsockname()[1]
+
+    PartialState()  # which the loggers of accelerate want
+    module.is_vllm_available = lambda: True  # of which the worker only asks a server
+    worker = module.AsyncRolloutWorker(
+        model_name="actor",
+        dataset=Dataset.from_dict(
+            {"prompt": [[{"role": "user", "content": f"{ORDER} {i}"}] for i in range(8)]}
+        ),
+        reward_funcs=[],
+        processing_class=tokenizer,
+        eos_token_ids=[tokenizer.eos_token_id],
+        environment_factory=factory,
+        num_generations=4,
+        max_inflight_tasks=3,
+        max_tool_calling_iterations=2,
+        vllm_server_url=f"http://127.0.0.1:{port}",
+    )
+    worker.start()
+    samples = []
+    try:
+        while len({one.group_id for one in samples}) < 4:
+            given = worker.rollout_buffer.get(timeout=60)
+            samples += given if isinstance(given, list) else [given]
+    finally:
+        worker.stop()
+    return {
+        "samples": [
+            {"group": one.group_id, "advantage": one.advantage, "reward": one.metrics["reward"]}
+            for one in samples
+        ]
+    }
+
+
 WAYS: dict[str, Callable[..., dict[str, Any]]] = {
     "planted": planted,
     "episodes": episodes,
     "rows": rows_of_datasets,
     "unknown": unknown,
     "shared": shared,
+    "workers": workers,
     "harness": harness,
     "schemas": schemas,
     "one": one,

@@ -20,7 +20,7 @@ from openenv.client import background
 from openenv.errors import CapacityError, OpenEnvError
 from openenv.integrations.trl.rewards import TrainingRefused
 from openenv.integrations.trl.trainers import calling_trainer, check_trainer, clock_of
-from openenv.integrations.trl.versions import check_trl
+from openenv.integrations.trl.versions import LOWEST_WITH_FACTORY, check_trl
 from openenv.integrations.typed_tools import (
     Parameters,
     identifiers,
@@ -338,7 +338,7 @@ def environment_factory(
         TypeError: It is no environment.
         ValueError: Observations have no field of a name in `shows`.
     """
-    check_trl(has_get_reward=gives_reward)
+    check_trl(LOWEST_WITH_FACTORY)
     options = {
         "columns": columns,
         "unfinished": unfinished,
