@@ -494,7 +494,7 @@ def workers(folder: str, environment: str) -> dict[str, Any]:
 
     import trl.experimental.async_grpo.async_rollout_worker as module
     import uvicorn
-    from accelerate import PartialState
+    from accelerate import PartialState  # type: ignore[import-not-found]
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
     from starlette.routing import Route
@@ -537,7 +537,7 @@ def workers(folder: str, environment: str) -> dict[str, Any]:
         vllm_server_url=f"http://127.0.0.1:{port}",
     )
     worker.start()
-    samples = []
+    samples: list[Any] = []
     try:
         while len({one.group_id for one in samples}) < 4:
             given = worker.rollout_buffer.get(timeout=60)
