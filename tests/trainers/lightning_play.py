@@ -46,6 +46,8 @@ def all_obey(sequences: list[list[int]]) -> tuple[list[list[int]], None]:
 
 def made(fabric: Any, url: str, settings: GRPOSettings, **options: Any) -> tuple[GRPO, Any]:
     model = model_for(TOKENIZER, hidden=32, layers=1, seed=0)
+    if options.get("generate", generate) is None:  # any token ends a reply, as several may
+        model.generation_config.eos_token_id = list(range(len(TOKENIZER)))
     model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
     given = {"generate": generate, "told": "json", **options}
     if "rows" not in given:

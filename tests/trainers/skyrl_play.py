@@ -25,9 +25,11 @@ from skyrl_gym.envs.base_text_env import (  # type: ignore[import-not-found]
     BaseTextEnv,
     BaseTextEnvStepOutput,
 )
-from trainers.buttons import Buttons, obedient
+from trainers.buttons import Buttons, Press, Wall, obedient
 
+from openenv import Environment, State
 from openenv.integrations.skyrl import register
+from openenv.reward import RewardSpec
 
 PROMPT = [{"role": "user", "content": "Do as you are told."}]
 
@@ -59,6 +61,29 @@ async def play(pool: ThreadPoolExecutor, name: str, extras: dict[str, Any]) -> d
     return {"shown": shown, "rewards": rewards, "metrics": metrics}
 
 
+class Call(Press):
+    """Press a button, perhaps loudly."""
+
+    loud: bool = False
+
+
+class Loud(Environment[Call, Wall, State]):
+    """Its actions are more than a text."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("terminal", (0.0, 1.0))
+
+    def reset(self, seed: int | None = None) -> Wall:  # type: ignore[override]
+        return Wall(text="press go")
+
+    def step(self, action: Call) -> Wall:  # type: ignore[override]
+        return Wall(text="thank you", done=True, reward=1.0)
+
+    @property
+    def state(self) -> State:
+        return State()
+
+
 async def played(name: str, rows: list[dict[str, Any]], workers: int) -> list[dict[str, Any]]:
     with ThreadPoolExecutor(workers) as pool:
         return list(await asyncio.gather(*(play(pool, name, row) for row in rows)))
@@ -81,7 +106,8 @@ def told_elsewhere(spec: bytes, row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def ours(address: str) -> dict[str, Any]:
     register("buttons", environment=address, retries=0)
-    register("each", environment=address, rewarded="each_step", tell=True)
+    register("each", environment=address, rewarded="each_step")
+    register("loud", environment=Loud)
     register("words", environment=address, unfinished=-1.0)
     rows = [{"seed": seed, "max_turns": 4, "data_source": "x"} for seed in range(5)]
     spec = pickle.dumps(registration.registry["buttons"])
@@ -91,6 +117,7 @@ def ours(address: str) -> dict[str, Any]:
     return {
         "at_end": asyncio.run(played("buttons", [dict(row) for row in rows], 5)),
         "each_step": asyncio.run(played("each", [dict(rows[0]), {**rows[3], "max_turns": 2}], 1)),
+        "loud": asyncio.run(played("loud", [{"max_turns": 1}], 1)),
         "words": asyncio.run(played("words", [{**rows[3], "max_turns": 2}], 1)),
         "configured": asyncio.run(
             played("words", [{**rows[3], "max_turns": 2, "env_config": {"unfinished": -2.0}}], 1)

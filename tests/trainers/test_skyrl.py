@@ -63,9 +63,9 @@ def test_a_row_is_an_episode_whose_worth_is_at_its_end(told: dict[str, Any]) -> 
 
 
 def test_the_model_is_told_how_to_act_and_what_there_is(told: dict[str, Any]) -> None:
-    system, user = told["each_step"][0]["shown"]
+    system, user = told["loud"][0]["shown"]
     assert system["role"] == "system"
-    assert '"button"' in system["content"]
+    assert '"button"' in system["content"] and '"loud"' in system["content"]
     assert user["content"] == "Do as you are told.\n\npress go"
 
 

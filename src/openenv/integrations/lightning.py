@@ -229,6 +229,7 @@ class GRPO:
             retries=self._settings.retries,
             failures_in_a_row=self._settings.failures_in_a_row,
             shows=shows,
+            lockstep=True,  # so that training comes out the same again, also from a checkpoint
         )
         self.meter: Meter = self._player.meter
         self._gives_seeds = equal_beginnings

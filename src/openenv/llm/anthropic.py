@@ -145,11 +145,24 @@ def _as_result(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_content(message: Mapping[str, Any]) -> Any:
     content, calls = message.get("content"), message.get("tool_calls") or ()
+    if isinstance(content, list):
+        content = [_as_part(part) for part in content]
     if not calls:
         return content or ""
     text = [{"type": "text", "text": content}] if isinstance(content, str) and content else []
     text = content if isinstance(content, list) else text
     return [*text, *(_as_use(call) for call in calls)]
+
+
+def _as_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a message; a picture is at a URL in OpenAI's form, and a block here."""
+    if part.get("type") != "image_url":
+        return dict(part)
+    url = str(part["image_url"]["url"])
+    kind, mark, data = url.removeprefix("data:").partition(";base64,")
+    if not mark:
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
 
 
 def _as_use(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,9 @@ do is to wait for some of them. So a straggler holds up the others by its share 
 those that act are waited for, resets are waited for where they are quick and many, and a model that
 replies faster than environments are reset is asked as they come.
 
+Once no more rollouts are to begin, no seat is filled again, and one that misses a call may end the
+batch a whole call later. So then they wait for all, unless that takes longer than a call.
+
 What was rejected: to wait for all of them (the resets of a batch of 512 took 50 of 59 seconds, in
 which the model had nothing to do); to ask as soon as one is ready, or once none has become ready
 for a while (the first call is then of few sequences, and the cohorts that come of it rarely meet
@@ -253,15 +256,20 @@ class _Timing:
         typical = self._typical_s.get(kind, 0.0)
         return max(typical - elapsed_s if elapsed_s < typical else elapsed_s - typical, FLOOR_S)
 
-    def is_worth_waiting(self, lefts_s: Sequence[float], ready: int) -> bool:
+    def is_worth_waiting(
+        self, lefts_s: Sequence[float], ready: int, *, is_last: bool = False
+    ) -> bool:
         """Say whether to wait for at least one more.
 
         Args:
             lefts_s: How long each that is not ready is taken to need yet.
             ready: How many are ready.
+            is_last: No more rollouts are to begin.
         """
         if self.lockstep or not ready:
             return bool(lefts_s)
+        if is_last:
+            return bool(lefts_s) and max(lefts_s) < self.call_s
         missing = len(lefts_s)
         share = self.call_s / (ready + missing)
         without = share * missing
@@ -387,7 +395,8 @@ class _Batch:
             lefts = [
                 self._timing.left_s(kind, now - began) for _, kind, began in self._busy.values()
             ]
-            if not self._timing.is_worth_waiting(lefts, len(self._ready)):
+            is_last = not self._left
+            if not self._timing.is_worth_waiting(lefts, len(self._ready), is_last=is_last):
                 break
             with contextlib.suppress(Expired):
                 await within(TICK_S, self._rested.wait())

@@ -26,7 +26,7 @@ from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.messages import MCPReply, Request
 from openenv.reward import RewardSpec
 from openenv.sessions.spec import EnvironmentSpec
-from openenv.sessions.tools import Doors, action_tools, doors_of
+from openenv.sessions.tools import PICTURES, Doors, action_tools, doors_of
 from openenv.settings import api_key
 
 __all__ = [
@@ -168,7 +168,8 @@ def _visible(tools: list[dict[str, Any]]) -> frozenset[str] | None:
     shown = tools[0].get("outputSchema")
     if not isinstance(shown, Mapping) or "properties" not in shown:
         return None
-    return frozenset(shown["properties"])
+    pictures = (tools[0].get("_meta") or {}).get(PICTURES) or ()
+    return frozenset([*shown["properties"], *pictures])
 
 
 def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:

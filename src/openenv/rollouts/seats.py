@@ -32,7 +32,7 @@ from openenv.rollouts.failures import is_passing
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.policies.conversations import NOT_DONE
-from openenv.rollouts.policies.views import not_shown, view, visible_fields
+from openenv.rollouts.policies.views import View, look_at, not_shown, view, visible_fields
 from openenv.rollouts.replies import ParsedReply, no_such_tool, read_reply
 from openenv.rollouts.sessions import Sessions, sessions_of
 from openenv.types import StepResult
@@ -86,12 +86,14 @@ class Answer:
         result: The step, of several the last; None where nothing was carried out.
         is_over: The episode is over.
         texts: Of each call of a reply, what the one who acted is shown; `text` has all of them.
+        pictures: Likewise, the pictures, as `View` has them; only where seats show pictures.
     """
 
     text: str
     result: StepResult[Any] | None
     is_over: bool
     texts: tuple[str, ...] = ()
+    pictures: tuple[dict[str, Any], ...] = ()
 
     @property
     def is_refused(self) -> bool:
@@ -107,6 +109,8 @@ class Seats:
         interface: How one acts in it.
         meter: What is counted, of all seats together.
         shows: The fields of observations that are shown to the one who acts; None is all.
+        shows_pictures: Pictures are shown too; where they are not, one in an observation is an
+            error.
     """
 
     def __init__(
@@ -116,9 +120,12 @@ class Seats:
         retries: int,
         meter: Meter,
         shows: Sequence[str] | None = None,
+        *,
+        shows_pictures: bool = False,
     ) -> None:
         self.name = sessions.name
         self.shows = shows
+        self.shows_pictures = shows_pictures
         self.interface = interface
         self.meter = meter
         self._sessions = sessions
@@ -134,6 +141,7 @@ class Seats:
         retries: int = 2,
         meter: Meter | None = None,
         shows: Sequence[str] | None = None,
+        shows_pictures: bool = False,
     ) -> Seats:
         """Find out how one acts in an environment, on the loop that runs: its seats live there.
 
@@ -146,6 +154,8 @@ class Seats:
             meter: Where to count; by default a new one.
             shows: The fields of its observations that the one who acts is shown, in this order: a
                 board's text, say, and not its numbers too. Default: all that are public.
+            shows_pictures: Pass pictures on, as `Answer.pictures`. Otherwise an observation that
+                has one raises `NotSupported`, since a text cannot show it.
 
         Raises:
             NotSupported: Nobody tells how one acts in it.
@@ -169,7 +179,9 @@ class Seats:
         except BaseException:
             await sessions.aclose()
             raise
-        return cls(sessions, interface, retries, meter or Meter(), shows)
+        return cls(
+            sessions, interface, retries, meter or Meter(), shows, shows_pictures=shows_pictures
+        )
 
     async def take(self) -> Seat:
         """A seat; its session is opened by its first reset.
@@ -303,6 +315,7 @@ class Seat:
         """
         texts: list[str] = []
         result: StepResult[Any] | None = None
+        pictures: tuple[dict[str, Any], ...] = ()
         stopped = None
         for call in reply.calls:
             if stopped is not None:
@@ -311,6 +324,7 @@ class Seat:
             answer = await self.call(call.name, call.arguments)
             texts.append(answer.text)
             result = answer.result or result
+            pictures += answer.pictures
             if answer.is_refused:
                 stopped = NOT_DONE
             elif answer.is_over:
@@ -318,7 +332,7 @@ class Seat:
         told = list(texts)
         if stopped is None and reply.problem is not None:
             told.append(self._refused(reply.problem).text)
-        return Answer("\n\n".join(told), result, self.is_over, tuple(texts))
+        return Answer("\n\n".join(told), result, self.is_over, tuple(texts), pictures)
 
     async def act(self, action: Any) -> Answer:
         """Act by an action, or its fields. Raises what `call` does."""
@@ -341,7 +355,8 @@ class Seat:
                 raise
             self._seats.meter.count(steps=1)
             self._results.append(result)
-            return Answer(self.seen(result), result, result.done)
+            seen = self.look_at(result)
+            return Answer(seen.text, result, result.done, pictures=seen.pictures)
 
     async def state(self) -> Any:
         """The state of the environment.
@@ -355,9 +370,22 @@ class Seat:
 
     def seen(self, result: StepResult[Any]) -> str:
         """What one who acts is shown of a result."""
+        return self.look_at(result).text
+
+    def look_at(self, result: StepResult[Any]) -> View:
+        """What one who acts sees of a result.
+
+        Raises:
+            NotSupported: It has a picture, and these seats do not show pictures.
+        """
         visible = self._seats.interface.visible
-        shown = view(result.observation, visible, self._seats.shows)
-        return f"{shown}\n({OVER})" if result.done and result is not self._first else shown
+        if self._seats.shows_pictures:
+            seen = look_at(result.observation, visible, self._seats.shows)
+        else:
+            seen = View(view(result.observation, visible, self._seats.shows))
+        if result.done and result is not self._first:
+            return View(f"{seen.text}\n({OVER})", seen.pictures)
+        return seen
 
     def score(self, unfinished: Unfinished = "known") -> Score:
         """What the episode is worth by now.

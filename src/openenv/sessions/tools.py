@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, get_args
@@ -40,6 +40,7 @@ from openenv.sessions.spec import CALL_TOOL, LIST_TOOLS, EnvironmentSpec
 from openenv.types import Action, private_fields, private_in, public_schema, public_view
 
 __all__ = [
+    "PICTURES",
     "Doors",
     "Reply",
     "action_tools",
@@ -51,6 +52,9 @@ __all__ = [
     "to_list",
 ]
 
+PICTURES = "openenv/pictures"
+"""In the `_meta` of a tool: the fields of observations that may be pictures. `outputSchema` lacks
+them, since pictures are content blocks beside it."""
 TRAINERS = frozenset({"reward", "metadata"})  # fields of an observation that no agent sees
 
 
@@ -265,17 +269,21 @@ def action_tools(spec: EnvironmentSpec) -> dict[str, ActionTool]:
 @functools.lru_cache(maxsize=100)
 def _action_tools(action_cls: Any, observation_cls: Any) -> dict[str, ActionTool]:
     output = _output_schema(observation_cls)
+    is_model = isinstance(observation_cls, type) and issubclass(observation_cls, BaseModel)
+    pictures = _may_be_pictures(observation_cls) if is_model else ()
     found: dict[str, ActionTool] = {}
     for model in members(action_cls):
         if isinstance(model, type):
-            made = _action_tool(model, output)
+            made = _action_tool(model, output, pictures)
             if made.description["name"] in found:
                 made.description["name"] = _snake(model.__name__)
             found[made.description["name"]] = made
     return found
 
 
-def _action_tool(model: type[Action], output: dict[str, Any] | None) -> ActionTool:
+def _action_tool(
+    model: type[Action], output: dict[str, Any] | None, pictures: Sequence[str]
+) -> ActionTool:
     schema = public_schema(model.model_json_schema())
     fixed = {
         name: choices[0]
@@ -305,6 +313,8 @@ def _action_tool(model: type[Action], output: dict[str, Any] | None) -> ActionTo
     }
     if output is not None:
         description["outputSchema"] = output
+    if pictures:
+        description["_meta"] = {PICTURES: list(pictures)}
     return ActionTool(model, fixed, description)
 
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.base import Decision, InvalidReply, Opening, PolicyError, Turn
-from openenv.rollouts.policies.views import view
+from openenv.rollouts.policies.views import View, look_at, view
 from openenv.rollouts.replies import ActBy, Call, described, no_such_tool, read_reply
 
 __all__ = ["NOT_DONE", "Conversation", "Reply", "checked_act_by", "opening"]
@@ -71,6 +71,7 @@ class Conversation(ABC):
         system_prompt: What comes first, if anything.
         act_by: How the model acts.
         describes_tools: Tell the model in words how to act, since it is not told otherwise.
+        sees: The model takes pictures. Otherwise an observation that has one raises `NotSupported`.
 
     Attributes:
         messages: The conversation, in the form of OpenAI's API.
@@ -83,12 +84,14 @@ class Conversation(ABC):
         system_prompt: str | None = None,
         act_by: ActBy = "auto",
         describes_tools: bool = False,
+        sees: bool = False,
     ) -> None:
         assert opening.interface is not None
         self.messages: list[dict[str, Any]] = []
         self._opening = opening
         self._interface: Interface = opening.interface
         self._act_by: ActBy = act_by
+        self._sees = sees
         self._left: deque[Call] = deque()
         self._problem: str | None = None  # with what comes after these calls
         self._answering: Call | None = None  # what the next observation is the result of
@@ -156,7 +159,28 @@ class Conversation(ABC):
             self._left.clear()
             self._problem = None
         else:
-            self._answer(view(turn.observation, self._interface.visible))
+            look = look_at if self._sees else _read
+            seen = look(turn.observation, self._interface.visible)
+            self._answer(seen.text)
+            if seen.pictures:
+                self._show_pictures(seen.pictures)
+
+    def _show_pictures(self, pictures: Sequence[Mapping[str, Any]]) -> None:
+        """Show pictures in a user's message, since results of tools are text in most APIs."""
+        parts = [
+            {
+                "type": "image_url",
+                "image_url": {"url": f"data:{one['mimeType']};base64,{one['data']}"},
+            }
+            for one in pictures
+        ]
+        last = self.messages[-1] if self.messages else {}
+        if last.get("role") == "user":
+            said = last["content"]
+            before = [{"type": "text", "text": said}] if isinstance(said, str) else list(said)
+            last["content"] = [*before, *parts]
+        else:
+            self.messages.append({"role": "user", "content": parts})
 
     def _answer(self, text: str) -> None:
         call, self._answering = self._answering, None
@@ -179,6 +203,10 @@ class Conversation(ABC):
             raise InvalidReply(no_such_tool(call.name, self._interface), decision)
         decision.action = tool.action(call.arguments)
         return decision
+
+
+def _read(observation: Any, visible: frozenset[str] | None) -> View:
+    return View(view(observation, visible))
 
 
 def _prompt(task: Mapping[str, Any] | None) -> list[dict[str, Any]]:

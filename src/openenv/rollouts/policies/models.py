@@ -23,6 +23,8 @@ class LLMPolicy:
         name: What the records call it; by default the model's name.
         system_prompt: What every conversation begins with.
         act_by: How the model acts; see `openenv.rollouts.policies.conversations`.
+        sees: The model is shown pictures, as ``image_url`` parts. Without, an observation that has
+            one raises `NotSupported`.
         **options: That go with each request, such as ``temperature`` and ``max_tokens``.
 
     Raises:
@@ -39,12 +41,14 @@ class LLMPolicy:
         name: str | None = None,
         system_prompt: str | None = None,
         act_by: str = "auto",
+        sees: bool = True,
         **options: Any,
     ) -> None:
         self.client = client
         self.name = name or str(getattr(client, "model", type(client).__name__))
         self.system_prompt = system_prompt
         self.act_by: ActBy = checked_act_by(act_by)
+        self.sees = sees
         self.options = options
 
     def begin(self, opening: Opening) -> Player:
@@ -64,6 +68,7 @@ class _Asked(Conversation):
             system_prompt=policy.system_prompt,
             act_by=policy.act_by,
             describes_tools=not by_tools,
+            sees=policy.sees,
         )
         self._policy = policy
         self._tools = [tool.as_tool() for tool in self._interface.tools] if by_tools else []

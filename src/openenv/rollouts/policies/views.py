@@ -1,19 +1,26 @@
-"""What agents are shown: observations as text, without what is the trainer's, and tasks."""
+"""What agents are shown: observations as text and pictures, without what is the trainer's."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from openenv.mcp.results import is_dump, text_in
+from openenv.errors import NotSupported
+from openenv.mcp.results import block_of, is_dump, text_in
 from openenv.types import public_view
 
-__all__ = ["instructions", "not_shown", "view", "visible_fields"]
+__all__ = ["View", "instructions", "look_at", "not_shown", "view", "visible_fields"]
 
+# How the base64 of PNG, JPEG and GIF begins: clients that know no models have pictures as text.
+ENCODED = ("iVBORw0KGgo", "/9j/", "R0lGOD")
+SHORTEST_ENCODED = 64
 TRAINERS = frozenset({"reward", "done", "truncated", "metadata"})
 
 
@@ -37,12 +44,50 @@ def visible_fields(observation: Any, visible: frozenset[str] | None) -> dict[str
     return {"observation": observation}
 
 
+@dataclass(frozen=True)
+class View:
+    """An observation as its agent sees it.
+
+    Attributes:
+        text: Its text. For a picture it has a name in brackets.
+        pictures: Its pictures, in order, as MCP's content blocks: ``data`` is base64 of a file of
+            the type ``mimeType``.
+    """
+
+    text: str
+    pictures: tuple[dict[str, Any], ...] = ()
+
+
 def view(
     observation: Any,
     visible: frozenset[str] | None = None,
     shows: Sequence[str] | None = None,
 ) -> str:
-    """An observation as its agent reads it: its text, where that is all; else JSON.
+    """An observation as its agent reads it; for arguments and errors see `look_at`.
+
+    Raises:
+        NotSupported: It has a picture, which a text cannot show.
+    """
+    seen = look_at(observation, visible, shows)
+    if seen.pictures:
+        raise NotSupported(
+            "the environment shows a picture, and the model is told in text only. Name the fields "
+            "that it is shown: shows=[...], without the picture; or use what passes pictures on: "
+            "an LLM policy, or environment_factory of TRL with a model that sees",
+            feature="pictures",
+        )
+    return seen.text
+
+
+def look_at(
+    observation: Any,
+    visible: frozenset[str] | None = None,
+    shows: Sequence[str] | None = None,
+) -> View:
+    """What an agent sees of an observation: its text, where that is all; else JSON; and pictures.
+
+    Arrays of pixels (uint8, at least 8 along each side), the bytes of image files, and base64 of
+    these are pictures.
 
     Args:
         observation: A model or a mapping.
@@ -60,12 +105,42 @@ def view(
         fields = chosen
     if "tool_name" in fields and fields.keys() & {"result", "error"}:
         return _of_call(fields)
-    shown = {name: value for name, value in fields.items() if value is not None}
+    shown: dict[str, Any] = {}
+    pictures: list[dict[str, Any]] = []
+    for name, value in fields.items():
+        picture = _picture_of(value)
+        if picture is not None:
+            pictures.append(picture)
+            shown[name] = f"[picture {len(pictures)}]"
+        elif value is not None:
+            shown[name] = value
     if len(shown) == 1:
         (only,) = shown.values()
         if isinstance(only, str):
-            return only
-    return json.dumps(to_jsonable_python(shown, fallback=repr), ensure_ascii=False)
+            return View(only, tuple(pictures))
+    return View(_as_json(shown), tuple(pictures))
+
+
+def _picture_of(value: Any) -> dict[str, Any] | None:
+    """The block of a picture; None where a value is none."""
+    if isinstance(value, str):
+        if len(value) < SHORTEST_ENCODED or not value.startswith(ENCODED):
+            return None
+        try:
+            value = base64.b64decode(value, validate=True)
+        except binascii.Error:
+            return None
+    block = block_of(value)
+    return block if block is not None and block["type"] == "image" else None
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(to_jsonable_python(value, fallback=_plain), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """What is no JSON as JSON: arrays with every number, since the `repr` of a long one has not."""
+    return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
 def not_shown(shows: Iterable[str], known: Iterable[str]) -> ValueError:
@@ -73,16 +148,18 @@ def not_shown(shows: Iterable[str], known: Iterable[str]) -> ValueError:
     return ValueError(f"shows={list(shows)}; expected one or more of {sorted(known)}")
 
 
-def _of_call(fields: Mapping[str, Any]) -> str:
+def _of_call(fields: Mapping[str, Any]) -> View:
     error, result = fields.get("error"), fields.get("result")
     if error:
         said = error.get("message") if isinstance(error, Mapping) else error
-        return f"Error: {said}"
+        return View(f"Error: {said}")
     if is_dump(result):
-        return str(text_in(result))
-    if isinstance(result, str):
-        return result
-    return json.dumps(to_jsonable_python(result, fallback=repr), ensure_ascii=False)
+        blocks = [block for block in result["content"] if block.get("type") == "image"]
+        named = [f"[picture {number}]" for number, _ in enumerate(blocks, 1)]
+        pictures = [{key: one[key] for key in ("type", "data", "mimeType")} for one in blocks]
+        text = "\n".join(part for part in (text_in(result), *named) if part)
+        return View(text, tuple(pictures))
+    return View(result if isinstance(result, str) else _as_json(result))
 
 
 def instructions(task: Mapping[str, Any]) -> str:
