@@ -507,3 +507,27 @@ def test_a_schema_becomes_a_signature_and_its_arguments_go_back() -> None:
     made = typed_function("go", "Goes. Args: none", parameters, lambda **given: given)
     assert made(from_="a") == {"from_": "a"}
     assert str(inspect.getdoc(made)).splitlines()[0] == "Goes. Args - none"
+
+
+def test_pictures_are_given_to_trl_as_parts_or_refused() -> None:
+    from PIL import Image
+    from rollouts.test_views import PIXELS, Camera
+
+    seen = environment_factory(Camera, shows_pictures=True)
+    try:
+        instance: Any = seen()
+        *pictures, text = instance.reset(prompt=[{"role": "user", "content": "Look."}])
+        assert [isinstance(one["image"], Image.Image) for one in pictures] == [True, True]
+        assert pictures[0]["image"].tobytes() == PIXELS.tobytes()
+        assert text["type"] == "text" and "[picture 1]" in text["text"]
+        picture, text = instance.move(to="north")
+        assert (picture["type"], "There." in text["text"]) == ("image", True)
+        assert instance.get_reward() == 1.0
+    finally:
+        seen.close()
+    told = environment_factory(Camera)
+    try:
+        with pytest.raises(NotSupported, match="shows a picture"):
+            told().reset()  # type: ignore[attr-defined]
+    finally:
+        told.close()

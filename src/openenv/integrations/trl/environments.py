@@ -8,7 +8,9 @@ end what the episode was worth (https://huggingface.co/docs/trl/openenv).
 from __future__ import annotations
 
 import asyncio
+import base64
 import copyreg
+import io
 import json
 import logging
 import threading
@@ -47,6 +49,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+Content = str | list[dict[str, Any]]
+"""What a model is told: a text, or parts, which may be pictures."""
 
 TASK_COLUMN = "openenv_task"
 """The column that holds a task as JSON; `task_dataset` writes it."""
@@ -154,7 +159,7 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
 
     # ------------------------------------------------------------------ what methods do
 
-    def _reset(self, columns: Mapping[str, Any]) -> str | None:
+    def _reset(self, columns: Mapping[str, Any]) -> Content | None:
         terms = self._terms
         arguments, may_ignore = episode_arguments(columns, terms.columns)
         terms.begin(self, columns, arguments)
@@ -175,22 +180,26 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
             terms.streak.ended(self._seat.failure)
             return None  # its reward is None: the rollout is left out
         self._has_begun = True
-        shown = self._seat.seen(first)
-        terms.beginnings.saw(digest_of(arguments), shown)
-        return f"\n\n{shown}" if shown and _says(columns.get("prompt")) else shown
+        seen = self._seat.look_at(first)
+        pictures = "".join(one["data"] for one in seen.pictures)
+        terms.beginnings.saw(digest_of(arguments), seen.text + pictures)
+        is_behind_words = bool(seen.text) and _says(columns.get("prompt"))
+        return _content(f"\n\n{seen.text}" if is_behind_words else seen.text, seen.pictures)
 
     def _get_reward(self) -> float | None:
         if self._seat is None:
             raise NoEpisode(NOT_BEGUN)
         return self.reward
 
-    async def _call(self, tool: ActionTool, parameters: Parameters, given: dict[str, Any]) -> str:
+    async def _call(
+        self, tool: ActionTool, parameters: Parameters, given: dict[str, Any]
+    ) -> Content:
         if self._seat is None:
             raise NoEpisode(NOT_BEGUN)
         answer = await self._seat.call(tool.name, parameters.arguments(given))
         if answer.is_refused:
             raise ToolRefused(answer.text.removeprefix("Error: "))
-        return answer.text
+        return _content(answer.text, answer.pictures)
 
 
 class _Terms:
@@ -285,6 +294,7 @@ def environment_factory(
     failures_in_a_row: int | None = 32,
     name: str | None = None,
     shows: Sequence[str] | None = None,
+    shows_pictures: bool = False,
     seed: int = 0,
     equal_beginnings: bool = True,
 ) -> type[RolloutEnvironment]:
@@ -325,6 +335,8 @@ def environment_factory(
         name: Of the class, and so of the reward in TRL's logs. Default: after the environment.
         shows: The fields of observations that the model is shown, in this order. Default: all that
             are public.
+        shows_pictures: Give TRL the pictures of observations, for a model that sees: then ``reset``
+            and tools return parts where there are any. Without, a picture raises `NotSupported`.
         seed: What the seeds of groups follow from.
         equal_beginnings: Give seeds where the dataset has none, and raise `UnequalBeginnings` if
             two rollouts of a group begin differently. False leaves beginnings to chance.
@@ -348,10 +360,13 @@ def environment_factory(
         "failures_in_a_row": failures_in_a_row,
         "name": name,
         "shows": shows,
+        "shows_pictures": shows_pictures,
         "seed": seed,
         "equal_beginnings": equal_beginnings,
     }
-    seats = background.run(Seats.of(environment, retries=retries, shows=shows))
+    seats = background.run(
+        Seats.of(environment, retries=retries, shows=shows, shows_pictures=shows_pictures)
+    )
     beginnings = Beginnings(seats.name) if equal_beginnings else None
     methods: dict[str, Any] = {
         "seats": seats,
@@ -435,8 +450,8 @@ def _can_be_sent(name: str, value: Any) -> bool:
 # ------------------------------------------------------------------ its methods
 
 
-def _reset_method() -> Callable[..., str | None]:
-    def reset(self: RolloutEnvironment, **columns: Any) -> str | None:
+def _reset_method() -> Callable[..., Content | None]:
+    def reset(self: RolloutEnvironment, **columns: Any) -> Content | None:
         """Begin an episode by the columns of a dataset's row."""
         return self._reset(columns)
 
@@ -454,10 +469,10 @@ def _reward_method() -> Callable[..., float | None]:
 def _tool_method(word: str, tool: ActionTool, *, is_async: bool) -> Any:
     parameters = parameters_of(tool)
 
-    def called(self: RolloutEnvironment, **given: Any) -> str:
+    def called(self: RolloutEnvironment, **given: Any) -> Content:
         return background.run(self._call(tool, parameters, given))
 
-    async def called_async(self: RolloutEnvironment, **given: Any) -> str:
+    async def called_async(self: RolloutEnvironment, **given: Any) -> Content:
         return await _elsewhere(self._call(tool, parameters, given))
 
     function = called_async if is_async else called
@@ -467,6 +482,19 @@ def _tool_method(word: str, tool: ActionTool, *, is_async: bool) -> Any:
 async def _elsewhere(work: Coroutine[Any, Any, T]) -> T:
     """Await what runs on the loop that seats live on."""
     return await asyncio.wrap_future(background.submit(work))
+
+
+def _content(text: str, pictures: Sequence[Mapping[str, Any]]) -> Content:
+    """A text; with pictures, parts as TRL takes them."""
+    if not pictures:
+        return text
+    from PIL import Image
+
+    parts: list[dict[str, Any]] = [
+        {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(one["data"])))}
+        for one in pictures
+    ]
+    return [*parts, {"type": "text", "text": text}]
 
 
 def _says(prompt: Any) -> bool:
