@@ -162,6 +162,15 @@ def test_it_waits_where_that_costs_less_than_going_without(
     assert _Timing(lockstep=True).is_worth_waiting(lefts_s, ready) is bool(lefts_s)
 
 
+def test_once_no_more_are_to_begin_a_whole_call_is_at_stake() -> None:
+    timing = _Timing()
+    timing.call_s = 1.0
+    assert not timing.is_worth_waiting([0.5], 15)
+    assert timing.is_worth_waiting([0.5], 15, is_last=True)
+    assert not timing.is_worth_waiting([0.01, 9.0], 14, is_last=True)
+    assert not timing.is_worth_waiting([], 4, is_last=True)
+
+
 def test_what_took_its_time_is_taken_to_take_as_long_again() -> None:
     timing = _Timing()
     assert timing.left_s("reset", 3.0) == 3.0, "nobody knows: as long as it has taken"
