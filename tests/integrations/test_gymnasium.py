@@ -404,3 +404,10 @@ def test_closing_stops_what_was_started() -> None:
     envs.close()
     envs.close()
     assert provider.pid is None
+
+
+def test_a_vector_that_was_never_made_to_the_end_can_be_closed() -> None:
+    # Which `__del__` of Gymnasium 1.0 does.
+    made = GymnasiumVectorEnv.__new__(GymnasiumVectorEnv)
+    made.close()
+    assert made.closed

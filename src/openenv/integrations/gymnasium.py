@@ -281,12 +281,17 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return tuple(_in_mode(drawn, mode) for drawn in self._envs.render())
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close every session, and what was started for them."""
+        """Close every session, and what was started for them.
+
+        Gymnasium's `__del__` calls this too, also of one that was never made to the end.
+        """
+        envs, keeper = getattr(self, "_envs", None), getattr(self, "_keeper", None)
         try:
-            self._envs.close()
+            if envs is not None:
+                envs.close()
         finally:
-            if self._keeper is not None:
-                self._keeper.close()
+            if keeper is not None:
+                keeper.close()
 
 
 def _checked_mode(mode: str | None) -> str | None:
