@@ -38,7 +38,7 @@ def train(
         model=model,
         processing_class=tokenizer,
         args=_config(game, out, seed),
-        train_dataset=Dataset.from_list(game.rows or list(task_rows(size * 4, prompt=game.prompt))),
+        train_dataset=Dataset.from_list(game.rows or _rows_without_seeds(size * 4, game.prompt)),
         reward_funcs=env_reward,
         rollout_func=rollouts,
         callbacks=[cost],
@@ -47,6 +47,13 @@ def train(
     rollouts.close()
     logs = [one for one in trainer.state.log_history if "reward" in one]
     return Trained([one["reward"] for one in logs], cost.steps)
+
+
+def _rows_without_seeds(count: int, prompt: str) -> list[dict[str, Any]]:
+    """Rows of a prompt alone: each group of each step has a seed of its own then, and never one of
+    so many.
+    """
+    return [{"prompt": row["prompt"]} for row in task_rows(count, prompt=prompt)]
 
 
 def _config(game: Game, out: Path, seed: int) -> GRPOConfig:
