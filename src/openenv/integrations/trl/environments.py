@@ -14,6 +14,7 @@ import io
 import json
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -227,7 +228,7 @@ class _Terms:
         self.is_elsewhere = False
         self._gives_seeds = beginnings is not None
         self._seed = seed
-        self._checked: int | None = None  # the trainer that was looked at, by its id
+        self._checked: weakref.ref[Any] | None = None  # the trainer that was looked at
         self._lock = threading.Lock()
         self._batch_of_clock = ("", -1, 0)
         self._begun: set[int] = set()  # without a trainer: who has begun in this batch
@@ -244,9 +245,9 @@ class _Terms:
         """
         trainer = None if self.is_elsewhere else calling_trainer()
         if trainer is not None:
-            if self._checked != id(trainer):
+            if self._checked is None or self._checked() is not trainer:
                 check_trainer(trainer)
-                self._checked = id(trainer)
+                self._checked = weakref.ref(trainer)
             clock = clock_of(trainer)
             group = clock.reset_of(trainer, place)
             if self._batch_of_clock != clock.batch:
