@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -160,8 +159,8 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
         )
         setting = self._chosen(chosen) if task is None else self._of_task(task, chosen)
         self._use(self._console_of(setting))
-        self.REWARD = replace(  # type: ignore[misc]  # of this game's points
-            type(self).REWARD, range=points_of(setting.game_name)
+        self.REWARD = RewardSpec(  # type: ignore[misc]  # of this game's points
+            "per_step", points_of(setting.game_name), ("points",)
         )
         self._episode = Episode(self._console, setting, generator_seed(seed))
         self._episode_id = episode_id or str(uuid.uuid4())

@@ -11,7 +11,7 @@ import math
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -35,6 +35,7 @@ __all__ = ["FinRLEnvironment"]
 
 # Entropy of a seed's market begins with this word, that of a task's with another one.
 _DOMAIN = 0
+COMPONENTS = ("market", "commissions", "idle")
 _CANNOT_TRADE = 1.0
 
 
@@ -106,7 +107,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
     # Its range is that of the market's days which are played: see `reset`.
-    REWARD = RewardSpec("per_step", components=("market", "commissions", "idle"))
+    REWARD = RewardSpec("per_step", components=COMPONENTS)
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -153,8 +154,8 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         book = Book(cash=setting.rules.cash, holdings=list(setting.rules.holdings))
         value = book.value(_prices(setting, 0))
         self._setting = setting
-        self.REWARD = replace(  # type: ignore[misc]  # of these days
-            type(self).REWARD, range=_range(setting, value)
+        self.REWARD = RewardSpec(  # type: ignore[misc]  # of these days
+            "per_step", _range(setting, value), COMPONENTS
         )
         self._progress = _Progress(
             book=book,

@@ -12,7 +12,6 @@ what it is told next.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +26,7 @@ from openenv.rollouts.replies import ParsedReply, described, read_reply, thought
 from openenv.rollouts.seats import Answer, Seat, Unfinished
 from openenv.rollouts.templates import ChatTemplate, TemplateError, Tokenizer
 
-__all__ = ["Chat", "TokenRollout", "Tokenizer", "act_together"]
+__all__ = ["Chat", "TokenRollout", "Tokenizer"]
 
 logger = logging.getLogger(__name__)
 
@@ -346,24 +345,3 @@ class TokenRollout:
         elif self.logprobs is not None:
             self.logprobs += [float(one) for one in logprobs[: len(kept)] if one is not None]
         return len(kept) == len(reply)
-
-
-async def act_together(
-    rollouts: Sequence[TokenRollout],
-    replies: Sequence[Sequence[int]],
-    logprobs: Sequence[Sequence[float]] | None = None,
-) -> list[TokenRollout]:
-    """Have each rollout act by the reply that the model has given it, all at the same time.
-
-    Args:
-        rollouts: They.
-        replies: Of each, the tokens of the reply.
-        logprobs: Of each of these.
-
-    Returns:
-        Those that the model is to reply to again.
-    """
-    of_each: Sequence[Sequence[float] | None] = logprobs or [None] * len(rollouts)
-    together = zip(rollouts, replies, of_each, strict=True)
-    goes_on = await asyncio.gather(*(one.take(reply, its) for one, reply, its in together))
-    return [one for one, goes in zip(rollouts, goes_on, strict=True) if goes]
