@@ -326,6 +326,7 @@ HOMES = {
         "openenv.server.heads",
         "openenv.server.run",
         "openenv.server.socket",
+        "openenv.testing.trainers",
     },
     "websockets": {"openenv.providers._forwarding", "openenv.server.run"},
     "yaml": {

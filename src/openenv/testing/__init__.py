@@ -2,5 +2,14 @@
 
 from openenv.testing.environment import CheckFailed, CheckReport, check_environment
 from openenv.testing.provider import check_provider
+from openenv.testing.trainers import IntegrationFailed, IntegrationReport, check_integration
 
-__all__ = ["CheckFailed", "CheckReport", "check_environment", "check_provider"]
+__all__ = [
+    "CheckFailed",
+    "CheckReport",
+    "IntegrationFailed",
+    "IntegrationReport",
+    "check_environment",
+    "check_integration",
+    "check_provider",
+]

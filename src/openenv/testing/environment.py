@@ -244,7 +244,7 @@ def check_environment(
     spec = EnvironmentSpec.of(factory, action_cls, observation_cls)
     listed = actions if actions is None or callable(actions) else list(actions)
     subject = _Subject(spec, listed, reset_arguments or {}, max_steps)
-    with _without_logging():
+    with without_logging():
         return run(_check_in_workers(subject, frozenset(skip), workers))
 
 
@@ -260,7 +260,7 @@ async def _check_in_workers(subject: _Subject, skip: frozenset[str], workers: in
 
 
 @contextlib.contextmanager
-def _without_logging() -> Iterator[None]:
+def without_logging() -> Iterator[None]:
     """Errors that the checks provoke are findings, and no news to an operator."""
     sessions = logging.getLogger("openenv.sessions")
     level = sessions.level

@@ -1,0 +1,797 @@
+"""Checks that an integration of a trainer never trains on a wrong signal.
+
+A trainer's integration is wrong in silence: it counts a failed environment as 0, scores a thought,
+drops a column of the dataset, and the run goes on. Here an environment of which everything is known
+beforehand is played by the trainer itself, with a model that says what a script tells it:
+
+    def play(run: Run) -> Played:
+        # Play each of run.cases at run.address by your trainer, with at most run.max_turns
+        # replies. The row is case.row, the model says case.reply(turn).
+        ...
+
+    check_integration(play)
+
+Each case is an episode in which one thing happens: an answer behind a thought, a reset that raises,
+a reply that was cut off. The environment notes what reaches it, and `play` tells what the trainer
+made of it. Where the two are not as they have to be, the finding says what was seen, what was
+expected, and what to do about it.
+
+No trainer is imported. `Run` and `Played` can be written as JSON and read again, so that the
+trainer can be in a process of its own, with packages of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import difflib
+import itertools
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+import uvicorn
+
+from openenv.arrays import Blob
+from openenv.environment import Environment, scored
+from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
+from openenv.server.app import create_app
+from openenv.server.run import bind
+from openenv.testing.environment import without_logging
+from openenv.types import Action, Observation, State
+
+__all__ = [
+    "CASES",
+    "CaseFinding",
+    "IntegrationFailed",
+    "IntegrationReport",
+    "Played",
+    "PlayedRollout",
+    "Run",
+    "ScriptedReply",
+    "TrainerCase",
+    "case_in",
+    "check_integration",
+]
+
+TOOL = "write"
+RIGHT = ("press(1)", "press(2)")  # what an episode wants, in this order
+WRONG = "press(9)"  # what may never be carried out
+WON, LOST = 1.0, -1.0
+MAX_TURNS = 4
+# What words of a server without room have to name, so that whoever trains knows what to change.
+ROOM = re.compile(r"MAX_CONCURRENT_ENVS|max_concurrent_envs|sessions?\b", re.IGNORECASE)
+UNEQUAL = re.compile("UnequalBeginnings|beg[ai]n differently", re.IGNORECASE)
+PICTURE = re.compile("picture|image", re.IGNORECASE)
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+STARTS_WITHIN_S = 30.0
+
+Kind = Literal["right", "right_or_ended", "left_out", "lost", "room", "unequal", "picture"]
+"""What has to become of the rollouts of a case:
+
+- ``right``: the right actions were carried out, and the rollout is trained on with its reward.
+- ``right_or_ended``: likewise; or the trainer ended the episode at the reply that was cut off, and
+  it is worth no more than one that was lost.
+- ``left_out``: it has no reward, and is not trained on.
+- ``lost``: it is left out, or worth no more than one that was lost.
+- ``room``: each is right; or an error names the sessions that are missing.
+- ``unequal``: an error says that rollouts of a group began differently. One may be trained on,
+  which has nothing to be compared with then.
+- ``picture``: the model was given the picture; or it is left out, with an error.
+"""
+
+
+# ------------------------------------------------------------------ what the model says
+
+
+@dataclass(frozen=True)
+class ScriptedReply:
+    """What the model says in one turn.
+
+    Attributes:
+        codes: The code of each call of the tool ``write``.
+        thought: What stands before them between ``<think>`` and ``</think>``.
+        form: How the calls are written: as ``calls``; ``fenced``, which is no call, but the code in
+            a Markdown fence; or ``malformed``, as a call whose JSON is not complete.
+        is_cut: The reply came to its limit before the model ended it: leave out the token that ends
+            a turn, or give ``length`` as the reason why it ended.
+        is_open: The thought is not closed, and the calls stand in it.
+    """
+
+    codes: tuple[str, ...]
+    thought: str | None = None
+    form: Literal["calls", "fenced", "malformed"] = "calls"
+    is_cut: bool = False
+    is_open: bool = False
+
+    @property
+    def arguments(self) -> list[dict[str, Any] | str]:
+        """The arguments of each call, as a chat API has them beside the words; a malformed call's
+        are a text that is no JSON. None of what is only words.
+        """
+        if self.form == "fenced" or self.is_open:
+            return []
+        if self.form == "malformed":
+            return [json.dumps({"code": one})[:-2] for one in self.codes]
+        return [{"code": one} for one in self.codes]
+
+    def text(self, *, with_calls: bool = True, as_code: bool = False) -> str:
+        """Write the reply as a text.
+
+        Args:
+            with_calls: Write calls too, as Qwen and Hermes do; a chat API has them elsewhere.
+            as_code: Write a single, well-formed call as its bare code, for a trainer whose model
+                acts by words.
+        """
+        said = "\n".join(self._written(with_calls, as_code))
+        if self.thought is None:
+            return said
+        end = "\n" if self.is_open else "\n</think>\n\n"
+        return f"<think>\n{self.thought}{end}{said}"
+
+    def _written(self, with_calls: bool, as_code: bool) -> list[str]:
+        if self.form == "fenced":
+            return [f"```python\n{one}\n```" for one in self.codes]
+        if as_code and self.form == "calls" and len(self.codes) == 1 and not self.is_open:
+            return list(self.codes)
+        if not with_calls and not self.is_open:
+            return []
+        calls = [json.dumps({"name": TOOL, "arguments": {"code": one}}) for one in self.codes]
+        if self.form == "malformed":
+            calls = [one[:-3] for one in calls]
+        return [f"<tool_call>\n{one}\n</tool_call>" for one in calls]
+
+
+FIRST, SECOND = ScriptedReply(RIGHT[:1]), ScriptedReply(RIGHT[1:])
+NOTHING_LEFT = ScriptedReply(("press(0)",))  # to whoever asks more often than the script goes
+
+
+# ------------------------------------------------------------------ the cases
+
+
+@dataclass(frozen=True)
+class TrainerCase:
+    """One thing that happens in an episode, and what has to become of it.
+
+    Attributes:
+        name: What it is called.
+        number: The seed of its episodes, by which the environment knows what is to happen.
+        replies: What the model says, turn by turn; the last one again, if it `repeats`.
+        expected: What has to become of its rollouts; see `Kind`.
+        cure: What to do where it becomes something else.
+        reset: Further arguments of the reset.
+        shows: What the model has to be shown in the episode.
+        is_alone: It is played in a run of its own, which it may end.
+        rollouts: How many of the row are played at least.
+        repeats: The last reply is said again and again.
+    """
+
+    name: str
+    number: int
+    replies: tuple[ScriptedReply, ...]
+    expected: Kind
+    cure: str
+    reset: Mapping[str, Any] = field(default_factory=dict)
+    shows: str = ""
+    is_alone: bool = False
+    rollouts: int = 1
+    repeats: bool = False
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The row of a dataset: a prompt of its own, and what the environment is reset with."""
+        prompt = [{"role": "user", "content": f"Press the buttons ({self.name})."}]
+        return {"prompt": prompt, "seed": self.number, **self.reset}
+
+    def reply(self, turn: int) -> ScriptedReply:
+        """Return what the model says.
+
+        Args:
+            turn: How many replies it has given in this episode.
+        """
+        if turn < len(self.replies):
+            return self.replies[turn]
+        return self.replies[-1] if self.repeats else NOTHING_LEFT
+
+
+def _cases() -> Iterator[TrainerCase]:
+    numbers = itertools.count(1)
+
+    def case(
+        name: str, *replies: ScriptedReply, expected: Kind = "right", cure: str, **more: Any
+    ) -> TrainerCase:
+        return TrainerCase(name, next(numbers), replies, expected, cure, **more)
+
+    yield case(
+        "fine",
+        FIRST,
+        SECOND,
+        cure="carry out each call, and give the trainer the environment's reward of the episode",
+    )
+    yield case(
+        "behind_a_thought",
+        ScriptedReply(RIGHT[:1], thought=f"Shall I call {WRONG}? No."),
+        ScriptedReply(RIGHT[1:], thought="One is left."),
+        cure="take the thought away before the action is read: openenv.rollouts.replies.read_reply",
+    )
+    yield case(
+        "in_a_fence",
+        *(ScriptedReply((one,), form="fenced") for one in RIGHT),
+        cure="where the action is code, take what stands in the Markdown fence: read_reply does",
+    )
+    yield case(
+        "several_calls",
+        ScriptedReply(RIGHT),
+        cure="carry out every call of a reply, in order: Seat.act_by does",
+    )
+    yield case(
+        "malformed_call",
+        ScriptedReply((WRONG,), form="malformed"),
+        FIRST,
+        SECOND,
+        cure="tell the model why its call could not be read and let it go on; never take such a "
+        "call for words, nor guess what it meant",
+    )
+    yield case(
+        "cut_off",
+        ScriptedReply((WRONG,), is_cut=True),
+        FIRST,
+        SECOND,
+        expected="right_or_ended",
+        cure="carry out nothing of a reply that ended at its limit: pass is_cut to read_reply",
+    )
+    yield case(
+        "cut_off_in_a_thought",
+        ScriptedReply((WRONG,), thought="First I try", is_cut=True, is_open=True),
+        FIRST,
+        SECOND,
+        expected="right_or_ended",
+        cure="a thought that is not closed takes the whole reply: look for calls behind it only",
+    )
+    yield case(
+        "refused",
+        ScriptedReply((WRONG,)),
+        FIRST,
+        SECOND,
+        shows="there is no button 9",
+        cure="an action that the environment refuses is no failure: tell the model why, and go on",
+    )
+    yield case(
+        "reset_raises",
+        FIRST,
+        expected="left_out",
+        cure="a reset that raises makes its rollout one without a reward; the others go on",
+    )
+    yield case(
+        "breaks",
+        FIRST,
+        SECOND,
+        expected="left_out",
+        cure="a step that raises makes its rollout one without a reward, not one worth 0",
+    )
+    yield case(
+        "unscored",
+        FIRST,
+        SECOND,
+        expected="left_out",
+        cure="a reward of None is not 0: Seat.score says why it is missing; leave the rollout out",
+    )
+    yield case(
+        "unfinished",
+        FIRST,
+        expected="lost",
+        repeats=True,
+        cure="an episode that is given up is worth the lowest declared reward at most: "
+        'Seat.score("earned")',
+    )
+    yield case(
+        "unfinished_without_a_range",
+        FIRST,
+        expected="left_out",
+        repeats=True,
+        cure="where no range of rewards is declared, nobody knows what giving up is worth, and 0 "
+        "may be more than losing pays: leave the rollout out",
+    )
+    yield case(
+        "task_id",
+        FIRST,
+        SECOND,
+        reset={"task_id": "blue"},
+        shows="blue",
+        cure="pass every column of the row that reset takes: else another task is played, and its "
+        "reward is that of the wrong prompt",
+    )
+    yield case(
+        "no_room",
+        FIRST,
+        SECOND,
+        expected="room",
+        is_alone=True,
+        rollouts=3,
+        cure="wait for a session, or end the run with words that say how many are missing and "
+        "where to set them (MAX_CONCURRENT_ENVS); never train on the rollouts that found one",
+    )
+    yield case(
+        "unequal_beginnings",
+        FIRST,
+        SECOND,
+        expected="unequal",
+        is_alone=True,
+        rollouts=2,
+        cure="compare what the rollouts of a group are shown first: "
+        "openenv.rollouts.beginnings.Beginnings",
+    )
+    yield case(
+        "picture",
+        FIRST,
+        SECOND,
+        expected="picture",
+        is_alone=True,
+        cure="give a model that sees the picture as content, and refuse it for one that does not: "
+        "Seats.of(..., shows_pictures=True), or False",
+    )
+
+
+CASES = tuple(_cases())
+"""Every case, in the order in which they are played."""
+
+_BY_NAME = {case.name: case for case in CASES}
+_BY_NUMBER = {case.number: case for case in CASES}
+
+
+def case_in(text: str) -> TrainerCase:
+    """Return the case that a prompt is of, for a model that gets nothing but the prompt.
+
+    Args:
+        text: The prompt, in words, with what the environment has shown first.
+
+    Raises:
+        ValueError: It names none.
+    """
+    found = re.search(r"box (\d+)", text)
+    if found is None or int(found[1]) not in _BY_NUMBER:
+        raise ValueError(
+            f"the prompt shows nothing of the planted environment, whose first observation begins "
+            f"'This is box': {text[-300:]!r}. Show the model the first observation"
+        )
+    return _BY_NUMBER[int(found[1])]
+
+
+# ------------------------------------------------------------------ the planted environment
+
+
+class WriteAction(Action):
+    """Write code.
+
+    Attributes:
+        code: A line of code, such as press(1).
+        is_loud: Press with a noise.
+    """
+
+    code: str
+    is_loud: bool = False
+
+
+class Box(Observation):
+    """A box with buttons."""
+
+    text: str = ""
+    picture: Annotated[bytes, Blob("image/png")] | None = None
+
+
+@dataclass
+class _Episode:
+    """What has reached the environment."""
+
+    seed: int | None
+    task_id: str | None
+    codes: list[str] = field(default_factory=list)
+
+
+class PlantedEnvironment(Environment[WriteAction, Box, State]):
+    """Wants two buttons pressed, in order. What else happens is chosen by the seed."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("terminal")
+
+    episodes: ClassVar[list[_Episode]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._case = "fine"
+        self._episode = _Episode(None, None)
+
+    def reset(self, seed: int | None = None, task_id: str | None = None) -> Box:  # type: ignore[override]
+        """Begin an episode of the case whose number is the seed.
+
+        Args:
+            seed: The case's number.
+            task_id: The color of the box.
+        """
+        case = _BY_NUMBER.get(seed or 0)
+        self._case = case.name if case else "fine"
+        self._episode = _Episode(seed, task_id)
+        self.episodes.append(self._episode)
+        is_ranged = self._case != "unfinished_without_a_range"
+        self.REWARD = RewardSpec("terminal", (LOST, WON) if is_ranged else None)  # type: ignore[misc]
+        if self._case == "reset_raises":
+            raise RuntimeError("the box does not open")
+        text = f"This is box {seed}, which is {task_id or 'gray'}. Press 1, then 2."
+        if self._case == "unequal_beginnings":
+            text += f" It was opened {len(self.episodes)} times."
+        return Box(text=text, picture=PNG if self._case == "picture" else None)
+
+    def step(self, action: WriteAction) -> Box:  # type: ignore[override]
+        """Press a button."""
+        codes = self._episode.codes
+        codes.append(action.code)
+        if self._case == "refused" and action.code == WRONG:
+            raise Refused("there is no button 9; press 1, then 2")
+        done = [one for one in codes if not (self._case == "refused" and one == WRONG)]
+        if self._case.startswith("unfinished"):
+            return Box(text="Nothing happens.")
+        if len(done) < len(RIGHT):
+            return Box(text=f"Done: {action.code}.")
+        if self._case == "breaks":
+            raise RuntimeError("the box fell to the floor")
+        ended = Box(text="The box is open.", done=True)
+        if self._case == "unscored":
+            return scored(ended, Score(unscored="the judge did not answer"))
+        return scored(ended, WON if tuple(done) == RIGHT else LOST)
+
+    @property
+    def state(self) -> State:
+        """The number of steps."""
+        return State(step_count=len(self._episode.codes))
+
+
+@contextlib.contextmanager
+def _serving(sessions: int) -> Iterator[tuple[str, list[_Episode]]]:
+    """Serve the environment from a thread; gives its address, and the episodes that it has had."""
+    noted: list[_Episode] = []
+    environment = type("PlantedEnvironment", (PlantedEnvironment,), {"episodes": noted})
+    app = create_app(environment, env_name="planted", max_concurrent_envs=sessions)
+    with bind("127.0.0.1", 0) as bound:
+        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}", noted
+        finally:
+            server.should_exit = True
+            thread.join(STARTS_WITHIN_S)
+
+
+# ------------------------------------------------------------------ what a trainer plays
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is to be played by the trainer at once.
+
+    Attributes:
+        address: Where the environment is.
+        cases: What is to be played: `rollouts` of each at least.
+        max_turns: How many replies a rollout may have.
+    """
+
+    address: str
+    cases: tuple[TrainerCase, ...]
+    max_turns: int = MAX_TURNS
+
+    def as_data(self) -> dict[str, Any]:
+        """The same, as JSON has it."""
+        names = [case.name for case in self.cases]
+        return {"address": self.address, "cases": names, "max_turns": self.max_turns}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Run:
+        """Read what `as_data` has written."""
+        cases = tuple(_BY_NAME[name] for name in data["cases"])
+        return cls(data["address"], cases, data["max_turns"])
+
+
+@dataclass(frozen=True)
+class PlayedRollout:
+    """What a trainer made of a rollout.
+
+    Attributes:
+        reward: Its reward from the environment, as the trainer has it; None if it has none.
+        is_trained_on: It counts in an update: its tokens are in the loss, or it moves the baseline
+            of its group. Not one that raised, nor one that was left out of its group.
+        shown: All that the model was shown, in words; None where that cannot be known.
+        learnt: The text of the tokens that are in the loss; None where that cannot be known.
+        pictures: How many pictures the model was given.
+        error: What it raised.
+    """
+
+    reward: float | None = None
+    is_trained_on: bool = False
+    shown: str | None = None
+    learnt: str | None = None
+    pictures: int = 0
+    error: str | None = None
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"raised {self.error[:300]}"
+        reward = "no reward" if self.reward is None else f"the reward {self.reward}"
+        return f"has {reward} and is {'' if self.is_trained_on else 'not '}trained on"
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a trainer made of a run.
+
+    Attributes:
+        rollouts: Of each case, by its name.
+        error: What the trainer ended with; None if it came to its end.
+    """
+
+    rollouts: Mapping[str, Sequence[PlayedRollout]] = field(default_factory=dict)
+    error: str | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        """The same, as JSON has it."""
+        rollouts = {name: [asdict(one) for one in of] for name, of in self.rollouts.items()}
+        return {"rollouts": rollouts, "error": self.error}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Played:
+        """Read what `as_data` has written."""
+        found = {
+            name: [PlayedRollout(**one) for one in of] for name, of in data["rollouts"].items()
+        }
+        return cls(found, data["error"])
+
+
+Play = Callable[[Run], Played]
+"""Plays a run by the trainer. What it raises, the trainer ended with."""
+
+
+# ------------------------------------------------------------------ what is found
+
+
+@dataclass(frozen=True)
+class CaseFinding:
+    """What one case came to.
+
+    Attributes:
+        case: Its name.
+        is_kept: All is as it has to be; None where the case does not apply.
+        detail: What is wrong, and what to do about it; or why it does not apply.
+    """
+
+    case: str
+    is_kept: bool | None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        mark = {True: "kept", False: "BROKEN", None: "not applicable"}[self.is_kept]
+        return f"{mark}: {self.case}" + (f"\n    {self.detail}" if self.detail else "")
+
+
+@dataclass(frozen=True)
+class IntegrationReport:
+    """All findings on one integration."""
+
+    name: str
+    findings: tuple[CaseFinding, ...]
+
+    @property
+    def broken(self) -> list[CaseFinding]:
+        """The cases that were not as they have to be."""
+        return [one for one in self.findings if one.is_kept is False]
+
+    def as_data(self) -> dict[str, Any]:
+        """The same, as JSON has it."""
+        return {"name": self.name, "findings": [asdict(one) for one in self.findings]}
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.name}:", *(f"  {one}" for one in self.findings)])
+
+
+class IntegrationFailed(AssertionError):
+    """An integration trains on a wrong signal, or stops where it need not; `report` says all."""
+
+    def __init__(self, report: IntegrationReport) -> None:
+        self.report = report
+        lines = "\n".join(f"  {one}" for one in report.broken)
+        super().__init__(f"{report.name} trains on a wrong signal:\n{lines}")
+
+
+def check_integration(
+    play: Play,
+    *,
+    name: str = "the integration",
+    not_applicable: Mapping[str, str] | None = None,
+    max_turns: int = MAX_TURNS,
+) -> IntegrationReport:
+    """Check that an integration of a trainer trains on nothing but the right signal.
+
+    The environment is served on a port of this machine; `play` is called once with the cases that
+    can be played side by side, and once for each that may end a run.
+
+    Args:
+        play: Plays cases by the trainer itself; see `Run` and `Played`.
+        name: What the integration is called.
+        not_applicable: Of cases that cannot happen with this trainer, why not.
+        max_turns: How many replies a rollout may have; at least 4.
+
+    Returns:
+        A report of all findings.
+
+    Raises:
+        IntegrationFailed: A case is not as it has to be; its report lists all.
+        ValueError: There is no such case, or no reason why it does not apply.
+    """
+    left_out = dict(not_applicable or {})
+    _check_reasons(left_out)
+    if max_turns < MAX_TURNS:
+        raise ValueError(f"max_turns={max_turns}; expected at least {MAX_TURNS}")
+    cases = [case for case in CASES if case.name not in left_out]
+    together = [case for case in cases if not case.is_alone]
+    found: dict[str, CaseFinding] = {}
+    for group in [together, *([case] for case in cases if case.is_alone)]:
+        if group:
+            found |= {one.case: one for one in _played(play, group, max_turns)}
+    for case, why in left_out.items():
+        found[case] = CaseFinding(case, None, why)
+    report = IntegrationReport(name, tuple(found[case.name] for case in CASES))
+    if report.broken:
+        raise IntegrationFailed(report)
+    return report
+
+
+def _check_reasons(left_out: Mapping[str, str]) -> None:
+    for name, why in left_out.items():
+        if name not in _BY_NAME:
+            close = difflib.get_close_matches(name, list(_BY_NAME), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(_BY_NAME)}"
+            raise ValueError(f"not_applicable names the case {name!r}, which there is not; {hint}")
+        if not why.strip():
+            raise ValueError(f"not_applicable[{name!r}] is empty; say why the case cannot happen")
+
+
+def _played(play: Play, cases: Sequence[TrainerCase], max_turns: int) -> Iterator[CaseFinding]:
+    sessions = 1 if cases[0].expected == "room" else 64
+    with without_logging(), _serving(sessions) as (address, episodes):
+        try:
+            played = play(Run(address, tuple(cases), max_turns))
+        except Exception as error:
+            played = Played(error=f"{type(error).__name__}: {error}")
+    for case in cases:
+        its = [one for one in episodes if one.seed == case.number]
+        strays = [one for one in episodes if one.seed not in _BY_NUMBER]
+        why = _wrong(case, played, its, strays)
+        yield CaseFinding(case.name, why is None, "" if why is None else f"{why}. {_cure(case)}")
+
+
+def _cure(case: TrainerCase) -> str:
+    return case.cure[0].upper() + case.cure[1:] + "."
+
+
+# ------------------------------------------------------------------ the judgment
+
+
+def _wrong(
+    case: TrainerCase, played: Played, episodes: Sequence[_Episode], strays: Sequence[_Episode]
+) -> str | None:
+    """Say what is wrong; None if nothing is."""
+    rollouts = played.rollouts.get(case.name, ())
+    if played.error is not None:
+        if case.is_alone:
+            return _wrong_end(case, played.error)
+        if not rollouts:
+            return f"the trainer ended with {played.error[:500]}; expected that the run goes on"
+    if len(rollouts) < case.rollouts:
+        return f"{len(rollouts)} rollouts were returned; expected {case.rollouts} or more"
+    if not episodes and not _is_refused(case, rollouts):
+        seen = f"{len(strays)} episodes began with other seeds" if strays else "no episode began"
+        return f"no episode was begun with seed={case.number}, and {seen}: the row's seed is lost"
+    if case.expected == "unequal":
+        return _wrong_group(rollouts)
+    wrong = [_wrong_actions(case, one) for one in episodes]
+    wrong += [_wrong_rollout(case, one) for one in rollouts]
+    return next((why for why in wrong if why is not None), None)
+
+
+def _wrong_end(case: TrainerCase, error: str) -> str | None:
+    """Say what is wrong with the error that ended the run of one case."""
+    wanted = {"room": ROOM, "unequal": UNEQUAL, "picture": PICTURE}[case.expected]
+    if wanted.search(error):
+        return None
+    return f"the trainer ended with {error[:500]}, which does not say why"
+
+
+def _is_refused(case: TrainerCase, rollouts: Sequence[PlayedRollout]) -> bool:
+    """Whether a run was refused before an episode began, as a server without room is."""
+    return case.is_alone and all(one.error is not None for one in rollouts)
+
+
+def _wrong_group(rollouts: Sequence[PlayedRollout]) -> str | None:
+    """Say what is wrong with what a trainer made of rollouts that began differently."""
+    trained = [one for one in rollouts if one.is_trained_on]
+    is_said = any(UNEQUAL.search(one.error or "") for one in rollouts)
+    if len(trained) < 2 and is_said:
+        return None
+    return (
+        f"{len(trained)} of {len(rollouts)} rollouts of one row are trained on, though each began "
+        f"differently; expected an error that says so, for all of them but one"
+    )
+
+
+def _wrong_actions(case: TrainerCase, episode: _Episode) -> str | None:
+    """Say what is wrong with what has reached the environment."""
+    task = case.reset.get("task_id")
+    if episode.task_id != task:
+        return f"reset was called with task_id={episode.task_id!r}; expected {task!r}"
+    codes = tuple(episode.codes)
+    wanted = _wanted(case, len(codes))
+    is_whole = case.expected == "right"
+    if codes == wanted[: None if is_whole else len(codes)]:
+        return None
+    return f"the environment was given {list(codes)}; expected {list(wanted)}"
+
+
+def _wanted(case: TrainerCase, count: int) -> tuple[str, ...]:
+    if case.repeats:
+        return RIGHT[:1] * max(count, 1)
+    if case.name == "reset_raises":
+        return ()
+    return (WRONG, *RIGHT) if case.name == "refused" else RIGHT
+
+
+def _wrong_rollout(case: TrainerCase, rollout: PlayedRollout) -> str | None:
+    """Say what is wrong with what the trainer made of a rollout."""
+    wrong = _wrong_worth(case, rollout)
+    if wrong is None and case.shows and (rollout.shown or case.shows).find(case.shows) < 0:
+        wrong = f"the model was not shown {case.shows!r}"
+    if wrong is None and rollout.learnt is not None and rollout.is_trained_on:
+        wrong = _wrong_tokens(rollout.learnt)
+    return wrong
+
+
+def _wrong_worth(case: TrainerCase, rollout: PlayedRollout) -> str | None:
+    is_out = not rollout.is_trained_on
+    is_right = rollout.is_trained_on and rollout.reward == WON
+    is_lost = rollout.is_trained_on and rollout.reward is not None and rollout.reward <= LOST
+    accepted, expected = {
+        "right": (is_right, f"the reward {WON}, trained on"),
+        "right_or_ended": (
+            is_right or is_lost or is_out,
+            f"the reward {WON}, trained on; or, if it ends there, {LOST} at most or no reward",
+        ),
+        "left_out": (is_out and rollout.reward is None, "no reward, and not trained on"),
+        "lost": (is_lost or is_out, f"a reward of {LOST} at most, or no reward"),
+        "room": (
+            is_right or bool(rollout.error and ROOM.search(rollout.error)),
+            f"the reward {WON}, trained on; or an error that names the missing sessions",
+        ),
+        "picture": (
+            _gives_picture(rollout)
+            if rollout.is_trained_on
+            else bool(PICTURE.search(rollout.error or "")),
+            "that the model is given the picture, or an error that says that it is not",
+        ),
+    }[case.expected]  # `unequal` is of several rollouts
+    return None if accepted else f"the rollout {rollout}; expected {expected}"
+
+
+def _gives_picture(rollout: PlayedRollout) -> bool:
+    is_text = "iVBORw0KGgo" in (rollout.shown or "")
+    return rollout.pictures > 0 and not is_text
+
+
+def _wrong_tokens(learnt: str) -> str | None:
+    told = next((one for one in ("This is box", "Done: press", "no button 9") if one in learnt), "")
+    if told:
+        return f"the tokens of {told!r} are in the loss, which the environment wrote, not the model"
+    return None if "press" in learnt else f"no reply of the model is in the loss: {learnt[:200]!r}"
