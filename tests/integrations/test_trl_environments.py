@@ -22,7 +22,7 @@ from support.relay import Relay
 from support.servers import serving
 
 from openenv import create_app
-from openenv.errors import ExecutionFailed, NotSupported
+from openenv.errors import CapacityError, ExecutionFailed, NotSupported
 from openenv.integrations.trl import (
     EnvironmentsFailing,
     RolloutEnvironment,
@@ -531,3 +531,15 @@ def test_pictures_are_given_to_trl_as_parts_or_refused() -> None:
             told().reset()  # type: ignore[attr-defined]
     finally:
         told.close()
+
+
+def test_too_few_places_are_told_before_anything_is_played() -> None:
+    with serving(create_app(Talk, max_concurrent_envs=2)) as url:
+        made = environment_factory(url)
+        try:
+            places: list[Any] = [made() for _ in range(3)]
+            with pytest.raises(CapacityError, match="3 rollouts .* holds 2 sessions"):
+                places[0].reset()
+            assert made.meter.read().sessions == 0
+        finally:
+            made.close()

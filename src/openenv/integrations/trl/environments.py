@@ -122,6 +122,7 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
     def __init__(self) -> None:
         self._seat: Seat | None = None
         self._has_begun = False
+        self._terms.places.add(self)
 
     # ------------------------------------------------------------------ of the episode
 
@@ -165,6 +166,7 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
         arguments, may_ignore = episode_arguments(columns, terms.columns)
         terms.begin(self, columns, arguments)
         if self._seat is None:
+            self.seats.check_room(len(terms.places))  # TRL makes all of them before the first batch
             self._seat = background.run(self.seats.take())
         elif self._has_begun:
             terms.streak.ended(self._seat.failure)
@@ -226,6 +228,7 @@ class _Terms:
         self.streak = FailureStreak(failures_in_a_row)
         self.beginnings = beginnings or Beginnings(name, is_on=False)
         self.is_elsewhere = False
+        self.places: weakref.WeakSet[RolloutEnvironment] = weakref.WeakSet()
         self._gives_seeds = beginnings is not None
         self._seed = seed
         self._checked: weakref.ref[Any] | None = None  # the trainer that was looked at
