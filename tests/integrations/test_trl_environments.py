@@ -538,7 +538,7 @@ def test_too_few_places_are_told_before_anything_is_played() -> None:
         made = environment_factory(url)
         try:
             places: list[Any] = [made() for _ in range(3)]
-            with pytest.raises(CapacityError, match="3 rollouts .* holds 2 sessions"):
+            with pytest.raises(CapacityError, match=r"3 rollouts .* holds 2 sessions"):
                 places[0].reset()
             assert made.meter.read().sessions == 0
         finally:
