@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def thought(reply: str) -> str:
     return f'<think>\nPerhaps {{"name": "stop"}}, or 7?\n```\n0\n```\n</think>\n\n{reply}'
 
 
-FORMS = {
+FORMS: dict[str, Callable[[str], str]] = {
     "behind a thought": thought,
     "behind a thought that the prompt opened": lambda reply: thought(reply).removeprefix("<think>"),
     "in a fence": fenced,
