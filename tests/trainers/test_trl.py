@@ -381,7 +381,7 @@ def test_the_table_of_completions_has_the_conversation_in_words(tmp_path: Path) 
 # ------------------------------------------------------------------ several processes
 
 
-def played_by_two(folder: Path, **options: Any) -> list[Any]:
+def played_by_two(program: str, folder: Path, **options: Any) -> list[Any]:
     """What two processes of one training say, that talk with each other by gloo."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -389,7 +389,7 @@ def played_by_two(folder: Path, **options: Any) -> list[Any]:
     alike = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     processes = [
         subprocess.Popen(
-            [python(), PROGRAM, "shared", str(folder), json.dumps(options)],
+            [python(), PROGRAM, program, str(folder), json.dumps(options)],
             env=environ(ROOT / "tests")
             | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
             | {**alike, "RANK": str(rank), "LOCAL_RANK": str(rank)},
@@ -411,7 +411,7 @@ def played_by_two(folder: Path, **options: Any) -> list[Any]:
 def test_rollouts_of_two_processes_get_their_own_replies_of_one_server(tmp_path: Path) -> None:
     """TRL's `VLLMGeneration` gave each the other's: it takes all to ask equally much and often."""
     with serving(create_app(Echoes, max_concurrent_envs=32)) as url:
-        first, second = played_by_two(tmp_path, environment=url)
+        first, second = played_by_two("shared", tmp_path, environment=url)
     assert (first["error"], second["error"]) == (None, None)
     assert len(first["table"]) == 2 * 2 * 6
     assert [row["env_reward"] for row in first["table"]] == [1.0] * 24
@@ -422,10 +422,21 @@ def test_rollouts_of_two_processes_get_their_own_replies_of_one_server(tmp_path:
 
 def test_an_environment_factory_is_refused_where_processes_share_a_server(tmp_path: Path) -> None:
     with serving(create_app(Echoes, max_concurrent_envs=32)) as url:
-        both = played_by_two(tmp_path, environment=url, by="environment_factory")
+        both = played_by_two("shared", tmp_path, environment=url, by="environment_factory")
     for one in both:
         assert one["error"].startswith("TrainingRefused: environment_factory with several")
         assert "rollout_func" in one["error"]
+
+
+def test_a_group_that_two_processes_share_begins_alike(tmp_path: Path) -> None:
+    """Each plays six rollouts, of groups of four: two of the second group, and a whole one."""
+    settings = {"per_device_train_batch_size": 6, "max_steps": 2}
+    options = {"by": "environment_factory", "beside": "none", "settings": settings}
+    with staged() as url:
+        first, second = played_by_two("planted", tmp_path, environment=url, **options)
+        seeds = [one["seed"] for one in Stage.played if one["seed"] > 3]  # which taught the model
+    assert (first["error"], second["error"]) == (None, None)
+    assert sorted(Counter(seeds).values()) == [4] * 6
 
 
 def test_the_process_that_async_grpo_spawns_plays_groups_that_begin_alike(tmp_path: Path) -> None:
