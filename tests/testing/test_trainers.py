@@ -88,6 +88,8 @@ class Trainer:
             shown += f"\n{answer.text}"
             if answer.is_over:
                 break
+        if "hides_beginnings" in self.faults:
+            shown = shown.partition("\n")[2]
         if "learns_all" in self.faults:
             learnt += shown
         if "hides_answers" in self.faults:
@@ -121,6 +123,7 @@ class Trainer:
 
 
 NAMES = {case.name for case in CASES}
+PLAYED = {case.name for case in CASES if case.expected in ("right", "right_or_ended")}
 FAULTS: dict[str, set[str]] = {
     "counts_failures_as_0": {
         "reset_raises",
@@ -138,16 +141,16 @@ FAULTS: dict[str, set[str]] = {
     "reads_open_thoughts": {"cut_off_in_a_thought"},
     "refusals_are_failures": {"refused"},
     "hides_answers": {"refused"},
+    "hides_beginnings": PLAYED | {"unfinished"},
     "giving_up_is_0": {"unfinished", "unfinished_without_a_range"},
     "drops_task_id": {"task_id"},
     "drops_seed": NAMES - {"no_room"},
     "learns_nothing": {
-        *("fine", "behind_a_thought", "in_a_fence", "several_calls", "malformed_call"),
+        *("fine", "behind_a_thought", "in_a_fence", "several_calls"),
         "refused",
         "task_id",
     },
-    "learns_all": {case.name for case in CASES if case.expected in ("right", "right_or_ended")}
-    | {"unfinished"},
+    "learns_all": PLAYED | {"unfinished"},
     "compares_nothing": {"unequal_beginnings"},
 }
 
@@ -242,6 +245,8 @@ def test_the_arguments_of_a_malformed_call_are_no_json() -> None:
         json.loads(str(text))
 
 
-def test_a_prompt_without_the_first_observation_is_refused() -> None:
+def test_a_case_is_known_by_its_prompt_alone_where_the_environment_could_not_be_reset() -> None:
+    (case,) = [case for case in CASES if case.name == "reset_raises"]
+    assert case_in(case.row["prompt"][0]["content"]) == case
     with pytest.raises(ValueError, match="first observation"):
         case_in("Press the buttons.")

@@ -62,6 +62,7 @@ TOOL = "write"
 RIGHT = ("press(1)", "press(2)")  # what an episode wants, in this order
 WRONG = "press(9)"  # what may never be carried out
 WON, LOST = 1.0, -1.0
+BEGINS = "This is box"  # how the first observation begins
 MAX_TURNS = 4
 # What words of a server without room have to name, so that whoever trains knows what to change.
 ROOM = re.compile(r"MAX_CONCURRENT_ENVS|max_concurrent_envs|sessions?\b", re.IGNORECASE)
@@ -76,7 +77,7 @@ Kind = Literal["right", "right_or_ended", "left_out", "lost", "room", "unequal",
 """What has to become of the rollouts of a case:
 
 - ``right``: the right actions were carried out, and the rollout is trained on with its reward.
-- ``right_or_ended``: likewise; or the trainer ended the episode at the reply that was cut off, and
+- ``right_or_ended``: likewise; or the trainer ended the episode at the reply that is no action, and
   it is worth no more than one that was lost.
 - ``left_out``: it has no reward, and is not trained on.
 - ``lost``: it is left out, or worth no more than one that was lost.
@@ -235,6 +236,7 @@ def _cases() -> Iterator[TrainerCase]:
         ScriptedReply((WRONG,), form="malformed"),
         FIRST,
         SECOND,
+        expected="right_or_ended",
         cure="tell the model why its call could not be read and let it go on; never take such a "
         "call for words, nor guess what it meant",
     )
@@ -349,18 +351,21 @@ def case_in(text: str) -> TrainerCase:
     """Return the case that a prompt is of, for a model that gets nothing but the prompt.
 
     Args:
-        text: The prompt, in words, with what the environment has shown first.
+        text: The prompt, in words.
 
     Raises:
         ValueError: It names none.
     """
     found = re.search(r"box (\d+)", text)
-    if found is None or int(found[1]) not in _BY_NUMBER:
-        raise ValueError(
-            f"the prompt shows nothing of the planted environment, whose first observation begins "
-            f"'This is box': {text[-300:]!r}. Show the model the first observation"
-        )
-    return _BY_NUMBER[int(found[1])]
+    if found is not None and int(found[1]) in _BY_NUMBER:
+        return _BY_NUMBER[int(found[1])]
+    found = re.search(r"Press the buttons \((\w+)\)", text)  # the environment could not be reset
+    if found is not None and found[1] in _BY_NAME:
+        return _BY_NAME[found[1]]
+    raise ValueError(
+        "the prompt shows neither the first observation, which begins 'This is box', nor the row's "
+        f"prompt: {text[-300:]!r}. Show the model both"
+    )
 
 
 # ------------------------------------------------------------------ the planted environment
@@ -422,7 +427,7 @@ class PlantedEnvironment(Environment[WriteAction, Box, State]):
         self.REWARD = RewardSpec("terminal", (LOST, WON) if is_ranged else None)  # type: ignore[misc]
         if self._case == "reset_raises":
             raise RuntimeError("the box does not open")
-        text = f"This is box {seed}, which is {task_id or 'gray'}. Press 1, then 2."
+        text = f"{BEGINS} {seed}, which is {task_id or 'gray'}. Press 1, then 2."
         if self._case == "unequal_beginnings":
             text += f" It was opened {len(self.episodes)} times."
         return Box(text=text, picture=PNG if self._case == "picture" else None)
@@ -752,11 +757,12 @@ def _wanted(case: TrainerCase, count: int) -> tuple[str, ...]:
 def _wrong_rollout(case: TrainerCase, rollout: PlayedRollout) -> str | None:
     """Say what is wrong with what the trainer made of a rollout."""
     wrong = _wrong_worth(case, rollout)
-    if wrong is None and case.shows and (rollout.shown or case.shows).find(case.shows) < 0:
-        wrong = f"the model was not shown {case.shows!r}"
-    if wrong is None and rollout.learnt is not None and rollout.is_trained_on:
-        wrong = _wrong_tokens(rollout.learnt)
-    return wrong
+    if wrong is not None or not rollout.is_trained_on:
+        return wrong
+    for words in (BEGINS, case.shows):
+        if rollout.shown is not None and words not in rollout.shown:
+            return f"the model was not shown {words!r}, and the rollout is trained on"
+    return None if rollout.learnt is None else _wrong_tokens(rollout.learnt)
 
 
 def _wrong_worth(case: TrainerCase, rollout: PlayedRollout) -> str | None:
@@ -791,7 +797,7 @@ def _gives_picture(rollout: PlayedRollout) -> bool:
 
 
 def _wrong_tokens(learnt: str) -> str | None:
-    told = next((one for one in ("This is box", "Done: press", "no button 9") if one in learnt), "")
+    told = next((one for one in (BEGINS, "Done: press", "no button 9") if one in learnt), "")
     if told:
         return f"the tokens of {told!r} are in the loss, which the environment wrote, not the model"
     return None if "press" in learnt else f"no reply of the model is in the loss: {learnt[:200]!r}"

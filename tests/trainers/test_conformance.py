@@ -1,0 +1,165 @@
+"""The suite for integrations of trainers, played by each trainer itself.
+
+What a trainer cannot do is declared with its reason. Where the trainer plays by itself, its models
+are scripts: a client of a vLLM server for TRL, a server of the OpenAI API for ART, verifiers and
+NeMo Gym.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import SOURCES
+from trainers.conformance_play import reply_to, side_by_side
+
+# Fixtures: each gives the Python that has its trainer.
+from trainers.test_skyrl import python as python_of_skyrl  # noqa: F401
+from trainers.test_torchforge import Completion, Letters
+from trainers.test_trl import python as python_of_trl
+from trainers.test_verl import python as python_of_verl  # noqa: F401
+
+from openenv.integrations.torchforge import rollout
+from openenv.testing import IntegrationFailed, check_integration
+from openenv.testing.trainers import CASES, Played, PlayedRollout, Run, TrainerCase
+
+pytestmark = [pytest.mark.trainers, pytest.mark.slow("imports trainers"), pytest.mark.timeout(900)]
+
+ROOT = SOURCES.parent
+PROGRAM = Path(__file__).parent / "conformance_play.py"
+ANSWERS_WITHIN_S = 600
+
+APART = "each rollout is played by itself, and which of them are a group, only the trainer knows"
+
+
+@contextmanager
+def player(python: str, way: str, *arguments: str) -> Iterator[Any]:
+    """A function that plays runs in a process that has the trainer."""
+    process = subprocess.Popen(
+        [python, str(PROGRAM), way, *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(SOURCES), str(ROOT / "tests")]),
+            "OMP_NUM_THREADS": "1",
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def play(run: Run) -> Played:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(run.as_data()) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        assert line, "the program has ended"
+        return Played.from_data(json.loads(line))
+
+    try:
+        yield play
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def checked(play: Any, name: str, *known: str, **not_applicable: str) -> None:
+    """Check that every case is kept, but for those that do not apply, and faults that are known."""
+    try:
+        report = check_integration(play, name=name, not_applicable=not_applicable)
+    except IntegrationFailed as failed:
+        report = failed.report
+    broken = {one.case for one in report.broken}
+    assert broken == set(known), "\n" + str(report)
+    kept = {one.case for one in report.findings if one.is_kept}
+    assert kept == {case.name for case in CASES} - broken - not_applicable.keys()
+
+
+def checked_by(python: str, way: str, *known: str, **not_applicable: str) -> None:
+    with player(python, way) as play:
+        checked(play, way, *known, **not_applicable)
+
+
+# ------------------------------------------------------------------ each trainer
+
+
+def test_trl_by_rollout_func() -> None:
+    checked_by(python_of_trl(), "rollout_func")
+
+
+def test_trl_by_environment_factory() -> None:
+    checked_by(
+        python_of_trl(),
+        "environment_factory",
+        in_a_fence="TRL's own loop acts by calls of tools alone",
+        cut_off="TRL's own loop carries out the calls, and does not tell how a reply ended",
+    )
+
+
+def test_skyrl(request: pytest.FixtureRequest) -> None:
+    checked_by(
+        request.getfixturevalue("python_of_skyrl"),
+        "skyrl",
+        "task_id",
+        cut_off="SkyRL hands over the words of a reply, and does not tell how it ended",
+        unequal_beginnings=APART,
+    )
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="verl 0.9 needs Python 3.12 or older")
+def test_verl(request: pytest.FixtureRequest) -> None:
+    checked_by(
+        request.getfixturevalue("python_of_verl"),
+        "verl",
+        "task_id",
+        unequal_beginnings=APART,
+    )
+
+
+class Generator:
+    """torchforge's actor of which `generate` is an endpoint."""
+
+    def __init__(self) -> None:
+        self.generate = self
+
+    async def route(self, prompt: str) -> list[Completion]:
+        reply = reply_to(prompt, "<assistant>")
+        text = reply.text() + ("" if reply.is_cut else Letters.eos_token)
+        ids = Letters().encode(text)
+        return [Completion(text, Letters().encode(prompt), ids, [-0.5] * len(ids), 1)]
+
+
+def torchforge(run: Run) -> Played:
+    async def play(case: TrainerCase) -> PlayedRollout:
+        reset = dict(case.row)
+        messages = reset.pop("prompt")
+        told = await rollout(
+            Generator(),
+            Letters(),
+            run.address,
+            messages=messages,
+            reset=reset,
+            max_turns=run.max_turns,
+            retries=0,
+        )
+        written = [one for one, mine in zip(told.completion_ids, told.mask, strict=True) if mine]
+        shown = Letters().decode(told.prompt_ids + told.completion_ids)
+        return PlayedRollout(told.reward, any(told.mask), shown, Letters().decode(written))
+
+    return Played(asyncio.run(side_by_side(run, play)))
+
+
+def test_torchforge() -> None:
+    checked(torchforge, "torchforge", unequal_beginnings=APART)
