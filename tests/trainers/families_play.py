@@ -304,12 +304,11 @@ def told_of(family_name: str) -> str:
     family = FAMILIES[family_name]
     template = (TEMPLATES / f"{family_name}.jinja").read_text(encoding="utf-8")
     tokenizer = tokenizer_of(template, family.end)
-    ends = [tokenizer.convert_tokens_to_ids(one) for one in (family.end, family.call_end) if one]
     lines = [f"{family_name}: a turn ends by {family.end}"]
     for told in ("tools", "json"):
         lines += ["", f"==== {told}", ""]
         try:
-            chat = Chat(tokenizer, BOARD.seats.interface, told, ends=ends)
+            chat = Chat(tokenizer, BOARD.seats.interface, told)
         except TemplateError as error:
             lines.append(f"refused: {error}")
             continue
@@ -320,7 +319,7 @@ def told_of(family_name: str) -> str:
             stop = call_of(tokenizer, family, interface, "stop", {})
         lines += _played(BOARD, chat, tokenizer, family, cases(told, put, stop, family))
     lines += ["", "==== words", ""]
-    chat = Chat(tokenizer, QUESTION.seats.interface, ends=ends)
+    chat = Chat(tokenizer, QUESTION.seats.interface)
     assert chat.told == "text"
     lines += _played(QUESTION, chat, tokenizer, family, word_cases(family))
     return "\n".join(lines) + "\n"

@@ -66,7 +66,9 @@ class ChatTemplate:
     Attributes:
         closing: The tokens that close a turn of the model, such as ``<|im_end|>``; none where a
             turn is only closed by the beginning of the next.
-        ends: Those of them by which a reply ends.
+        ends: The tokens by which a reply ends: the last of these, and, once `check_tools` has
+            been asked, what the template puts behind calls of tools, such as ``<|observation|>`` of
+            GLM and ``<|tool_response>`` of Gemma 4, by which their models end a call.
         has_system: It shows a system's message.
 
     Raises:
@@ -318,6 +320,10 @@ class ChatTemplate:
         self._check_calls(names, tools)
         behind = self.behind_calls([Call("", names[0], {})], [TOLD], tools)
         self._once(behind, "the result of a tool", TOLD)
+        ids = self.encoded(behind)
+        at = self._skip_blank(ids, 0)
+        if at < len(ids) and ids[at] in self._specials():
+            self.ends |= {ids[at]}
 
     def _check_calls(self, names: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> None:
         """Check that calls, as the template writes them, can be read."""
