@@ -8,6 +8,8 @@ import contextlib
 import json
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from support.workshop import Street, Workshop
 from support.zygote import PythonProcess
 
 from openenv import ConcurrencyConfig, create_app
+from openenv.mcp import tool
 from openenv.mcp.bridge import OBSERVATION, README
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server import Key
@@ -377,14 +380,27 @@ async def test_a_function_that_goes_on_after_its_call_is_waited_for(
 async def test_a_function_that_goes_on_after_its_time_is_waited_for(
     serve: Serve, client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Workshop, "TOOL_TIMEOUT_S", 0.2)
-    async with CLIENTS[client](mcp(serve(create_app(Workshop)))) as agent:
-        late = await agent.call("block", seconds=0.5)
-        assert late["isError"] and late["content"][0]["text"] == "block took longer than 0.2 s"
+    released = threading.Event()
+
+    class Held(Workshop):
+        @tool
+        def hold(self) -> bool:
+            """Go on until it is released."""
+            return released.wait(60)
+
+    monkeypatch.setattr(Held, "TOOL_TIMEOUT_S", 0.2)
+    async with CLIENTS[client](mcp(serve(create_app(Held)))) as agent:
+        late = await agent.call("hold")
+        assert late["isError"] and late["content"][0]["text"] == "hold took longer than 0.2 s"
         behind = await agent.call("add", a=1)
         assert behind["isError"] and "still went on" in behind["content"][0]["text"]
-        await asyncio.sleep(1)  # now it is over
-        assert (await agent.call("block", seconds=0))["structuredContent"] == {"result": 1}
+        monkeypatch.setattr(Held, "TOOL_TIMEOUT_S", 60.0)
+        released.set()
+        deadline = time.monotonic() + 30
+        while (over := await agent.call("hold"))["isError"]:
+            assert time.monotonic() < deadline, over
+            await asyncio.sleep(0.05)
+        assert over["structuredContent"] == {"result": True}
 
 
 # ------------------------------------------------------------------ keys
