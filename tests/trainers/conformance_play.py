@@ -1,6 +1,6 @@
 """Plays the planted cases by a trainer; run by a Python that has it.
 
-    python conformance_play.py WAY
+    python conformance_play.py WAY [ADDRESS_OF_A_MODEL]
 
 Each line on stdin is a run, as JSON; each line on stdout is what came of it.
 """
@@ -230,13 +230,16 @@ def trl(run: Run, by: str) -> Played:
         skip_failures,
     )
 
-    of_each = max(2, *(case.rollouts for case in run.cases))
+    of_each = max([2, *(case.rollouts for case in run.cases)])
     noted = Noted(of_each)
     tokenizer = tokenizer_for([qwen2_5_chat_template, END], qwen2_5_chat_template, 600)
     played: dict[str, Any]
     if by == "rollout_func":
         rollouts = rollout_func(run.address, max_turns=run.max_turns, retries=0)
         played = {"rollout_func": rollouts, "reward_funcs": [env_reward, skip_failures(noted)]}
+    elif by == "oumi":
+        played = by_oumi(run)
+        played["reward_funcs"].append(skip_failures(noted))
     else:
         factory = environment_factory(run.address, name="Planted", retries=0)
         played = {"environment_factory": factory, "reward_funcs": [skip_failures(noted)]}
@@ -274,6 +277,27 @@ def trl(run: Run, by: str) -> Played:
     return Played(rollouts_of(run, noted, seen[0], tokenizer))
 
 
+def by_oumi(run: Run) -> dict[str, Any]:
+    """What Oumi finds by names in its configuration, and gives to its trainer, which is TRL's."""
+    from oumi.builders import (  # type: ignore[import-not-found]
+        build_reward_functions,
+        build_rollout_function,
+    )
+    from oumi.core.configs import TrainingParams  # type: ignore[import-not-found]
+
+    from openenv.integrations.oumi import register
+
+    params = TrainingParams()
+    params.grpo.rollout_function = f"planted{run.address.rpartition(':')[2]}"
+    params.reward_functions = ["openenv"]
+    options: dict[str, Any] = {"max_turns": run.max_turns, "retries": 0}
+    register(params.grpo.rollout_function, run.address, **options)
+    return {
+        "rollout_func": build_rollout_function(params),
+        "reward_funcs": list(build_reward_functions(params)),
+    }
+
+
 def rollouts_of(
     run: Run, noted: Noted, batch: dict[str, Any], tokenizer: Any
 ) -> dict[str, list[PlayedRollout]]:
@@ -298,15 +322,211 @@ def rollouts_of(
     return found
 
 
+# ------------------------------------------------------------------ Lightning Fabric
+
+
+def lightning(run: Run) -> Played:
+    """A step of GRPO, in which each case is a group."""
+    import torch
+    from lightning.fabric import Fabric  # type: ignore[import-not-found]
+    from tiny_models import CHATML, model_for, tokenizer_for
+
+    from openenv.integrations.lightning import GRPO, GRPOSettings
+
+    tokenizer = tokenizer_for(["This is box 1, which is gray. Press press(1) press(2)"], CHATML)
+
+    def generate(sequences: list[list[int]]) -> tuple[list[list[int]], None]:
+        texts = map(tokenizer.decode, sequences)
+        replies = [reply_to(text, "<|im_start|>assistant") for text in texts]
+        return [written(reply, tokenizer) for reply in replies], None
+
+    fabric = Fabric(accelerator="cpu", devices=1)
+    model = model_for(tokenizer, hidden=32, layers=1, positions=4096)
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    of_each = max([2, *(case.rollouts for case in run.cases)])
+    settings = GRPOSettings(len(run.cases), of_each, max_turns=run.max_turns, retries=0)
+    rows = [case.row for case in run.cases]
+    grpo = GRPO(
+        fabric, model, optimizer, tokenizer, run.address, settings, rows=rows, generate=generate
+    )
+    rollouts: list[Any] = []
+    batches: list[Any] = []
+    play, learn = grpo._player.play, grpo._learn
+
+    def played(*given: Any, **more: Any) -> Any:
+        rollouts.extend(play(*given, **more))
+        return rollouts
+
+    def learned(batch: Any, tokens: float) -> Any:
+        batches.append(batch)
+        return learn(batch, tokens)
+
+    grpo._player.play = played  # type: ignore[method-assign]
+    grpo._learn = learned  # type: ignore[method-assign]
+    with grpo:
+        grpo.step()
+    found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    for place, one in enumerate(rollouts):
+        weight = batches[0].weight[place] if batches else torch.zeros(1)
+        ids = batches[0].ids[place][1:][weight > 0].tolist() if batches else []
+        found[case_in(one.messages[0]["content"]).name].append(
+            PlayedRollout(
+                one.score.value,
+                bool(weight.sum() > 0),
+                json.dumps(one.messages),
+                tokenizer.decode(ids),
+            )
+        )
+    return Played(found)
+
+
+# ------------------------------------------------------------------ by a server of models
+
+
+def row_of(case: TrainerCase) -> tuple[str, dict[str, Any]]:
+    """The words of a case's prompt, and the arguments of its reset."""
+    row = dict(case.row)
+    return row.pop("prompt")[0]["content"], row
+
+
+def art(run: Run, acts: str = "tools") -> Played:
+    """As ART gathers: a group for each case, whose exceptions are left out."""
+    gatherer = importlib.import_module("art")
+    from openenv.integrations.art import rollout
+
+    model = gatherer.Model(
+        name="toy",
+        project="tests",
+        inference_api_key="none",
+        inference_base_url=f"{sys.argv[2]}/v1",
+        inference_model_name="toy",
+        report_metrics=[],
+    )
+
+    def group(case: TrainerCase) -> Any:
+        prompt, reset = row_of(case)
+        options: dict[str, Any] = {"max_turns": run.max_turns, "retries": 0, "acts": acts}
+        return gatherer.TrajectoryGroup(
+            rollout(model, run.address, reset=reset, prompt=prompt, **options)
+            for _ in range(case.rollouts)
+        )
+
+    async def gathered() -> Any:
+        return await gatherer.gather_trajectory_groups(
+            [group(case) for case in run.cases], max_exceptions=1000, pbar_desc=None
+        )
+
+    found: dict[str, list[PlayedRollout]] = {}
+    for case, its in zip(run.cases, asyncio.run(gathered()), strict=True):
+        found[case.name] = [
+            PlayedRollout(one.reward, True, json.dumps(one.messages(), default=str))
+            for one in its.trajectories
+        ]
+        found[case.name] += [
+            PlayedRollout(error=f"{one.type}: {one.message}") for one in its.exceptions
+        ]
+    return Played(found)
+
+
+def verifiers(run: Run, acts: str = "tools") -> Played:
+    """As it evaluates, and prime-rl trains: episodes with an error are left out."""
+    import tempfile
+
+    import verifiers.v1 as vf
+    from verifiers.v1.utils import loaders
+
+    os.environ["NO_KEY"] = "none"
+    client = vf.EvalClientConfig(base_url=f"{sys.argv[2]}/v1", api_key_var="NO_KEY")
+    model = vf.ModelContext("toy", client)
+
+    async def play(config: dict[str, Any]) -> list[tuple[str, PlayedRollout]]:
+        env = loaders.load_environment(loaders.resolve_env_config(config))
+        async with env.serving():
+            slots = [slot for task in env.taskset for slot in env.slots(task)]
+            episodes = await asyncio.gather(*(env.run_slot(slot, model) for slot in slots))
+        return [(one.task.data.name.partition("-")[0], told(one)) for one in episodes]
+
+    def told(episode: Any) -> PlayedRollout:
+        if not episode.ok:
+            return PlayedRollout(error="; ".join(f"{e.type}: {e.message}" for e in episode.errors))
+        (trace,) = episode.traces
+        rewards = {name: one.score for name, one in trace.rewards.items()}
+        shown = "\n".join(str(one.content) for one in trace.messages)
+        return PlayedRollout(rewards.get("environment"), True, shown)
+
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        for case in run.cases:
+            for number in range(case.rollouts):
+                prompt, reset = row_of(case)
+                task = {"id": f"{case.name}-{number}", "prompt": prompt, "reset": reset}
+                file.write(json.dumps(task) + "\n")
+        file.flush()
+        taskset = {"id": "verifiers_buttons", "environment": run.address, "tasks": file.name}
+        config = {"taskset": taskset, "agent": {"max_turns": run.max_turns}, "acts": acts}
+        played = asyncio.run(play({**config, "reset_retries": 0}))
+    found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    for name, one in played:
+        found[name].append(one)
+    return Played(found)
+
+
+def nemo_gym(run: Run) -> Played:
+    """As `gym eval run` collects, with failures set aside; any other failure ends its run."""
+    from trainers import nemo_gym_play
+
+    from openenv.integrations.nemo_gym import dataset
+
+    async def rows(cases: list[TrainerCase]) -> list[dict[str, Any]]:
+        found = []
+        for case in cases:
+            prompt, reset = row_of(case)
+            task = {"id": case.name, "prompt": prompt, "reset": reset}
+            try:
+                found += await dataset(run.address, [task])
+            except Exception:  # its row is one of before the environment broke
+                (row,) = await dataset(run.address, [{**task, "reset": {}}])
+                row["responses_create_params"]["input"][0]["content"] = prompt
+                row["openenv"] = {"reset": reset}
+                found.append(row)
+        return found
+
+    cases = [case for case in run.cases for _ in range(case.rollouts)]
+    env = {"environment": run.address, "on_failure": "set_aside", "reset_retries": 0}
+
+    async def play() -> Any:
+        asked = {"model": sys.argv[2], "server": "ours", "env": env, "rows": await rows(cases)}
+        return await nemo_gym_play.main(asked)
+
+    found: dict[str, list[PlayedRollout]] = defaultdict(list)
+    error = None
+    for case, told in zip(cases, asyncio.run(play()), strict=True):
+        body = told["body"]
+        if told["status"] != 200:
+            error = error or f"status {told['status']}: {body}"
+        elif "_ng_failure_class" in body:
+            found[case.name].append(PlayedRollout(error=body["failure"]))
+        else:
+            said = json.dumps([told["row"]["responses_create_params"]["input"], body["response"]])
+            found[case.name].append(PlayedRollout(body["reward"], True, said))
+    return Played(found, error)
+
+
 WAYS: dict[str, Callable[[Run], Played]] = {
-    "rollout_func": functools.partial(trl, by="rollout_func"),
+    "art": art,
+    "art by words": functools.partial(art, acts="words"),
     "environment_factory": functools.partial(trl, by="environment_factory"),
+    "lightning": lightning,
+    "nemo gym": nemo_gym,
+    "oumi": functools.partial(trl, by="oumi"),
+    "rollout_func": functools.partial(trl, by="rollout_func"),
     "skyrl": skyrl,
+    "verifiers": verifiers,
+    "verifiers by words": functools.partial(verifiers, acts="words"),
     "verl": verl,
 }
 
 
-def main(way: str) -> None:
+def main(way: str, *_: str) -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr  # where trainers may print what they like
     for line in sys.stdin:

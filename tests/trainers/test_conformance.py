@@ -19,24 +19,32 @@ from typing import Any
 
 import pytest
 from support.commands import SOURCES
+from support.llm_server import Asked, Reply, llm_server
 from trainers.conformance_play import reply_to, side_by_side
 
-# Fixtures: each gives the Python that has its trainer.
+# Fixtures and functions: each gives the Python that has its trainer.
+from trainers.test_art import python as python_of_art  # noqa: F401
+from trainers.test_lightning import python as python_of_lightning
+from trainers.test_nemo_gym import python as python_of_nemo_gym  # noqa: F401
+from trainers.test_oumi import python as python_of_oumi  # noqa: F401
 from trainers.test_skyrl import python as python_of_skyrl  # noqa: F401
 from trainers.test_torchforge import Completion, Letters
+from trainers.test_trl import LOWEST, LOWEST_WITH_FACTORY, NEWEST
 from trainers.test_trl import python as python_of_trl
+from trainers.test_verifiers import python as python_of_verifiers  # noqa: F401
 from trainers.test_verl import python as python_of_verl  # noqa: F401
 
 from openenv.integrations.torchforge import rollout
 from openenv.testing import IntegrationFailed, check_integration
-from openenv.testing.trainers import CASES, Played, PlayedRollout, Run, TrainerCase
+from openenv.testing.trainers import CASES, Played, PlayedRollout, Run, TrainerCase, case_in
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow("imports trainers"), pytest.mark.timeout(900)]
 
 ROOT = SOURCES.parent
+IMPORTED = [SOURCES, ROOT / "tests", ROOT / "tests" / "trainers"]
 PROGRAM = Path(__file__).parent / "conformance_play.py"
-ANSWERS_WITHIN_S = 600
 
+BY_CALLS = "its own loop acts by calls of tools alone"
 APART = "each rollout is played by itself, and which of them are a group, only the trainer knows"
 
 
@@ -47,8 +55,10 @@ def player(python: str, way: str, *arguments: str) -> Iterator[Any]:
         [python, str(PROGRAM), way, *arguments],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(SOURCES), str(ROOT / "tests")]),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join(map(str, IMPORTED)),
             "OMP_NUM_THREADS": "1",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # which ART's would be downloaded
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -92,20 +102,47 @@ def checked_by(python: str, way: str, *known: str, **not_applicable: str) -> Non
         checked(play, way, *known, **not_applicable)
 
 
+def answer(asked: Asked) -> Reply:
+    """What the model says that a server of the OpenAI API stands for."""
+    text = "\n".join(str(one.get("content")) for one in asked.messages)
+    turn = sum(one["role"] == "assistant" for one in asked.messages)
+    reply = case_in(text).reply(turn)
+    if not asked.body.get("tools"):
+        return Reply(reply.text(), cut_off=reply.is_cut)
+    calls = [("write", one) for one in reply.arguments]
+    return Reply(reply.text(with_calls=False), calls, cut_off=reply.is_cut)
+
+
+@pytest.fixture
+def model() -> Iterator[str]:
+    with llm_server(answer) as server:
+        yield server.url
+
+
 # ------------------------------------------------------------------ each trainer
 
 
-def test_trl_by_rollout_func() -> None:
-    checked_by(python_of_trl(), "rollout_func")
+@pytest.mark.parametrize("version", [LOWEST, NEWEST])
+def test_trl_by_rollout_func(version: str) -> None:
+    checked_by(python_of_trl(version), "rollout_func")
 
 
-def test_trl_by_environment_factory() -> None:
+@pytest.mark.parametrize("version", [LOWEST_WITH_FACTORY, NEWEST])
+def test_trl_by_environment_factory(version: str) -> None:
     checked_by(
-        python_of_trl(),
+        python_of_trl(version),
         "environment_factory",
-        in_a_fence="TRL's own loop acts by calls of tools alone",
+        in_a_fence=BY_CALLS,
         cut_off="TRL's own loop carries out the calls, and does not tell how a reply ended",
     )
+
+
+def test_oumi(request: pytest.FixtureRequest) -> None:
+    checked_by(request.getfixturevalue("python_of_oumi"), "oumi")
+
+
+def test_lightning() -> None:
+    checked_by(python_of_lightning(), "lightning")
 
 
 def test_skyrl(request: pytest.FixtureRequest) -> None:
@@ -126,6 +163,38 @@ def test_verl(request: pytest.FixtureRequest) -> None:
         "task_id",
         unequal_beginnings=APART,
     )
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="ART 0.5 needs Python 3.11")
+@pytest.mark.parametrize("way", ["art", "art by words"])
+def test_art(way: str, model: str, request: pytest.FixtureRequest) -> None:
+    with player(request.getfixturevalue("python_of_art"), way, model) as play:
+        checked(play, way, unequal_beginnings=APART)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="verifiers 0.4 needs Python 3.11")
+@pytest.mark.parametrize("way", ["verifiers", "verifiers by words"])
+def test_verifiers(way: str, model: str, request: pytest.FixtureRequest) -> None:
+    not_applicable = {"unequal_beginnings": APART}
+    if way == "verifiers":
+        not_applicable["in_a_fence"] = BY_CALLS
+    with player(request.getfixturevalue("python_of_verifiers"), way, model) as play:
+        checked(play, way, "cut_off", **not_applicable)
+
+
+def test_nemo_gym(model: str, request: pytest.FixtureRequest) -> None:
+    """Its client is of one event loop, so that each run is a process."""
+    python = request.getfixturevalue("python_of_nemo_gym")
+
+    def in_a_process(run: Run) -> Played:
+        with player(python, "nemo gym", model) as play:
+            played: Played = play(run)
+            return played
+
+    checked(in_a_process, "nemo gym", "reset_raises", in_a_fence=BY_CALLS)
+
+
+# ------------------------------------------------------------------ torchforge, in this process
 
 
 class Generator:

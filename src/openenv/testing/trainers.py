@@ -66,7 +66,7 @@ BEGINS = "This is box"  # how the first observation begins
 MAX_TURNS = 4
 # What words of a server without room have to name, so that whoever trains knows what to change.
 ROOM = re.compile(r"MAX_CONCURRENT_ENVS|max_concurrent_envs|sessions?\b", re.IGNORECASE)
-UNEQUAL = re.compile("UnequalBeginnings|beg[ai]n differently", re.IGNORECASE)
+UNEQUAL = re.compile("UnequalBeginnings|beg[ai]ns? (differently|with)", re.IGNORECASE)
 PICTURE = re.compile("picture|image", re.IGNORECASE)
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -703,7 +703,9 @@ def _wrong(
         return f"no episode was begun with seed={case.number}, and {seen}: the row's seed is lost"
     if case.expected == "unequal":
         return _wrong_group(rollouts)
-    wrong = [_wrong_actions(case, one) for one in episodes]
+    # One that was begun and left at once is a retry, or a look at how a row begins.
+    acted = [one for one in episodes if one.codes] or episodes
+    wrong = [_wrong_actions(case, one) for one in acted]
     wrong += [_wrong_rollout(case, one) for one in rollouts]
     return next((why for why in wrong if why is not None), None)
 
