@@ -1,6 +1,6 @@
 """Blackjack for verifiers and prime-rl: the model calls the environment's tool.
 
-uv run eval blackjack_taskset --env.taskset.num-tasks 16 -m MODEL
+vf-eval blackjack_taskset --env.taskset.num-tasks 16 --no-push -m MODEL
 """
 
 from openenv.integrations.verifiers import OpenEnvEnv, OpenEnvTaskset

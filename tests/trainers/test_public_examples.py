@@ -16,6 +16,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import urllib.request
@@ -26,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import environ
+from support.commands import SOURCES, environ
 from support.llm_server import Asked, Reply, llm_server
+from support.locks import exclusive
 from support.servers import serving
 from support.venvs import python_of
 from trainers import test_trl
@@ -331,6 +333,61 @@ def test_the_rollout_of_arts_page_gathers_trajectories(echo: str) -> None:
     with llm_server("seventeen letters") as model:
         found = played(python, "art", file, {"model": model.url, "echo": echo})
     assert found == [[pytest.approx(1.7)] * 4] * 2
+
+
+# ------------------------------------------------------------------ Oumi
+
+
+def notebook_of_oumi() -> dict[str, Any]:
+    """Return the notebook on OpenEnv of Oumi's source distribution, which is downloaded once."""
+    folder = ROOT / ".peers" / "oumi-sources"
+    with exclusive(folder.with_name("oumi-sources.lock")):
+        if not list(folder.glob("oumi-0.9.tar.gz")):
+            wanted = ["--no-deps", "--no-binary", "oumi", "--dest", str(folder), "oumi==0.9"]
+            done = subprocess.run(
+                [sys.executable, "-m", "pip", "download", "--quiet", *wanted],
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+            if "Could not find a version" in done.stderr or "ConnectionError" in done.stderr:
+                pytest.skip("the package index has no source distribution of oumi 0.9")
+            assert done.returncode == 0, done.stderr
+    with tarfile.open(folder / "oumi-0.9.tar.gz") as archive:
+        member = archive.extractfile("oumi-0.9/notebooks/Oumi - OpenEnv GRPO with trl.ipynb")
+        assert member is not None
+        notebook: dict[str, Any] = json.load(member)
+    return notebook
+
+
+def test_oumis_notebook_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its server, its rollout function and its reward function."""
+    cells = ["".join(cell["source"]) for cell in notebook_of_oumi()["cells"]]
+    first = "%%writefile $tutorial_dir/train.py\n"
+    (code,) = (cell.removeprefix(first) for cell in cells if cell.startswith(first))
+    (tmp_path / "train.py").write_text(code)
+    server = ["-m", "uvicorn", "envs.echo_env.server.app:app", "--host", "0.0.0.0"]
+    (starting,) = (
+        cell for cell in cells if "start_openenv_server.py" in cell and "uvicorn" in cell
+    )
+    assert all(f'"{word}"' in starting for word in server)
+    (tmp_path / "override.txt").write_text("uvicorn>=0.50\n")  # for servers of Oumi's own
+    monkeypatch.setenv("UV_OVERRIDE", str(tmp_path / "override.txt"))
+    python = python_of(ROOT / ".peers" / "trainers_oumi", "oumi==0.9", "-e", str(ROOT))
+    with run_server([sys.executable, *server], {**environ(), "PYTHONPATH": str(SOURCES)}) as url:
+        done = subprocess.run(
+            [python, str(HERE / "public_oumi.py"), str(tmp_path), str(tmp_path / "train.py"), url],
+            env=environ(ROOT) | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found["rewards"]) == 16
+    lengths = [len(completion) for completion in found["completions"]]
+    assert found["rewards"] == pytest.approx([0.1 * length for length in lengths])
+    assert any(log["grad_norm"] > 0 for log in found["logs"] if "grad_norm" in log)
 
 
 # ------------------------------------------------------------------ verifiers
