@@ -109,6 +109,8 @@ class Trainer:
         if "keeps_thoughts" in self.faults and reply.thought and not reply.is_cut:
             said = reply.text().replace("<think>", "").replace("</think>", "")
             return read_reply(json.dumps({"code": said}), seats.interface)
+        if "reads_thoughts" in self.faults and not reply.is_cut:
+            said = reply.text().replace("<think>", "").replace("</think>", "")
         if "keeps_fences" in self.faults and reply.form == "fenced":
             return read_reply(json.dumps({"code": said}), seats.interface)
         if "guesses_calls" in self.faults and reply.form == "malformed":
@@ -133,7 +135,8 @@ FAULTS: dict[str, set[str]] = {
         "unequal_beginnings",
         "picture",
     },
-    "keeps_thoughts": {"behind_a_thought"},
+    "keeps_thoughts": {"behind_a_thought", "a_call_in_a_thought"},
+    "reads_thoughts": {"a_call_in_a_thought"},
     "keeps_fences": {"in_a_fence"},
     "last_call_only": {"several_calls"},
     "guesses_calls": {"malformed_call"},
@@ -146,7 +149,7 @@ FAULTS: dict[str, set[str]] = {
     "drops_task_id": {"task_id"},
     "drops_seed": NAMES - {"no_room"},
     "learns_nothing": {
-        *("fine", "behind_a_thought", "in_a_fence", "several_calls"),
+        *("fine", "behind_a_thought", "a_call_in_a_thought", "in_a_fence", "several_calls"),
         "refused",
         "task_id",
     },

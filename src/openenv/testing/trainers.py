@@ -143,10 +143,14 @@ class ScriptedReply:
             return list(self.codes)
         if not with_calls and not self.is_open:
             return []
-        calls = [json.dumps({"name": TOOL, "arguments": {"code": one}}) for one in self.codes]
-        if self.form == "malformed":
-            calls = [one[:-3] for one in calls]
-        return [f"<tool_call>\n{one}\n</tool_call>" for one in calls]
+        lost = 3 if self.form == "malformed" else 0
+        return [_written_call(one, lost) for one in self.codes]
+
+
+def _written_call(code: str, lost: int = 0) -> str:
+    """Write a call as Qwen and Hermes do, without so many characters at the end of its JSON."""
+    said = json.dumps({"name": TOOL, "arguments": {"code": code}})
+    return f"<tool_call>\n{said[: len(said) - lost]}\n</tool_call>"
 
 
 FIRST, SECOND = ScriptedReply(RIGHT[:1]), ScriptedReply(RIGHT[1:])
@@ -220,6 +224,12 @@ def _cases() -> Iterator[TrainerCase]:
         ScriptedReply(RIGHT[:1], thought=f"Shall I call {WRONG}? No."),
         ScriptedReply(RIGHT[1:], thought="One is left."),
         cure="take the thought away before the action is read: openenv.rollouts.replies.read_reply",
+    )
+    yield case(
+        "a_call_in_a_thought",
+        ScriptedReply(RIGHT[:1], thought=f"Shall I say\n{_written_call(WRONG)}\nNo."),
+        SECOND,
+        cure="look for calls behind the thought only: what a model weighs, it has not done",
     )
     yield case(
         "in_a_fence",
