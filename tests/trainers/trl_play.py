@@ -53,18 +53,26 @@ def tools_of(place: Any) -> list[Any]:
     return [getattr(place, n) for n, _ in found if not n.startswith("_") and n not in others]
 
 
-def speaker(*speech: tuple[Any, list[str]], seeds: int = 48, steps: int = 150) -> tuple[Any, Any]:
-    """A tiny model that makes such calls in such environments, any of them alike."""
+def speaker(
+    *speech: tuple[Any, list[str]], seeds: int = 48, steps: int = 150, is_told_by_us: bool = False
+) -> tuple[Any, Any]:
+    """A tiny model that makes such calls in such environments, any of them alike.
+
+    It knows the tools as TRL describes them, of functions; or as `rollout_func` does.
+    """
     heard: list[tuple[list[dict[str, Any]], list[Any], list[str]]] = []
     for factory, calls in speech:
         place = factory()
+        tools = [get_json_schema(one) for one in tools_of(place)]
+        if is_told_by_us:
+            tools = [one.as_function() for one in factory.seats.interface.tools]
         for seed in range(seeds):
             said = [{"role": "user", "content": PROMPT}]
             said[0]["content"] += place.reset(prompt=said, seed=seed) or ""
-            heard.append((said, tools_of(place), calls))
+            heard.append((said, tools, calls))
     texts = [qwen2_5_chat_template]
     for said, tools, calls in heard:
-        texts += [json.dumps(said), json.dumps([get_json_schema(one) for one in tools]), *calls]
+        texts += [json.dumps(said), json.dumps(tools), *calls]
     tokenizer = tokenizer_for(texts, qwen2_5_chat_template, 1024)
     model = model_for(tokenizer)
     shown = [
@@ -173,7 +181,8 @@ def many(folder: str) -> dict[str, Any]:
 def together(folder: str, environment: str = "blackjack", **options: Any) -> dict[str, Any]:
     """All rollouts of a batch at the same time, by rollout_func."""
     hit, stand = call("blackjack", action="hit"), call("blackjack", action="stand")
-    model, tokenizer = speaker((environment_factory("blackjack"), [hit, stand]))
+    blackjack = environment_factory("blackjack")
+    model, tokenizer = speaker((blackjack, [hit, stand]), is_told_by_us=True)
     rollouts = rollout_func(environment, **options)
     return trained(
         folder,
