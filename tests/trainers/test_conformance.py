@@ -45,7 +45,6 @@ IMPORTED = [SOURCES, ROOT / "tests", ROOT / "tests" / "trainers"]
 PROGRAM = Path(__file__).parent / "conformance_play.py"
 
 BY_CALLS = "its own loop acts by calls of tools alone"
-APART = "each rollout is played by itself, and which of them are a group, only the trainer knows"
 
 
 @contextmanager
@@ -149,9 +148,7 @@ def test_skyrl(request: pytest.FixtureRequest) -> None:
     checked_by(
         request.getfixturevalue("python_of_skyrl"),
         "skyrl",
-        "task_id",
         cut_off="SkyRL hands over the words of a reply, and does not tell how it ended",
-        unequal_beginnings=APART,
     )
 
 
@@ -160,8 +157,6 @@ def test_verl(request: pytest.FixtureRequest) -> None:
     checked_by(
         request.getfixturevalue("python_of_verl"),
         "verl",
-        "task_id",
-        unequal_beginnings=APART,
     )
 
 
@@ -169,17 +164,20 @@ def test_verl(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("way", ["art", "art by words"])
 def test_art(way: str, model: str, request: pytest.FixtureRequest) -> None:
     with player(request.getfixturevalue("python_of_art"), way, model) as play:
-        checked(play, way, unequal_beginnings=APART)
+        checked(play, way)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="verifiers 0.4 needs Python 3.11")
 @pytest.mark.parametrize("way", ["verifiers", "verifiers by words"])
 def test_verifiers(way: str, model: str, request: pytest.FixtureRequest) -> None:
-    not_applicable = {"unequal_beginnings": APART}
+    not_applicable = {}
     if way == "verifiers":
-        not_applicable["in_a_fence"] = BY_CALLS
+        not_applicable = {
+            "in_a_fence": BY_CALLS,
+            "cut_off": "verifiers' harness carries out the calls itself",
+        }
     with player(request.getfixturevalue("python_of_verifiers"), way, model) as play:
-        checked(play, way, "cut_off", **not_applicable)
+        checked(play, way, **not_applicable)
 
 
 def test_nemo_gym(model: str, request: pytest.FixtureRequest) -> None:
@@ -191,7 +189,7 @@ def test_nemo_gym(model: str, request: pytest.FixtureRequest) -> None:
             played: Played = play(run)
             return played
 
-    checked(in_a_process, "nemo gym", "reset_raises", in_a_fence=BY_CALLS)
+    checked(in_a_process, "nemo gym", in_a_fence=BY_CALLS)
 
 
 # ------------------------------------------------------------------ torchforge, in this process
@@ -231,4 +229,4 @@ def torchforge(run: Run) -> Played:
 
 
 def test_torchforge() -> None:
-    checked(torchforge, "torchforge", unequal_beginnings=APART)
+    checked(torchforge, "torchforge")

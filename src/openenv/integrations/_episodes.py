@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from openenv.client import background
 from openenv.errors import Unscored
-from openenv.integrations.trl.environments import Columns, episode_arguments
+from openenv.integrations.trl.environments import TASK_COLUMN, Columns, episode_arguments
 from openenv.reward import Score
 from openenv.rollouts.endings import NO_REWARD
 from openenv.rollouts.seats import Seat, Seats, Unfinished
@@ -29,23 +29,53 @@ __all__ = [
 
 T = TypeVar("T")
 
+OF_TRAINERS = frozenset(
+    {
+        "ability",
+        "agent_name",
+        "data_source",
+        "env_class",
+        "extra_info",
+        "global_steps",
+        "index",
+        "interaction_kwargs",
+        "max_turns",
+        "priority",
+        "prompt",
+        "raw_prompt",
+        "reward_model",
+        "reward_spec",
+        "tools_kwargs",
+        "uid",
+    }
+)
+"""Columns of SkyRL's and verl's own; ``columns`` passes one of them on nevertheless."""
+
 _seats: dict[Hashable, Seats] = {}
 _looking = threading.Lock()
 
 
-def seats_in(environment: Hashable, retries: int) -> Seats:
+def seats_in(environment: Hashable, retries: int, equal_beginnings: bool = True) -> Seats:
     """The seats that this process has in an environment, on the shared loop; found once.
+
+    Args:
+        environment: As `openenv.rollout` takes it.
+        retries: How often a reset is tried again whose failure may pass.
+        equal_beginnings: Episodes that are reset with the same arguments and a seed have to begin
+            alike; see `Seats.of`.
 
     Raises:
         NotSupported: Nobody tells how one acts in it.
         OpenEnvError: It cannot be reached.
         TypeError: It is no environment.
     """
-    key = os.getpid(), environment, retries
+    key = os.getpid(), environment, retries, equal_beginnings
     with _looking:
         found = _seats.get(key)
         if found is None:
-            found = _seats[key] = background.run(Seats.of(environment, retries=retries))
+            found = _seats[key] = background.run(
+                Seats.of(environment, retries=retries, equal_beginnings=equal_beginnings)
+            )
         return found
 
 
@@ -68,7 +98,9 @@ def row_arguments(
 
     Args:
         row: Its columns.
-        columns: Which of them; by default ``seed``, if there is one. A task always counts.
+        columns: Which of them. Default: all texts and numbers but for those that are a trainer's
+            own (`OF_TRAINERS`). The environment may ignore these, but for ``seed`` and ``task_id``.
+            A task always counts.
 
     Returns:
         The arguments; and which of them the environment may ignore.
@@ -77,9 +109,16 @@ def row_arguments(
         KeyError: The row has not all of the columns.
         ValueError: Its task is none.
     """
-    if columns is None:
-        columns = ["seed"] if row.get("seed") is not None else []
-    return episode_arguments(row, columns)
+    if columns is not None:
+        return episode_arguments(row, columns)
+    kept = {
+        name: value
+        for name, value in row.items()
+        if name == TASK_COLUMN
+        or (name not in OF_TRAINERS and isinstance(value, bool | int | float | str))
+    }
+    arguments, may_ignore = episode_arguments(kept, None)
+    return arguments, may_ignore | (kept.keys() - {"seed", "task_id"})
 
 
 def reward(seat: Seat, unfinished: Unfinished) -> Score:

@@ -48,6 +48,7 @@ async def rollout(
     unfinished: Unfinished = "earned",
     retries: int = 2,
     request: Mapping[str, Any] | None = None,
+    equal_beginnings: bool = True,
 ) -> art.Trajectory:
     """Play one episode.
 
@@ -69,6 +70,8 @@ async def rollout(
         unfinished: What an episode is worth that the model has not brought to its end by then.
         retries: How often a reset is tried again whose failure may pass.
         request: Further arguments of the chat completions, such as ``max_completion_tokens``.
+        equal_beginnings: An episode that begins otherwise than one before of the same seed and
+            arguments is an error, `UnequalBeginnings`: their rewards cannot be compared.
 
     Returns:
         A trajectory of which the model's replies are choices; its metrics are the reward's parts,
@@ -80,7 +83,7 @@ async def rollout(
         OpenEnvError: The environment could not be reached, or has failed.
         Unscored: The episode has no reward.
     """
-    seats = await asyncio.to_thread(seats_in, environment, retries)
+    seats = await asyncio.to_thread(seats_in, environment, retries, equal_beginnings)
     messages, arguments, may_ignore = _episode(task, prompt, reset or {})
     seat = await awaited(seats.take())
     try:

@@ -121,6 +121,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     _opening: asyncio.Lock = PrivateAttr(default_factory=asyncio.Lock)
     _playing: dict[str, Seat] = PrivateAttr(default_factory=dict)
     _used: dict[str, float] = PrivateAttr(default_factory=dict)
+    _not_begun: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def setup_webserver(self) -> FastAPI:
         """Build the application: ``/seed_session``, ``/verify``, and each tool by its name."""
@@ -165,6 +166,9 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
                 await self._end(key)
             if isinstance(error, CapacityError):
                 raise HTTPException(503, words(error)) from error
+            if isinstance(error, OpenEnvError) and self.config.on_failure == "set_aside":
+                self._not_begun[key] = f"the episode could not begin: {words(error)}"
+                return BaseSeedSessionResponse()
             if isinstance(error, OpenEnvError | ValueError):
                 raise HTTPException(502, f"the episode could not begin: {words(error)}") from error
             raise
@@ -184,6 +188,8 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     async def call(self, tool: str, request: Request) -> PlainTextResponse:
         """Act by a tool; the answer is the text that the model reads, also where it is refused."""
         seat = self._playing.get(request.session[SESSION_ID_KEY])
+        if seat is None and (why := self._not_begun.get(request.session[SESSION_ID_KEY])):
+            return PlainTextResponse(f"Error: {why}", 502)
         if seat is None:
             return PlainTextResponse("Error: no episode was begun; call /seed_session", 409)
         self._use(request.session[SESSION_ID_KEY], seat)
@@ -205,6 +211,8 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             HTTPException: Nobody knows (502), unless failures are set aside.
         """
         key = request.session[SESSION_ID_KEY]
+        if key in self._not_begun:
+            return self._failed(body, self._not_begun.pop(key))
         if key not in self._playing:
             return self._failed(body, "no episode was begun, or it was given up")
         seat = self._playing[key]

@@ -77,8 +77,8 @@ class Options:
     Attributes:
         environment: See `register`.
         columns: Which of the row's columns the environment is reset with, or, as a mapping, by
-            which argument which column. By default ``seed``, if there is one. A task that
-            `openenv.integrations.trl.task_dataset` has put in the row always counts.
+            which argument which column. Default: all texts and numbers that are not SkyRL's own. A
+            task that `openenv.integrations.trl.task_dataset` has put in the row always counts.
         max_turns: How many replies the model has. Default: the generator's, and 1 without.
         unfinished: What the episode is worth that the model has not brought to its end by then.
         rewarded: ``at_end``: the last step has what the episode is worth, and those before 0.0,
@@ -87,6 +87,8 @@ class Options:
         tell: Tell the model in words how it acts. Where any text is an action, that is what the
             environment's schema says of it, if anything.
         retries: How often a reset is tried again whose failure may pass.
+        equal_beginnings: Two episodes of one row with a seed that begin differently are an error,
+            `UnequalBeginnings`: their rewards cannot be compared.
     """
 
     environment: Hashable
@@ -96,6 +98,7 @@ class Options:
     rewarded: Literal["at_end", "each_step"] = "at_end"
     tell: bool = True
     retries: int = 2
+    equal_beginnings: bool = True
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
@@ -160,7 +163,9 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             OpenEnvError: It could not begin.
         """
         arguments, may_ignore = row_arguments(self._row, self._options.columns)
-        seats = seats_in(self._options.environment, self._options.retries)
+        seats = seats_in(
+            self._options.environment, self._options.retries, self._options.equal_beginnings
+        )
         self.turns, self._told, self._metrics = 0, 0.0, {}
         if self._seat is None:
             self._seat = background.run(seats.take())

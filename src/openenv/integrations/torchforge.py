@@ -68,6 +68,7 @@ async def rollout(
     retries: int = 2,
     template: Mapping[str, Any] | None = None,
     request: Mapping[str, Any] | None = None,
+    equal_beginnings: bool = True,
 ) -> Rollout:
     """Play one episode.
 
@@ -85,13 +86,15 @@ async def rollout(
         retries: How often a reset is tried again whose failure may pass.
         template: Arguments of the chat template, such as ``enable_thinking``.
         request: Further arguments of ``generate``, such as ``sampling_params``.
+        equal_beginnings: An episode that begins otherwise than one before of the same seed and
+            arguments is an error, `UnequalBeginnings`: their rewards cannot be compared.
 
     Raises:
         CapacityError: There is no place for it.
         OpenEnvError: The environment could not be reached.
         Unscored: It has failed, or the episode has no reward.
     """
-    seats = await asyncio.to_thread(seats_in, environment, retries)
+    seats = await asyncio.to_thread(seats_in, environment, retries, equal_beginnings)
     seat = await awaited(seats.take())
     try:
         chat = Chat(tokenizer, seats.interface, told, **(template or {}))

@@ -30,6 +30,7 @@ from openenv._packages import needs
 from openenv.reward import Score
 from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.replies import read_reply
 from openenv.rollouts.seats import Seat, Seats
 from openenv.rollouts.sessions import own_tasks
 from openenv.server.run import bind
@@ -158,6 +159,8 @@ class OpenEnvEnvConfig(vf.EnvConfig):  # type: ignore[misc]
             `openenv.rollouts.seats.Unfinished`.
         reset_retries: How often a reset is tried again whose failure may pass, such as that all
             places are taken.
+        equal_beginnings: An episode that begins otherwise than one before of the same seed and
+            arguments is an error of the episode: their rewards cannot be compared.
     """
 
     agent: vf.AgentConfig = vf.AgentConfig(
@@ -166,6 +169,7 @@ class OpenEnvEnvConfig(vf.EnvConfig):  # type: ignore[misc]
     acts: Literal["tools", "words"] = "tools"
     unfinished: float | Literal["earned"] | None = "earned"
     reset_retries: int = 2
+    equal_beginnings: bool = True
 
 
 class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
@@ -177,7 +181,11 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Find the environment, and serve its tools."""
-        self._seats = await Seats.of(self.taskset.source(), retries=self.config.reset_retries)
+        self._seats = await Seats.of(
+            self.taskset.source(),
+            retries=self.config.reset_retries,
+            equal_beginnings=self.config.equal_beginnings,
+        )
         self._tools = ToolServer(self._seats.interface)
         await self._tools.start()
 
@@ -227,7 +235,11 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
             segment = await talk.turn(said)
             if segment.terminated or self.config.acts == "tools":
                 return  # in which the model has acted, as often as it liked
-            said = (await seat.reply(segment.last_reply)).text
+            # Of the trace, its last reply is what was said just now.
+            reply = read_reply(
+                segment.last_reply, self._seats.interface, is_cut=talk.trace.is_truncated
+            )
+            said = (await seat.act_by(reply)).text
 
     def _scored(self, seat: Seat) -> Score:
         score = seat.score(self.config.unfinished)

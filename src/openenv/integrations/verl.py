@@ -48,8 +48,9 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         environment: An address, the name of an environment that is installed, or what else
             ``openenv serve`` takes. Each rollout has a session of its own.
         columns: Which of the row's columns, or of its ``extra_info``, the environment is reset
-            with, or, as a mapping, by which argument which column. By default ``seed``, if there is
-            one. A task that `openenv.integrations.trl.task_dataset` has put in the row counts, too.
+            with, or, as a mapping, by which argument which column. Default: all texts and numbers
+            that are not verl's own. A task that `openenv.integrations.trl.task_dataset` has put in
+            the row counts, too.
         max_turns: How many replies the model has. Default: the rollout's
             ``multi_turn.max_assistant_turns``, and 32 without.
         unfinished: What an episode is worth that the model has not brought to its end by then.
@@ -57,6 +58,8 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             `openenv.rollouts.tokens.Chat`.
         retries: How often a reset is tried again whose failure may pass.
         attempts: How many episodes are played until one has not failed.
+        equal_beginnings: Two episodes of one row with a seed that begin differently are an error,
+            `UnequalBeginnings`: their rewards cannot be compared.
         **kwargs: Of verl.
 
     Raises:
@@ -73,6 +76,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         told: Told | None = None,
         retries: int = 2,
         attempts: int = 3,
+        equal_beginnings: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -91,6 +95,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         self._told: Told | None = told
         self._retries = retries
         self._attempts = attempts
+        self._equal_beginnings = equal_beginnings
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """Play it.
@@ -105,7 +110,9 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
             Unscored: It has no reward.
             ValueError: The prompt is too long.
         """
-        seats = await asyncio.to_thread(seats_in, self._environment, self._retries)
+        seats = await asyncio.to_thread(
+            seats_in, self._environment, self._retries, self._equal_beginnings
+        )
         for left in range(self._attempts - 1, -1, -1):
             try:
                 return await self._played(seats, sampling_params, kwargs)

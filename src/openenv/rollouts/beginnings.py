@@ -38,11 +38,14 @@ class Beginnings:
     Args:
         environment: The environment's name, for the error.
         is_on: Whether to compare at all.
+
+    Attributes:
+        is_on: Whether anything is compared.
     """
 
     def __init__(self, environment: str, *, is_on: bool = True) -> None:
         self._environment = environment
-        self._is_on = is_on
+        self.is_on = is_on
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, str] = OrderedDict()
 
@@ -61,7 +64,7 @@ class Beginnings:
         Raises:
             UnequalBeginnings: An episode of the same arguments has begun differently.
         """
-        if not self._is_on:
+        if not self.is_on:
             return
         with self._lock:
             before = self._seen.setdefault(arguments, shown)

@@ -26,6 +26,7 @@ from openenv.client.client import EnvClient
 from openenv.errors import CapacityError, ErrorCode, OpenEnvError, RateLimited, refusal, words
 from openenv.reward import Score
 from openenv.rewards.credit import terminal
+from openenv.rollouts.beginnings import Beginnings, digest_of
 from openenv.rollouts.endings import NO_REWARD, lowest, with_cost
 from openenv.rollouts.episodes import NOT_DECLARED, WAITS, check_taken, ignored_arguments, worth
 from openenv.rollouts.failures import is_passing
@@ -111,6 +112,7 @@ class Seats:
         shows: The fields of observations that are shown to the one who acts; None is all.
         shows_pictures: Pictures are shown too; where they are not, one in an observation is an
             error.
+        beginnings: What episodes with a seed have shown first, which are compared.
     """
 
     def __init__(
@@ -122,8 +124,10 @@ class Seats:
         shows: Sequence[str] | None = None,
         *,
         shows_pictures: bool = False,
+        equal_beginnings: bool = False,
     ) -> None:
         self.name = sessions.name
+        self.beginnings = Beginnings(sessions.name, is_on=equal_beginnings)
         self.shows = shows
         self.shows_pictures = shows_pictures
         self.interface = interface
@@ -142,6 +146,7 @@ class Seats:
         meter: Meter | None = None,
         shows: Sequence[str] | None = None,
         shows_pictures: bool = False,
+        equal_beginnings: bool = False,
     ) -> Seats:
         """Find out how one acts in an environment, on the loop that runs: its seats live there.
 
@@ -156,6 +161,8 @@ class Seats:
                 board's text, say, and not its numbers too. Default: all that are public.
             shows_pictures: Pass pictures on, as `Answer.pictures`. Otherwise an observation that
                 has one raises `NotSupported`, since a text cannot show it.
+            equal_beginnings: An episode that is reset with a seed, and begins otherwise than one
+                before that was reset with the same arguments, cannot begin: `UnequalBeginnings`.
 
         Raises:
             NotSupported: Nobody tells how one acts in it.
@@ -180,7 +187,13 @@ class Seats:
             await sessions.aclose()
             raise
         return cls(
-            sessions, interface, retries, meter or Meter(), shows, shows_pictures=shows_pictures
+            sessions,
+            interface,
+            retries,
+            meter or Meter(),
+            shows,
+            shows_pictures=shows_pictures,
+            equal_beginnings=equal_beginnings,
         )
 
     async def take(self) -> Seat:
@@ -270,12 +283,14 @@ class Seat:
             CapacityError: There is no place for it.
             OpenEnvError: It could not begin, also when tried again where that may help.
             TaskNotTaken: The environment has ignored an argument.
+            UnequalBeginnings: An episode of the same arguments has begun differently.
         """
         async with self._turn:
             self._first, self._results, self._failure = None, [], None
             try:
                 first = await self._begun(arguments)
                 check_taken(ignored_arguments(first) - may_ignore - {"seed"}, "this episode")
+                self._compare(arguments, first)
             except Exception as error:
                 await self._fail("the episode could not begin", error)
                 raise
@@ -460,6 +475,12 @@ class Seat:
         if client is not None:
             with contextlib.suppress(OpenEnvError, OSError):
                 await self._sessions.close(client)
+
+    def _compare(self, arguments: Mapping[str, Any], first: StepResult[Any]) -> None:
+        if self._seats.beginnings.is_on and arguments.get("seed") is not None:
+            seen = self.look_at(first)
+            pictures = "".join(one["data"] for one in seen.pictures)
+            self._seats.beginnings.saw(digest_of(arguments), seen.text + pictures)
 
     def _playing(self) -> Client:
         if self._failure is not None:
