@@ -205,6 +205,7 @@ class Codec:
 
     def __init__(self, *, debug: bool = False) -> None:
         self.debug = debug
+        self._refused: tuple[Any, list[dict[Any, Any]]] | None = None  # the frame refused last
 
     def _encode(self, value: Any) -> bytes:
         raise NotImplementedError
@@ -232,7 +233,9 @@ class Codec:
         except msgspec.ValidationError as error:
             from openenv._quoting import shortened  # which a client need not load
 
-            for message in self._messages(frame):
+            messages = self._messages(frame, is_checked=True)
+            self._refused = frame, messages  # for `addresses`, which comes next
+            for message in messages:
                 kind = message.get("type")
                 if isinstance(kind, str) and kind not in REQUEST_TYPES:
                     raise UnknownMessageTypeError(
@@ -240,13 +243,15 @@ class Codec:
                     ) from None
             raise _invalid(shortened(str(error))) from None
         except UNDECODABLE as error:
+            self._refused = frame, []
             raise InvalidJSONError(f"Invalid frame: {error}") from None
         return found if type(found) is list else [found]
 
-    def _messages(self, frame: str | bytes) -> list[dict[Any, Any]]:
+    def _messages(self, frame: str | bytes, *, is_checked: bool) -> list[dict[Any, Any]]:
         """The messages of a frame, however malformed."""
         try:
-            self._check(frame)
+            if not is_checked:
+                self._check(frame)
             found = self._anything.decode(frame)
         except UNDECODABLE:
             return []
@@ -256,7 +261,12 @@ class Codec:
         """The sessions and numbers in a frame that `decode_requests` refused, as far as they can be
         read, so that the refusal reaches whoever waits.
         """
-        known = [(m.get("session", 0), m.get("id", 0)) for m in self._messages(frame)]
+        refused, self._refused = self._refused, None
+        if refused is not None and refused[0] is frame:  # looking through it takes long
+            messages = refused[1]
+        else:
+            messages = self._messages(frame, is_checked=False)
+        known = [(m.get("session", 0), m.get("id", 0)) for m in messages]
         return [a for a in known if all(type(n) is int for n in a)] or [(None, None)]
 
     def encode_data(self, reply: Transition | Reply | Any) -> bytes:
