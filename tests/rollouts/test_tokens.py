@@ -234,3 +234,11 @@ def test_a_model_is_told_of_tools_as_its_template_has_it() -> None:
     nothing.chat_template = None
     with pytest.raises(ValueError, match="no chat template"):
         Chat(nothing, interface)
+
+
+def test_a_model_that_is_told_by_its_task_alone_may_act_in_any_way() -> None:
+    with playing(PerStep) as player:
+        chat = Chat(Letters(), player.seats.interface, "text")
+        said = f'I say: {{"word": "over"}}{END}'
+        (found,) = player.play(chat, [start()], saying(said))
+    assert (found.steps, found.score.value) == (1, 4.5)

@@ -119,7 +119,6 @@ class Chat:
         return read_reply(
             str(self.tokenizer.decode(list(reply), skip_special_tokens=False)),
             self._interface,
-            "text" if self.told == "text" and not self._describes else "auto",
             is_cut=is_cut,
             in_thought=thought_opened_by(tail),
             specials=getattr(self.tokenizer, "all_special_tokens", None)
