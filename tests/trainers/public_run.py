@@ -2,7 +2,7 @@
 
     python public_run.py FOLDER SPEECH SCRIPT [ARGUMENT...]
 
-The script gets no GPU, no vLLM, no tracker, two steps of 16 rollouts, and in place of its model a
+The script gets no GPU, no vLLM, no tracker, two steps of 32 rollouts, and in place of its model a
 tiny one that is built on the spot. That one makes the calls of `SPEECH`, JSON: by a phrase of the
 prompt, the names and arguments of calls. Prints what came of it as JSON: what was logged, and for
 each rollout its messages and what each reward function gave.
@@ -53,9 +53,10 @@ def config_without_hardware(folder: str, **options: Any) -> Any:
     }
     kept["max_completion_length"] = min(kept.get("max_completion_length", LONGEST), LONGEST)
     needed = {
-        "per_device_train_batch_size": 16,
+        "per_device_train_batch_size": 32,
         "num_generations": 4,
         "gradient_accumulation_steps": 1,
+        "temperature": 0.4,  # that of a tiny model that is to make whole calls
         "output_dir": folder,
         "max_steps": STEPS,
         "logging_steps": 1,
@@ -127,9 +128,9 @@ def speaker(
                 said = said.removeprefix("<think>\n\n</think>\n\n").rstrip("\n")
                 ids = tokenizer.encode(said)
                 examples.append((tokenizer.encode(before), ids, [1] * len(ids)))
-    model = model_for(tokenizer, positions=8192)
-    losses = imitate(model, examples, steps=120, batch=8)
-    assert losses[-1] < 0.5, losses
+    model = model_for(tokenizer, positions=8192, spread=96**-0.5)
+    losses = imitate(model, examples, steps=300, batch=8)
+    assert losses[-1] < 0.2, losses
     return model, tokenizer
 
 
