@@ -13,31 +13,36 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import math
 import os
-import random
 import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
+import torch
 import trl
-from tiny_models import imitate, model_for, tokenizer_for
+from tiny_models import model_for, tokenizer_for
+from transformers import Qwen2ForCausalLM
 from transformers.utils import get_json_schema
 from trl.chat_template_utils import qwen3_chat_template
 
 STEPS = 2
-EPISODES = 12  # that the tiny model is shown of each kind of row
-MOST_CALLS = 10  # in an episode that it is shown
+NO_THOUGHT = "<think>\n\n</think>\n\n"
 END = "<|im_end|>"
+LAST = 0.1  # of how many calls a reply that makes none is said once
+DONE = f"Done.{END}"
+MOST_CALLS = 10  # after which it makes none
+CERTAIN = 30.0  # added to the logit of what goes on with a reply
 LONGEST = 1536  # tokens of a completion: a tiny model's context is short
 
-Messages = list[dict[str, Any]]
 Calls = list[tuple[str, dict[str, Any]]]
+Tree: TypeAlias = "dict[int, tuple[float, Tree]]"
 
 GRPOConfig, GRPOTrainer = trl.GRPOConfig, trl.GRPOTrainer
 trained: list[Any] = []
@@ -56,7 +61,7 @@ def config_without_hardware(folder: str, **options: Any) -> Any:
         "per_device_train_batch_size": 32,
         "num_generations": 4,
         "gradient_accumulation_steps": 1,
-        "temperature": 0.4,  # that of a tiny model that is to make whole calls
+        "temperature": 1.0,
         "output_dir": folder,
         "max_steps": STEPS,
         "logging_steps": 1,
@@ -72,65 +77,105 @@ def config_without_hardware(folder: str, **options: Any) -> Any:
 # ------------------------------------------------------------------ a model that makes calls
 
 
-def tools_of(environment: Any) -> list[Callable[..., Any]]:
-    """Return the methods that TRL takes for tools."""
-    found = inspect.getmembers(environment, predicate=inspect.ismethod)
-    return [one for name, one in found if not name.startswith("_") and name != "reset"]
+class Speaker(Qwen2ForCausalLM):
+    """A tiny model of which only the choice between whole replies is its own.
+
+    Tokens that go on with a reply that it knows are made far likelier than others; which of them
+    it says is up to its weights, so that training has something to change.
+    """
+
+    def learn(self, tokenizer: Any, speech: dict[str, Calls]) -> None:
+        """Take in what may be said where a phrase is in the first message of a user."""
+        self._tokenizer = tokenizer
+        self._start = tokenizer.convert_tokens_to_ids("<|im_start|>")
+        self._user = tokenizer.encode("user\n")
+        self._begins = [tokenizer.encode("assistant\n" + one) for one in (NO_THOUGHT, "")]
+        self._done, self._replies = tree_of([(tokenizer.encode(DONE), 1.0)]), {}
+        for phrase, calls in speech.items():
+            replies = [(reply_of(name, arguments), 1.0) for name, arguments in calls]
+            replies.append((DONE, LAST * len(replies)))
+            self._replies[phrase] = tree_of(
+                [(tokenizer.encode(reply), weight) for reply, weight in replies]
+            )
+
+    def prepare_inputs_for_generation(self, input_ids: Any, **kwargs: Any) -> Any:
+        """Pass on the whole text, of which the cache leaves the last token alone."""
+        return {**super().prepare_inputs_for_generation(input_ids, **kwargs), "whole": input_ids}
+
+    def forward(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        logits_to_keep: int = 0,
+        whole: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Return what Qwen2 does, with the logits of what goes on with a known reply raised."""
+        found = super().forward(input_ids, attention_mask, logits_to_keep=logits_to_keep, **options)
+        kept = found.logits.shape[1]
+        raised = torch.zeros_like(found.logits)
+        for row, ids in enumerate((input_ids if whole is None else whole).tolist()):
+            for at, tree in enumerate(self._expected(ids)[-kept:]):
+                for token, (weight, _) in tree.items():
+                    raised[row, at, token] = CERTAIN + math.log(weight)
+        found.logits = found.logits + raised
+        return found
+
+    def _expected(self, ids: list[int]) -> list[Tree]:
+        """Return what goes on with a known reply after each token."""
+        expected: list[Tree] = [{}] * len(ids)
+        begins = [at for at, token in enumerate(ids) if token == self._start]
+        replies: Tree | None = None
+        calls = 0
+        for begin, end in zip(begins, [*begins[1:], len(ids)], strict=True):
+            said = ids[begin + 1 : end]
+            if replies is None and said[: len(self._user)] == self._user:
+                text = self._tokenizer.decode(said)
+                (replies,) = (tree for phrase, tree in self._replies.items() if phrase in text)
+            beginning = next((one for one in self._begins if said[: len(one)] == one), None)
+            if beginning is not None and replies is not None:
+                tree = replies if calls < MOST_CALLS else self._done
+                calls += 1
+                for at in range(begin + len(beginning), end):
+                    expected[at] = tree
+                    tree = tree.get(ids[at + 1], (0.0, {}))[1] if at + 1 < end else {}
+        return expected
 
 
-def episode(environment: Any, row: dict[str, Any], calls: Calls, chance: random.Random) -> Messages:
-    """Play random calls until the episode is over; return the conversation."""
-    messages: Messages = [dict(one) for one in row["prompt"]]
-    messages[-1]["content"] += environment.reset(**row) or ""
-    for _ in range(MOST_CALLS if hasattr(environment, "done") else chance.randint(1, 3)):
-        name, arguments = chance.choice(calls)
-        call = {"type": "function", "function": {"name": name, "arguments": arguments}}
-        messages.append({"role": "assistant", "tool_calls": [call]})
-        told = getattr(environment, name)(**arguments)
-        messages.append({"role": "tool", "name": name, "content": str(told)})
-        if getattr(environment, "done", False):
-            break
-    return [*messages, {"role": "assistant", "content": "Done."}]
+def reply_of(name: str, arguments: dict[str, Any]) -> str:
+    """Return a call as Qwen3 writes it."""
+    call = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{call}\n</tool_call>{END}"
+
+
+def tree_of(replies: list[tuple[list[int], float]]) -> Tree:
+    """Return by token the weight of what begins with it and what follows."""
+    tree: Tree = {}
+    for token in {ids[0] for ids, _ in replies if ids}:
+        follow = [(ids[1:], weight) for ids, weight in replies if ids[:1] == [token]]
+        tree[token] = sum(weight for _, weight in follow), tree_of(follow)
+    return tree
 
 
 def speaker(
     factory: Callable[[], Any], rows: list[dict[str, Any]], speech: dict[str, Calls]
 ) -> tuple[Any, Any]:
-    """Return a tiny model that plays like the episodes that it is shown, and its tokenizer."""
-    chance, conversations, tools = random.Random(0), [], []
-    for row in rows:
-        (calls,) = (
-            calls for phrase, calls in speech.items() if phrase in row["prompt"][-1]["content"]
-        )
-        environment = factory()
-        tools = tools_of(environment)
-        conversations += [episode(environment, row, calls, chance) for _ in range(EPISODES)]
-        for client in vars(environment).values():
-            if hasattr(client, "close"):
-                client.close()
-    schemas = [get_json_schema(tool) for tool in tools]
-    texts = [json.dumps(schemas), json.dumps(conversations), "<think>\n\n</think>\n\n"]
+    """Return a tiny model that makes the calls of `speech`, and its tokenizer."""
+    environment = factory()
+    methods = inspect.getmembers(environment, predicate=inspect.ismethod)
+    tools = [one for name, one in methods if not name.startswith("_") and name != "reset"]
+    texts = [
+        json.dumps([get_json_schema(tool) for tool in tools]),
+        json.dumps(rows),
+        *(reply_of(*call) for calls in speech.values() for call in calls),
+        NO_THOUGHT,
+    ]
     tokenizer = tokenizer_for(texts * 2, qwen3_chat_template, 1024)
-
-    def text_of(messages: Messages, **options: Any) -> str:
-        told: str = tokenizer.apply_chat_template(
-            messages, tools=schemas, tokenize=False, enable_thinking=False, **options
-        )
-        return told
-
-    examples = []
-    for messages in conversations:
-        for at, message in enumerate(messages):
-            if message["role"] == "assistant":
-                before = text_of(messages[:at], add_generation_prompt=True)
-                reply = text_of(messages[: at + 1])[len(text_of(messages[:at])) :]
-                said = reply[reply.index("assistant\n") + len("assistant\n") :]
-                said = said.removeprefix("<think>\n\n</think>\n\n").rstrip("\n")
-                ids = tokenizer.encode(said)
-                examples.append((tokenizer.encode(before), ids, [1] * len(ids)))
-    model = model_for(tokenizer, positions=8192, spread=96**-0.5)
-    losses = imitate(model, examples, steps=300, batch=8)
-    assert losses[-1] < 0.2, losses
+    plain = model_for(tokenizer, positions=8192)
+    model = Speaker(plain.config)
+    model.load_state_dict(plain.state_dict())
+    model.generation_config = plain.generation_config
+    model.learn(tokenizer, speech)
     return model, tokenizer
 
 
