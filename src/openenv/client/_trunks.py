@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from openenv._lazy import lazy_module
 from openenv._timeouts import within
+from openenv.client import background
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
+from openenv.client.session import READINGS, bare
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     ConnectError,
@@ -41,6 +43,7 @@ __all__ = ["Trunks"]
 
 CONNECTION_LOST = "the connection to the server was lost"
 RESET_HINT = "call reset() to begin new episodes"
+NOT_WAITED_FOR = "was not answered before its caller stopped waiting"
 CLOSE_LIMIT_S = 5.0
 OPENED_AT_ONCE = 64
 STEPS_A_FRAME = 64
@@ -52,6 +55,45 @@ def listed(indices: Sequence[int]) -> str:
     """Name some environments in a message."""
     shown = ", ".join(map(str, indices[:8]))
     return shown if len(indices) <= 8 else f"{shown} and {len(indices) - 8} more"
+
+
+class _GivenUp:
+    """A request that nobody waits for, and what it came to, if that is known."""
+
+    __slots__ = ("outcome", "request")
+
+    def __init__(self, request: Request, outcome: Outcome | None) -> None:
+        self.request = request
+        self.outcome = outcome
+
+
+class _AllGivenUp(dict[int, list[_GivenUp]]):
+    """What was given up, by environments, the earliest first; `background.hold` puts answers here
+    that were on their way to the caller.
+    """
+
+    def update(self, answers: Mapping[int, tuple[Request, Outcome]]) -> None:  # type: ignore[override]
+        """Keep answers that came before what is here."""
+        for index, (request, outcome) in answers.items():
+            if request.type not in READINGS and not isinstance(outcome, ResponseTimeout):
+                self.setdefault(index, []).insert(0, _GivenUp(request, outcome))
+
+
+class _Unreceived:
+    """Puts answers back that `first` has given, should its caller not get them."""
+
+    def __init__(self, trunks: Trunks) -> None:
+        self._trunks = trunks
+
+    def update(self, answers: Mapping[int, tuple[Request, Outcome]]) -> None:
+        trunks = self._trunks
+        trunks._asked.update({index: request for index, (request, _) in answers.items()})
+        returned = {index: outcome for index, (_, outcome) in answers.items()}
+        trunks._answered = returned | trunks._answered
+
+    def pop(self, index: int, default: Any) -> Any:
+        self._trunks._asked.pop(index, None)
+        return self._trunks._answered.pop(index, default)
 
 
 class Trunks:
@@ -73,6 +115,7 @@ class Trunks:
         self._asked: dict[int, Request] = {}
         self._answered: dict[int, Outcome] = {}
         self._lost: dict[int, str] = {}
+        self._given_up = _AllGivenUp()
         self._waiter: asyncio.Future[None] | None = None
         self._among: Collection[int] | None = None  # whose answers count; None is all
         self._missing = 0
@@ -100,10 +143,15 @@ class Trunks:
             raise RuntimeError(f"environments {named} have not answered yet; call recv()")
         await self._connect(requests)
         lost = self._lost
-        gone = [i for i in lost.keys() & requests.keys() if requests[i].type != "reset"]
+        refused: dict[int, OpenEnvError] = {
+            i: SessionLost(f"{lost[i]}; {RESET_HINT}")
+            for i in lost.keys() & requests.keys()
+            if requests[i].type != "reset"
+        }
+        again = self._asked_again(requests, refused) if self._given_up else {}
         groups: dict[_Trunk, dict[int, Request]] = {}
         for index, request in requests.items():
-            if not gone or index not in gone:
+            if index not in refused and index not in again:
                 trunk = self._of[index]
                 if trunk not in groups:
                     groups[trunk] = {}
@@ -111,13 +159,46 @@ class Trunks:
         # All are written before the first is sent: one that cannot be written must stop them all.
         written = [(trunk, group, trunk.written(group)) for trunk, group in groups.items()]
         self._asked |= requests
-        for index in gone:
-            self.answer(index, SessionLost(f"{lost[index]}; {RESET_HINT}"))
+        for index, error in refused.items():
+            self.answer(index, error)
+        for index in again:
+            self._await_again(index)
         for group in groups.values():
-            for index in lost.keys() & group.keys():
-                del lost[index]
+            for index, request in group.items():
+                if request.type not in READINGS:
+                    self._given_up.pop(index, None)
+                lost.pop(index, None)
         for trunk, group, frames in written:
             trunk.send(group, frames)
+
+    def _asked_again(
+        self, requests: Mapping[int, Request], refused: dict[int, OpenEnvError]
+    ) -> set[int]:
+        """Which of the requests were given up, and are made again; notes those that may not be
+        made meanwhile.
+        """
+        again = set()
+        for index in self._given_up.keys() & requests.keys() - refused.keys():
+            request, earlier = requests[index], self._given_up[index][0].request
+            if self._of[index].is_same(request, earlier):
+                again.add(index)
+            elif request.type not in READINGS and request.type != "reset":
+                refused[index] = SessionLost(
+                    f"a {earlier.type} {NOT_WAITED_FOR}, so the state of the episode is unknown; "
+                    "ask again with the same action to have its answer, or call reset()"
+                )
+        return again
+
+    def _await_again(self, index: int) -> None:
+        """Wait on for what was given up."""
+        given_up = self._given_up[index].pop(0)
+        if not self._given_up[index]:
+            del self._given_up[index]
+        self._asked[index] = given_up.request
+        if given_up.outcome is None:
+            self._of[index].await_again(index, given_up.request)
+        else:
+            self.answer(index, given_up.outcome)
 
     async def _connect(self, requests: dict[int, Request]) -> None:
         lacking = [i for i in requests if i not in self._of or self._of[i].is_closed]
@@ -186,20 +267,33 @@ class Trunks:
 
     # ------------------------------------------------------------------ answers
 
-    def answer(self, index: int, outcome: Outcome) -> None:
-        """Note what a request came to."""
+    def answer(self, index: int, outcome: Outcome) -> bool:
+        """Note what a request came to; say whether anybody waited for it."""
         answered = self._answered
-        if index in self._asked and index not in answered:
-            answered[index] = outcome
-            if self._waiter is not None and (self._among is None or index in self._among):
-                self._missing -= 1
-                if self._missing == 0 and not self._waiter.done():
-                    self._waiter.set_result(None)
+        if index not in self._asked or index in answered:
+            return False
+        answered[index] = outcome
+        if self._waiter is not None and (self._among is None or index in self._among):
+            self._missing -= 1
+            if self._missing == 0 and not self._waiter.done():
+                self._waiter.set_result(None)
+        return True
+
+    def answer_late(self, index: int, number: int, outcome: Outcome) -> None:
+        """Note what a request came to that was given up."""
+        for one in self._given_up.get(index, ()):
+            if one.outcome is None and one.request.id == number:
+                one.outcome = outcome
+
+    def end_episode(self, index: int, why: str) -> None:
+        """Note that a session is gone."""
+        self._lost[index] = why
+        self._given_up.pop(index, None)
 
     def lose(self, indices: Sequence[int], why: str) -> None:
-        """Note that sessions are gone."""
+        """Note that sessions are gone, and answer what was asked of them."""
         for index in indices:
-            self._lost[index] = why
+            self.end_episode(index, why)
             self.answer(index, SessionLost(f"{why}; {RESET_HINT}"))
 
     async def _wait(
@@ -238,26 +332,38 @@ class Trunks:
         words = f"no answer within {timeout_s:g} s"
         awaited = self._asked if self._among is None else self._among
         for index in [i for i in awaited if i not in self._answered]:
-            self._lost[index] = f"{words}, so the state of the episode is unknown"
             self.answer(index, ResponseTimeout(words))
+            self._give_up(index, self._asked[index])
 
     async def answers(self, indices: Sequence[int], timeout_s: float | None) -> dict[int, Outcome]:
         """Wait for the answers of `indices`, whoever else is at work."""
         try:
             await self._wait(len(indices), timeout_s, set(indices))
         except asyncio.CancelledError:
-            self._give_up(indices)
+            for index in indices:
+                self._give_up(index, self._asked.pop(index), self._answered.pop(index, None))
             raise
-        return self._taken(indices)[1]
+        requests, outcomes = self._taken(indices)
+        background.hold(self._given_up, {i: (requests[i], outcomes[i]) for i in indices})
+        return outcomes
 
-    def _give_up(self, indices: Sequence[int]) -> None:
-        """Nobody will see these answers; the late ones are dropped."""
-        for index in indices:
-            self._lost.setdefault(
-                index, "the caller stopped waiting: the episode's state is unknown"
-            )
-            self.answer(index, SessionLost(self._lost[index]))
-        self._taken(indices)
+    def _give_up(self, index: int, request: Request, outcome: Outcome | None = None) -> None:
+        """Keep what a request has come to, or will, for whoever asks again."""
+        if request.type in READINGS or index in self._lost:
+            return
+        if outcome is not None or self._of[index].is_multiplexed:
+            self._given_up.setdefault(index, []).append(_GivenUp(request, outcome))
+        else:  # version 0 has no number by which a late answer could be told
+            why = f"a {request.type} {NOT_WAITED_FOR}, so the state of the episode is unknown"
+            self.end_episode(index, why)
+
+    def give_back(self, requests: Mapping[int, Request], outcomes: Mapping[int, Outcome]) -> None:
+        """Keep what `answers` has given for whoever asks again; the caller did not get it."""
+        self._given_up.update({i: (requests[i], outcomes[i]) for i in outcomes})
+
+    def put_back(self, requests: Mapping[int, Request], outcomes: Mapping[int, Outcome]) -> None:
+        """Keep what `first` has given for the next one; the caller did not get it."""
+        _Unreceived(self).update({i: (requests[i], outcomes[i]) for i in outcomes})
 
     async def first(
         self, count: int, timeout_s: float | None
@@ -271,6 +377,7 @@ class Trunks:
         await self._wait(count, timeout_s)
         which = list(islice(self._answered, count))  # a dict is in the order of arrival
         requests, outcomes = self._taken(which)
+        background.hold(_Unreceived(self), {i: (requests[i], outcomes[i]) for i in which})
         return which, requests, outcomes
 
     def _taken(self, indices: Sequence[int]) -> tuple[dict[int, Request], dict[int, Outcome]]:
@@ -369,6 +476,21 @@ class _Trunk:
         told = () if self._multiplexer is None else self._multiplexer.hello.capabilities
         return frozenset(told)
 
+    def is_same(self, request: Request, earlier: Request) -> bool:
+        """Both ask for the same."""
+        if request.type != earlier.type:
+            return False
+        if self._multiplexer is None:
+            write = self._single.codec.encode_request
+            return write(bare(request)) == write(bare(earlier))
+        encode = self._multiplexer.codec.encode_requests
+        return encode([bare(request)]) == encode([bare(earlier)])
+
+    def await_again(self, index: int, request: Request) -> None:
+        """Take an earlier request for the latest one."""
+        if self._multiplexer is not None:
+            self._last_asked[index] = request.id
+
     def written(self, group: dict[int, Request]) -> list[bytes]:
         """Write requests, those of many sessions in one frame."""
         if self._multiplexer is None:
@@ -439,7 +561,7 @@ class _Trunk:
         if self._multiplexer is None:
             for ticket, answer in self._single.receive(frame):
                 if ticket == self._last_asked.get(self._index) or _is_fatal(answer):
-                    self._answer(self._index, answer)
+                    self._trunks.answer(self._index, self._outcome(self._index, answer))
             return
         last_asked, note = self._last_asked, self._trunks.answer
         for session, number, reply in self._multiplexer.receive(frame):
@@ -447,16 +569,20 @@ class _Trunk:
                 self._heed(session, reply)
             elif session is None:
                 pass
-            elif number == last_asked.get(session):
-                if type(reply) is ObservationReply:
-                    note(session, reply)
-                else:
-                    self._answer(session, reply)
-            elif type(reply) is ErrorReply:
+            elif number == last_asked.get(session) and type(reply) is ObservationReply:
+                if not note(session, reply):
+                    self._trunks.answer_late(session, last_asked[session], reply)
+            elif type(reply) is ErrorReply and (number == 0 or reply.is_fatal):
                 if number == 0:  # it was not opened, and may be asked for again
                     self._multiplexer.forget(session)
                 if reply.is_fatal:
-                    self._answer(session, reply)
+                    self._trunks.answer(session, self._outcome(session, reply))
+            elif number is None:
+                pass
+            elif number == last_asked.get(session):
+                self._answer(session, number, reply)
+            else:
+                self._trunks.answer_late(session, number, self._outcome(session, reply))
 
     def _heed(self, session: int | None, notice: Notice) -> None:
         assert self._multiplexer is not None
@@ -465,22 +591,25 @@ class _Trunk:
         else:
             self._multiplexer.heed(notice)
 
-    def _answer(self, index: int, reply: Reply | Notice) -> None:
+    def _answer(self, index: int, number: int, reply: Reply | Notice) -> None:
+        outcome = self._outcome(index, reply)
+        if not self._trunks.answer(index, outcome):
+            self._trunks.answer_late(index, number, outcome)
+
+    def _outcome(self, index: int, reply: Reply | Notice) -> Outcome:
         if isinstance(reply, ErrorReply):
             error = server_error(reply.data)
             if reply.is_fatal:
-                self._trunks._lost[index] = f"the server ended the session ({error})"
+                self._trunks.end_episode(index, f"the server ended the session ({error})")
                 if self._multiplexer is not None:
                     self._multiplexer.forget(index)
                 else:
                     self.is_closed, self._refusal = True, error
                     self._transport.abort()
-            self._trunks.answer(index, error)
-        elif isinstance(reply, ObservationReply | RenderReply):
-            self._trunks.answer(index, reply)
-        else:
-            kind = type(reply).__name__
-            self._trunks.answer(index, ProtocolError(f"the server answered with {kind}"))
+            return error
+        if isinstance(reply, ObservationReply | RenderReply):
+            return reply
+        return ProtocolError(f"the server answered with {type(reply).__name__}")
 
     def _end(self, why: str) -> None:
         if not self.is_closed:
@@ -527,6 +656,7 @@ class _NoTrunk:
     """In place of a connection that there never was."""
 
     is_closed = True
+    is_multiplexed = False
 
 
 _NO_TRUNK: Any = _NoTrunk()

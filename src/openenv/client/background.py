@@ -1,26 +1,50 @@
-"""One event loop on a thread of its own, shared by every synchronous face in the process."""
+"""One event loop on a thread of its own, shared by every synchronous face in the process.
+
+A call on it may come to its end just as its caller stops waiting: it is cancelled, or a signal
+interrupts it. What it came to is not lost then. Whoever had the answer of a server has noted, by
+`hold`, where it is to be kept, and it is put there: to ask again is to have it.
+"""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from typing_extensions import ParamSpec
 
 from openenv._lazy import lazy_module
 from openenv._loops import new_event_loop
 
 if TYPE_CHECKING:
     import asyncio
-    import concurrent.futures
+
+    from openenv.client import _calls
+    from openenv.client._calls import Call
 else:
     asyncio = lazy_module("asyncio")
+    _calls = lazy_module("openenv.client._calls")
 
-__all__ = ["background_loop", "leaving", "run", "running_loop", "submit"]
+__all__ = [
+    "Receipt",
+    "background_loop",
+    "given_back",
+    "hold",
+    "interruptible",
+    "leaving",
+    "run",
+    "running_loop",
+    "submit",
+]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 EXIT_GRACE_S = 1.0
 
@@ -88,11 +112,133 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+class Keeper(Protocol):
+    """Where answers are kept by their keys, such as a dict."""
+
+    def update(self, answers: Any, /) -> None:
+        """Keep these."""
+        ...
+
+    def pop(self, key: Any, default: Any, /) -> Any:
+        """Keep the one of this key no longer."""
+        ...
+
+
+class Receipt:
+    """The answers of a server that a call has had, until its caller has them.
+
+    Args:
+        loop: Where the call runs.
+    """
+
+    __slots__ = ("_answers", "_loop", "_place")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._place: Keeper | None = None
+        self._answers: Mapping[Any, Any] = {}
+
+    def hold(self, place: Keeper, answers: Mapping[Any, Any]) -> None:
+        """Note where the latest answers belong if nobody takes them."""
+        self._place, self._answers = place, answers
+
+    def give_back(self) -> None:
+        """Put the answers there, for whoever asks again; called on the call's loop."""
+        if self._place is not None:
+            self._place.update(self._answers)
+
+    def take_back(self) -> None:
+        """Remove them again: the caller has them after all."""
+        if self._place is not None:
+            for key in self._answers:
+                self._place.pop(key, None)
+
+    def forget(self) -> None:
+        """Keep nothing: the caller knows what the call came to."""
+        self._place = None
+
+    def soon(self, what: Callable[[], None]) -> None:
+        """Do one of these two on the call's loop, from whichever thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and its connections with it
+            self._loop.call_soon_threadsafe(what)
+
+
+_receipt: ContextVar[Receipt | None] = ContextVar("receipt", default=None)
+
+
+def hold(place: Keeper, answers: Mapping[Any, Any]) -> None:
+    """Have answers put in `place`, by their keys, if the caller of the running call never has
+    what it came to.
+    """
+    receipt = _receipt.get()
+    if receipt is not None:
+        receipt.hold(place, answers)
+
+
+@contextlib.contextmanager
+def given_back() -> Iterator[None]:
+    """Give back what was answered within the block, should it end by an error."""
+    receipt = Receipt(asyncio.get_running_loop())
+    token = _receipt.set(receipt)
+    try:
+        yield
+    except BaseException:
+        receipt.give_back()
+        raise
+    finally:
+        _receipt.reset(token)
+
+
+class _Latest(threading.local):
+    """The latest call of a thread: the call while it runs, and then its receipt."""
+
+    call: Callable[[], Call[Any] | None] | None = None
+    receipt: Receipt | None = None
+
+
+_latest = _Latest()
+
+
+def interruptible(function: Callable[P, T]) -> Callable[P, T]:
+    """Have a public method give back what its call was answered, if the handler of a signal raises
+    before the method has returned.
+    """
+
+    @functools.wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        _latest.receipt = None
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            _interrupted(error)
+            raise
+
+    return guarded
+
+
+def _interrupted(error: BaseException) -> None:
+    receipt, _latest.receipt = _latest.receipt, None
+    if receipt is None:
+        return
+    call = None if _latest.call is None else _latest.call()
+    if call is not None:
+        call.drop(error)
+    else:
+        receipt.soon(receipt.give_back)
+
+
 def submit(
     coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None
-) -> concurrent.futures.Future[T]:
+) -> Call[T]:
     """Start `coroutine` on `loop` (by default the shared one); it runs whether awaited or not."""
-    return asyncio.run_coroutine_threadsafe(coroutine, loop or background_loop())
+    loop = loop or background_loop()
+    receipt = Receipt(loop)
+    call: Call[T] = _calls.Call(loop, receipt)
+    _latest.call, _latest.receipt = weakref.ref(call), receipt
+    context = copy_context()
+    context.run(_receipt.set, receipt)
+    loop.call_soon_threadsafe(call.begin, coroutine, context=context)
+    return call
 
 
 def run(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | None = None) -> T:
@@ -108,12 +254,7 @@ def run(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | Non
             "a synchronous call inside the event loop that the client lives on would wait for "
             "ever; await it: `result = await client.reset()`"
         )
-    future = submit(coroutine, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
+    return submit(coroutine, loop).taken()
 
 
 def _forget_after_fork() -> None:

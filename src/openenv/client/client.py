@@ -380,6 +380,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     # ------------------------------------------------------------------ calls
 
+    @background.interruptible
     def reset(self, **kwargs: Any) -> PendingStep[ObsT]:
         """Begin an episode.
 
@@ -398,6 +399,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._step_answer(self._reset_async(**kwargs))
 
+    @background.interruptible
     def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]:
         """Carry out one action.
 
@@ -418,6 +420,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._step_answer(self._step_async(action, **kwargs))
 
+    @background.interruptible
     def state(self) -> PendingState[StateT]:
         """Read where the episode stands.
 
@@ -427,6 +430,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(PendingState, self._state_async())
 
+    @background.interruptible
     def render(self) -> PendingValue[Rendering]:
         """Have the environment show where the episode stands, to people.
 
@@ -444,6 +448,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(PendingValue, self._render_async())
 
+    @background.interruptible
     def connect(self) -> Pending[Self]:
         """Connect now, instead of on first use.
 
@@ -452,16 +457,19 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(PendingClient, self._connect_async())
 
+    @background.interruptible
     def disconnect(self) -> Pending[None]:
         """Close the connection, and with it the session; a provider's server keeps running."""
         return self._answer(Pending, self._disconnect_async())
 
+    @background.interruptible
     def close(self) -> Pending[None]:
         """Close the session, those of `new_session` and `fork`, and what a provider started.
         Repeatable.
         """
         return self._answer(Pending, self._close_async())
 
+    @background.interruptible
     def new_session(self) -> Pending[Self]:
         """Open a further session on the same server.
 
@@ -469,6 +477,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(PendingClient, self._new_session_async())
 
+    @background.interruptible
     def snapshot(self, *, replay: bool = False) -> Pending[bytes]:
         """Store the running episode: `restore` goes back to it, here or in another session.
 
@@ -484,6 +493,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(Pending, self._snapshot_async(replay=replay))
 
+    @background.interruptible
     def restore(self, data: bytes) -> PendingState[StateT]:
         """Go back, or over, to the episode that `snapshot` has stored; gives its state.
 
@@ -499,6 +509,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(PendingState, self._restore_async(data))
 
+    @background.interruptible
     def fork(self, n: int, *, replay: bool = False) -> Pending[list[Self]]:
         """Open `n` further sessions in the state of this one; see `new_session` and `snapshot`.
 
@@ -511,6 +522,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """
         return self._answer(Pending, self._fork_async(n, replay=replay))
 
+    @background.interruptible
     def agent_access(self) -> Pending[AgentAccess]:
         """How an agent connects by MCP to this client's session, to act in it by its tools.
 
@@ -624,6 +636,15 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return result
 
     async def _step_async(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
+        if self._scoring is None:
+            return await self._stepped(action, **kwargs)
+        with background.given_back():
+            result = await self._stepped(action, **kwargs)
+            if self._session.is_repeated:
+                return await self._scoring.repeat(result)
+            return await self._scoring.step(action, result)
+
+    async def _stepped(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
         payload = self._step_payload(action)
         if not kwargs:
             result = await self._transition(Request("step", payload))
@@ -631,7 +652,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             given = {name: value for name, value in kwargs.items() if value is not None}
             timeout_s = _checked_timeout(given.get("timeout_s"))
             result = await self._transition(Request("step", payload, given), timeout_s)
-        return result if self._scoring is None else await self._scoring.step(action, result)
+        return result
 
     async def _transition(
         self, request: Request, timeout_s: float | None = None

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import asyncio
     import logging
     from concurrent import futures
+
+    from openenv.client._calls import Call
 else:
     asyncio = lazy_module("asyncio")
     futures = lazy_module("concurrent.futures")
@@ -42,7 +44,7 @@ ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")
 
 if TYPE_CHECKING:
-    Source = Coroutine[Any, Any, T] | futures.Future[T]
+    Source = Coroutine[Any, Any, T] | Call[T]
 
 
 # What asyncio looks for when it describes a task: no attributes of an answer.
@@ -228,7 +230,7 @@ class PendingStep(_OnItsWay[StepResult[ObsT]], StepResult[ObsT]):
 
 def _await(source: Source[T]) -> Generator[Any, None, T]:
     if isinstance(source, futures.Future):
-        return asyncio.wrap_future(source).__await__()
+        return source.awaited().__await__()
     return source.__await__()
 
 
@@ -238,7 +240,7 @@ def _wait(source: Source[T]) -> T:
             "inside `async with`, the client lives on this event loop, and waiting for it here "
             "would wait for ever; await it: `result = await client.reset()`"
         )
-    return source.result()
+    return source.taken()
 
 
 def launch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from openenv.reward import Score
@@ -42,6 +43,15 @@ class EpisodeScoring:
         """Note a step; the result of the last one gets the reward of the episode."""
         _checked(result)
         score = self._episode.step(action, result.observation, result.reward, result.done)
+        return await self._scored(score, result)
+
+    async def repeat(self, result: StepResult[Any]) -> StepResult[Any]:
+        """Give the result of a step that has been noted, whose caller did not get it."""
+        return await self._scored(self._episode.repeat(result.done), result)
+
+    async def _scored(
+        self, score: Score | Awaitable[Score] | None, result: StepResult[Any]
+    ) -> StepResult[Any]:
         if score is None:
             return result
         if not isinstance(score, Score):

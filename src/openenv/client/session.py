@@ -3,7 +3,8 @@
 Under version 1 a connection that breaks is resumed, by `openenv.client._resuming`, and the call
 under way goes on: what it asked for is done exactly once, and its answer is not lost. That happens
 also while no call is under way. An answer that did not come in time still comes: asking again,
-with the same request, waits for it. `SessionLost` is raised where the server has ended the session,
+with the same request, waits for it. So does one that came just as its caller stopped waiting, be
+it by a cancellation or by a signal. `SessionLost` is raised where the server has ended the session,
 or cannot be reached for as long as it would keep it.
 
 Version 0 has no session identity. When a connection is lost in the middle of an episode, that
@@ -38,6 +39,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from openenv._lazy import lazy_module
 from openenv._timeouts import within
 from openenv._traces import traced, tracer
+from openenv.client import background
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
@@ -185,10 +187,26 @@ def named(request: Request) -> str:
     return "call of a tool" if request.type == "mcp" else request.type
 
 
-def _bare(request: Request) -> Request:
+def bare(request: Request) -> Request:
     """What is asked for, without what differs from one time to the next."""
     kept = {k: v for k, v in request.arguments.items() if k != "timeout_s"}
     return Request(request.type, request.data, kept)
+
+
+class _Asked:
+    """A request that was sent.
+
+    Attributes:
+        reply: Its answer, if that has come and the caller did not take it.
+        was_answered: The caller's client has had the answer before.
+    """
+
+    __slots__ = ("reply", "request", "was_answered")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.reply: Reply | None = None
+        self.was_answered = False
 
 
 class ClientSession:
@@ -203,6 +221,8 @@ class ClientSession:
     Attributes:
         has_owner: Somebody else will close it at the latest, so dropping it is no mistake.
         closes: How often it has been closed. A call that began before a close ends with it.
+        is_repeated: The latest answer had been given to this client before; its caller did not
+            get it, and asked again.
     """
 
     def __init__(
@@ -215,6 +235,7 @@ class ClientSession:
     ) -> None:
         self.has_owner = False
         self.closes = 0
+        self.is_repeated = False
         self._process = os.getpid()
         self._open_transport = open_transport
         self._timeout_s = timeout_s
@@ -227,9 +248,7 @@ class ClientSession:
         self._turn = _Turn()
         self._tracer = tracer()
         self._lost = lost
-        self._unanswered: Request | None = None
-        self._ticket = 0  # of the unanswered request
-        self._late: Reply | None = None  # its answer, which came when nobody waited
+        self._unanswered: dict[int, _Asked] = {}  # by their tickets: no caller has the answers
 
     def for_another_loop(self, because: str | None = None) -> ClientSession:
         """The same session, without its connection, for use on another event loop.
@@ -325,13 +344,15 @@ class ClientSession:
             await turn.come()
         else:
             turn.is_taken = True
+        self.is_repeated = False
         try:
-            if self._unanswered is not None and self._is_asked_again(request):
-                reply = await self._ask_again(timeout_s, began)
+            ticket = self._asked_before(request) if self._unanswered else None
+            if ticket is not None:
+                reply = await self._ask_again(ticket, timeout_s, began)
             elif request.type in BEGINNINGS:
-                return await self._reset(request, timeout_s, began)
+                reply = await self._reset(request, timeout_s, began)
             else:
-                if self._lost is not None or self._unanswered is not None:
+                if self._lost is not None or self._unanswered:
                     self._check(request)
                 reply = await self._exchange(request, timeout_s, began)
         finally:
@@ -350,24 +371,21 @@ class ClientSession:
     async def _reset(self, request: Request, timeout_s: float | None, began: int) -> Reply:
         was_connected = self.is_connected
         try:
-            reply = await self._exchange(request, timeout_s, began)
+            return await self._exchange(request, timeout_s, began)
         except SessionLost:
             # An idle connection may have died long ago. A reset loses nothing by it.
             if not was_connected or began != self.closes:
                 raise
-            reply = await self._exchange(request, timeout_s, began)
-        if type(reply) is ErrorReply:
-            raise server_error(reply.data)
-        self._lost = self._unanswered = None
-        return reply
+        return await self._exchange(request, timeout_s, began)
 
     def _check(self, request: Request) -> None:
         if self._lost is not None:
             raise SessionLost(f"{self._lost}; {RESET_HINT}")
-        if request.type == "step" and self._unanswered is not None:
-            hint = RESET_HINT if self.version == 0 else ASK_AGAIN_HINT
+        if request.type == "step" and self._unanswered:
+            asked = next(iter(self._unanswered.values()))
+            hint = ASK_AGAIN_HINT if self._may_be_answered(asked) else RESET_HINT
             raise SessionLost(
-                f"a {named(self._unanswered)} was not answered before its caller stopped waiting, "
+                f"a {named(asked.request)} was not answered before its caller stopped waiting, "
                 f"so the state of the episode is unknown; {hint}"
             )
 
@@ -388,14 +406,11 @@ class ClientSession:
                 if last_words is not None:
                     return await self._heeded(last_words)
             ticket, frame = self._connection.request(request)
-            earlier = self._unanswered, self._ticket, self._late
             if request.type not in READINGS:
-                self._unanswered, self._ticket, self._late = request, ticket, None
+                self._unanswered[ticket] = _Asked(request)
             with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
                 transport.send(frame)
             reply = await self._receive(transport, ticket, limit)
-            if not _is_interim(reply):
-                self._unanswered, self._ticket, self._late = earlier
         except TransportClosed as error:
             raise self._loss(error) from error
         except asyncio.TimeoutError as error:
@@ -403,9 +418,21 @@ class ClientSession:
         except ProtocolError:
             await self._close_transport("the server broke the protocol")
             raise
-        if type(reply) is ErrorReply and reply.is_fatal:
+        if type(reply) is ErrorReply and (reply.is_fatal or _is_interim(reply)):
             return await self._heeded(reply)
+        if request.type not in READINGS:
+            self._answered(ticket, reply)
         return reply
+
+    def _answered(self, ticket: int, reply: Reply) -> None:
+        """Note that a request is answered, and where the answer is kept if nobody takes it."""
+        asked = self._unanswered.pop(ticket)
+        if asked.request.type in BEGINNINGS and type(reply) is not ErrorReply:
+            self._lost = None
+            self._unanswered = {}  # what was asked of the episode before is over
+        self.is_repeated, asked.was_answered = asked.was_answered, True
+        asked.reply = reply
+        background.hold(self._unanswered, {ticket: asked})
 
     def _limit(self, request: Request, timeout_s: float | None) -> float | None:
         """How long to wait here. Under version 1 the server keeps the time of a step."""
@@ -455,15 +482,17 @@ class ClientSession:
                     raise
                 transport = await within(limit, self._go_on(error))
             else:
-                queued = connection.queued
+                queued, found = connection.queued, None
                 answers = connection.receive(frame)
                 if len(frame) >= LARGE_BYTES:
                     self._acknowledge(transport)
                 for owner, reply in answers:
                     if owner == ticket or _is_fatal(reply):
-                        return reply
-                    if owner == self._ticket and not _is_interim(reply):
-                        self._late = reply
+                        found = found or reply
+                    else:
+                        self._keep(owner, reply)
+                if found is not None:
+                    return found
                 if connection.queued is not queued and connection.queued is not None:
                     self._terms.note(connection.queued)
                     deadline = None if limit is None else time.monotonic() + self._patience(limit)
@@ -490,47 +519,61 @@ class ClientSession:
                     return reply
                 if owner is None:
                     raise ProtocolError(f"the server sent a frame that nobody asked for: {reply}")
-                if owner == self._ticket and not _is_interim(reply):
-                    self._late = reply
+                self._keep(owner, reply)
         return None
+
+    def _keep(self, owner: int | None, reply: Reply) -> None:
+        """Keep a late answer for whoever asks again; under version 0 nobody can."""
+        if owner in self._unanswered and self.version != 0 and not _is_interim(reply):
+            self._unanswered[owner].reply = reply
 
     # ------------------------------------------------------------------ asking again
 
-    def _is_asked_again(self, request: Request) -> bool:
-        """It is the request whose answer has not come; version 1 has a number by which it will."""
-        earlier, connection = self._unanswered, self._connection
-        if (
-            earlier is None
-            or self._lost is not None
-            or not isinstance(connection, ClientConnection1)
-        ):
-            return False
-        if request.type != earlier.type:
-            return False
-        encode = connection.multiplexer.codec.encode_requests
-        return encode([_bare(request)]) == encode([_bare(earlier)])
+    def _asked_before(self, request: Request) -> int | None:
+        """The ticket of the same request, whose caller has not had the answer."""
+        if self._lost is not None:
+            return None
+        written = None
+        for ticket, asked in self._unanswered.items():
+            if request.type == asked.request.type and self._may_be_answered(asked):
+                written = written or self._written(request)
+                if written == self._written(asked.request):
+                    return ticket
+        return None
 
-    async def _ask_again(self, timeout_s: float | None, began: int) -> Reply:
-        """Wait on for the answer of the request that was not answered."""
-        request, ticket = self._unanswered, self._ticket
-        assert request is not None
+    def _may_be_answered(self, asked: _Asked) -> bool:
+        """Its answer is there, or has a number by which it will be told: version 0 has none."""
+        return asked.reply is not None or self.version != 0
+
+    def _written(self, request: Request) -> bytes:
+        """What is asked for, as it is sent, without what differs from one time to the next."""
+        connection = self._connection
+        if isinstance(connection, ClientConnection1):
+            return connection.multiplexer.codec.encode_requests([bare(request)])
+        return connection.codec.encode_request(bare(request))
+
+    async def _ask_again(self, ticket: int, timeout_s: float | None, began: int) -> Reply:
+        """Wait on for the answer of a request that was not answered."""
+        asked = self._unanswered[ticket]
+        reply = asked.reply
         try:
-            transport = self._transport or await self._connected(began)
-            fatal = await self._read_ahead(transport) if transport.has_frame() else None
-            reply = fatal or self._late
-            limit = self._timeout_s if timeout_s is None else timeout_s
-            deadline = None if limit is None else time.monotonic() + limit
-            while reply is None or _is_interim(reply):
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                reply = await self._receive(self._transport or transport, ticket, left)
+            if reply is None:
+                transport = self._transport or await self._connected(began)
+                fatal = await self._read_ahead(transport) if transport.has_frame() else None
+                reply = fatal or asked.reply
+                limit = self._timeout_s if timeout_s is None else timeout_s
+                deadline = None if limit is None else time.monotonic() + limit
+                while reply is None or _is_interim(reply):
+                    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    reply = await self._receive(self._transport or transport, ticket, left)
         except TransportClosed as error:
             raise self._loss(error) from error
         except asyncio.TimeoutError as error:
-            raise self._too_late(request, timeout_s) from error
-        self._unanswered = self._late = None
-        if request.type in BEGINNINGS and type(reply) is not ErrorReply:
-            self._lost = None
-        return await self._heeded(reply)
+            raise self._too_late(asked.request, timeout_s) from error
+        if _is_fatal(reply):
+            return await self._heeded(reply)
+        self._answered(ticket, reply)
+        return reply
 
     # ------------------------------------------------------------------ connections
 
@@ -623,7 +666,7 @@ class ClientSession:
                 await _part(transport)
                 raise
             self._connection = connection
-            self._unanswered = self._late = None
+            self._unanswered = {}
             self._adopt(transport)
         return self._transport  # type: ignore[return-value]
 
@@ -644,6 +687,7 @@ class ClientSession:
         transport, self._transport = self._transport, None
         self._broken_at = None
         self._lost = reason
+        self._unanswered = {}
         self._connection.drop()
         if self._abandonment is not None:
             self._abandonment.detach()

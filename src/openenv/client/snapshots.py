@@ -122,10 +122,11 @@ async def journaled(
     frame = frame_of(request)
     try:
         reply: Reply = await client._request(request, timeout_s)
-        if isinstance(reply, ObservationReply):
+        if isinstance(reply, ObservationReply) and not client._session.is_repeated:
             journal.note(request, Entry.of(frame, reply.payload))
     except ServerError as error:
-        journal.note(request, _failed(journal, frame, error))
+        if not client._session.is_repeated:
+            journal.note(request, _failed(journal, frame, error))
         raise
     except BaseException:
         journal.interrupt(f"a {request.type} was not answered")

@@ -276,14 +276,26 @@ class VectorEnv:
             i: Request("reset", _arguments_of_reset(given, seeds[i], tasks[i])) for i in which
         }
         outcomes = self._run(self._exchange(requests))
+        try:
+            return self._begun(which, outcomes)
+        except BaseException as error:
+            self._interrupted(error, self._trunks.give_back, requests, outcomes)
+            raise
+
+    def _begun(
+        self, which: Sequence[int], outcomes: dict[int, Reply | OpenEnvError]
+    ) -> tuple[Any, dict[str, Any]]:
         self._check(outcomes, "reset")
         columns = self._columns(which, outcomes, "reset")
         infos: list[dict[str, Any] | None] = [None] * self.num_envs
+        needs_reset, observations = list(self._needs_reset), list(self._observations)
         for place, i in enumerate(which):
-            self._needs_reset[i] = False
-            self._observations[i] = columns.observations[place]
+            needs_reset[i] = False
+            observations[i] = columns.observations[place]
             infos[i] = columns.infos[place]
-        return self._batch(self._observations), gather_infos(infos, self.num_envs)
+        begun = self._batch(observations), gather_infos(infos, self.num_envs)
+        self._needs_reset, self._observations = needs_reset, observations
+        return begun
 
     def _masked(self, mask: Sequence[bool]) -> list[int]:
         which = [i for i, chosen in enumerate(mask) if chosen]
@@ -335,7 +347,11 @@ class VectorEnv:
         """
         requests = self._step_requests(range(self.num_envs), actions)
         outcomes = self._run(self._exchange(requests))
-        return self._transitions(range(self.num_envs), requests, outcomes)
+        try:
+            return self._transitions(range(self.num_envs), requests, outcomes)
+        except BaseException as error:
+            self._interrupted(error, self._trunks.give_back, requests, outcomes)
+            raise
 
     def _step_requests(self, which: Sequence[int], actions: Any) -> dict[int, Request]:
         payload_of = partial(self._payload, binary=self._trunks.version == 1)
@@ -407,9 +423,11 @@ class VectorEnv:
             RuntimeError: Fewer than `batch_size` environments are at work.
         """
         which, requests, outcomes = self._run(self._trunks.first(self.batch_size, self._timeout_s))
-        batch = self._transitions(which, requests, outcomes)
-        batch.infos["env_id"] = np.array(which)
-        return batch
+        try:
+            return self._transitions(which, requests, outcomes, env_id=np.array(which))
+        except BaseException as error:
+            self._interrupted(error, self._trunks.put_back, requests, outcomes)
+            raise
 
     # ------------------------------------------------------------------ what became of a batch
 
@@ -422,6 +440,7 @@ class VectorEnv:
         which: Sequence[int],
         requests: Mapping[int, Request],
         outcomes: dict[int, Reply | OpenEnvError],
+        **infos: Any,
     ) -> Batch:
         self._check(outcomes)
         columns = self._columns(which, outcomes)
@@ -432,23 +451,36 @@ class VectorEnv:
         rewards = np.array(columns.rewards, dtype=float)  # None is NaN
         if any(was_reset := [requests[i].type == "reset" for i in which]):
             rewards[was_reset] = 0.0
-        for i, is_over in zip(which, columns.done, strict=True):
-            self._needs_reset[i] = is_over
         if self.autoreset_mode is AutoresetMode.SAME_STEP and any(columns.done):
             errors = self._reset_now(which, columns)
         else:
             errors = {}
-        for i, observation in zip(which, columns.observations, strict=True):
-            self._observations[i] = observation
+        needs_reset, observations = list(self._needs_reset), list(self._observations)
+        for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
+            needs_reset[i], observations[i] = is_over, seen
         if errors:
+            self._needs_reset, self._observations = needs_reset, observations
             raise EnvironmentsFailed(errors, columns.results(which, errors))
-        return Batch(
+        batch = Batch(
             self._batch(columns.observations),
             rewards,
             done & ~truncated,
             truncated,
-            gather_infos(columns.infos, len(which)),
+            {**gather_infos(columns.infos, len(which)), **infos},
         )
+        self._needs_reset, self._observations = needs_reset, observations
+        return batch
+
+    def _interrupted(
+        self,
+        error: BaseException,
+        keep: Callable[[dict[int, Request], dict[int, Any]], None],
+        requests: dict[int, Request],
+        outcomes: dict[int, Any],
+    ) -> None:
+        """Have outcomes kept that the caller does not get, but for an error that tells of them."""
+        if not isinstance(error, OpenEnvError):
+            background.background_loop().call_soon_threadsafe(keep, requests, outcomes)
 
     def _reset_now(self, which: Sequence[int], columns: _Columns) -> dict[int, OpenEnvError]:
         """Reset what is over; gives what could not be."""
@@ -465,7 +497,7 @@ class VectorEnv:
             }
             columns.observations[place] = observation
             columns.infos[place] = {**(info or {}), **final}
-            self._needs_reset[i] = False
+            columns.done[place] = False
         return errors
 
     def _columns(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
@@ -81,7 +80,7 @@ def seats_in(environment: Hashable, retries: int, equal_beginnings: bool = True)
 
 async def awaited(work: Coroutine[Any, Any, T]) -> T:
     """Have the shared loop, where such seats live, do something, and wait for it on any loop."""
-    return await asyncio.wrap_future(background.submit(work))
+    return await background.submit(work).awaited()
 
 
 async def begun(

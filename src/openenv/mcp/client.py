@@ -18,6 +18,7 @@ from typing_extensions import Self, TypeVar
 
 from openenv._generics import members, once_per_class
 from openenv.client import codec
+from openenv.client.background import interruptible
 from openenv.client.client import EnvClient
 from openenv.client.hybrid import Pending, PendingClient, PendingStep, PendingValue
 from openenv.client.sync import SyncEnvClient
@@ -158,6 +159,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
 
     # ------------------------------------------------------------------ calls
 
+    @interruptible
     def list_tools(self, use_cache: bool = True) -> PendingValue[list[Tool]]:
         """The tools there are.
 
@@ -173,10 +175,12 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         """
         return self._answer(PendingValue, self._list_tools_async(use_cache=use_cache))
 
+    @interruptible
     def get_tool(self, name: str) -> Pending[Tool | None]:
         """The tool of this name; None if there is none. See `list_tools` for what it raises."""
         return self._answer(Pending, self._get_tool_async(name))
 
+    @interruptible
     def has_tool(self, name: str) -> PendingValue[bool]:
         """Whether there is a tool of this name. See `list_tools` for what it raises."""
         return self._answer(PendingValue, self._has_tool_async(name))
@@ -287,6 +291,7 @@ class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
         print(await env.call_tool("echo_message", message="hello"))
     """
 
+    @interruptible
     def call_tool(self, name: str = "", /, **arguments: Any) -> Any:
         """Call a tool, and give what it returned: its plain value, or else its text, or else its
         content blocks.

@@ -22,6 +22,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from openenv._pipes import reader_of, write_all
+from openenv._proxies import direct_mounts
 from openenv._redaction import redact
 from openenv.errors import how_it_ended
 from openenv.mcp.connections import (
@@ -322,7 +323,20 @@ async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
     from mcp.shared._httpx_utils import create_mcp_http_client
 
     async with (
-        create_mcp_http_client(headers=dict(headers)) as client,
+        _directed(create_mcp_http_client(headers=dict(headers)), url) as client,
         streamable_http_client(url, http_client=client) as streams,
     ):
         yield streams
+
+
+def _directed(client: Any, url: str) -> Any:
+    """The same client of httpx, but for an address that no proxy leads to."""
+    mounts = direct_mounts(url)
+    if not mounts:
+        return client
+    return type(client)(
+        headers=client.headers,
+        timeout=client.timeout,
+        follow_redirects=client.follow_redirects,
+        **mounts,
+    )

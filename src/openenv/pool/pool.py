@@ -231,7 +231,7 @@ async def _elsewhere(
     """Do something on the pool's loop; where its caller is cancelled, take it back."""
     doing = background.submit(work)
     try:
-        return await asyncio.wrap_future(doing)
+        return await doing.awaited()
     except asyncio.CancelledError:
         if undo is not None:
             background.submit(undo())

@@ -197,9 +197,12 @@ class EpisodeScorer:
         self._keep: Callable[[Any], Any] | None = getattr(scorer, "keep", None)
         self._trajectory: Trajectory[Any, Any] | None = None
         self._why_lost = "the episode was not seen from its reset"
+        self._ended: Trajectory[Any, Any] | None = None  # the latest that was to be scored
+        self._unscored = self._why_lost  # why it was not, where there is none
 
     def begin(self, first: Any, task: Any = None) -> None:
         """Note that an episode has begun, and what it showed first."""
+        self._ended = None
         trajectory: Trajectory[Any, Any] = Trajectory(task=task)
         self._trajectory = trajectory
         with self._keeping():
@@ -226,11 +229,20 @@ class EpisodeScorer:
                     trajectory.add(action, self._kept(observation), reward)
         if not done:
             return None
-        trajectory, self._trajectory = self._trajectory, None
-        if trajectory is None:
-            return Score(unscored=self._why_lost)
-        self._why_lost = "the episode was over before this step"
-        return score_trajectory(self.scorer, trajectory, self.credit)
+        self._ended, self._trajectory = self._trajectory, None
+        if self._ended is None:
+            self._unscored = self._why_lost
+        else:
+            self._why_lost = "the episode was over before this step"
+        return self.repeat(done)
+
+    def repeat(self, done: bool) -> Score | Awaitable[Score] | None:
+        """Score the latest step again, for a caller who did not get what `step` has returned."""
+        if not done:
+            return None
+        if self._ended is None:
+            return Score(unscored=self._unscored)
+        return score_trajectory(self.scorer, self._ended, self.credit)
 
     def _kept(self, observation: Any) -> Any:
         return observation if self._keep is None else self._keep(observation)

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from openenv._keys import key_for, key_headers
 from openenv._lazy import lazy_module
-from openenv._peers import is_loopback
+from openenv._proxies import Proxy, proxy_for
 from openenv._timeouts import within
 from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
@@ -194,6 +194,7 @@ def _redirected(url: str, error: Any) -> str | None:
 
 
 async def _connected_there(url: str, options: WebSocketOptions, headers: dict[str, str]) -> Any:
+    proxy = proxy_for(url)
     _, link = await picows.ws_connect(
         _make_link(options),
         url,
@@ -202,7 +203,7 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
         logger_name=_picows_logger(),
         max_frame_size=options.max_message_bytes or NO_LIMIT,
         extra_headers=headers,
-        proxy=_proxy(url),
+        proxy=None if proxy is None else proxy.url,
         max_redirects=0,
         use_aiofastnet=False,
         read_buffer_init_size=READ_BUFFER_BYTES,
@@ -237,20 +238,6 @@ def _make_link(options: WebSocketOptions) -> Any:
     return make
 
 
-def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for a host that is not this one, as curl does."""
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if is_loopback(host) or proxy_bypass(f"{host}:{parts.port or 0}"):
-        return None
-    known = getproxies()
-    secure, plain = ("wss", "socks", "https"), ("ws", "socks", "https", "http")
-    schemes = secure if parts.scheme == "wss" else plain
-    return next((known[scheme] for scheme in schemes if scheme in known), None)
-
-
 def _connection_errors() -> tuple[type[Exception], ...]:
     from python_socks import ProxyError
 
@@ -268,7 +255,18 @@ def _connect_error(url: str, error: Exception) -> ConnectError:
     response = getattr(error, "response", None)  # of a handshake that was answered
     if response is not None and int(response.status) != 101:
         return refused(where, int(response.status), getattr(error, "raw_body", None))
-    return ConnectError(f"Failed to connect to {where}: {_words(error)}")
+    proxy = _proxy_of(url)
+    if proxy is None:
+        return ConnectError(f"Failed to connect to {where}: {_words(error)}")
+    why = _words(error).partition("; is a server")[0]  # it is the proxy that should be there
+    return ConnectError(f"Failed to connect to {where} through {proxy}: {why}; {proxy.hint}")
+
+
+def _proxy_of(url: str) -> Proxy | None:
+    try:
+        return proxy_for(url)
+    except ValueError:  # of an address, or a variable, that cannot be; the error says so itself
+        return None
 
 
 def _shown(url: str) -> str:

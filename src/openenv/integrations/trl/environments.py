@@ -7,7 +7,6 @@ end what the episode was worth (https://huggingface.co/docs/trl/openenv).
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import copyreg
 import io
@@ -485,7 +484,7 @@ def _tool_method(word: str, tool: ActionTool, *, is_async: bool) -> Any:
 
 async def _elsewhere(work: Coroutine[Any, Any, T]) -> T:
     """Await what runs on the loop that seats live on."""
-    return await asyncio.wrap_future(background.submit(work))
+    return await background.submit(work).awaited()
 
 
 def _content(text: str, pictures: Sequence[Mapping[str, Any]]) -> Content:

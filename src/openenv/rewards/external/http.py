@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from openenv._packages import needs
+from openenv._proxies import direct_mounts
 from openenv._timeouts import within
 from openenv._tls import client_context
 from openenv.errors import Unscored
@@ -94,7 +95,9 @@ class HTTPScorer:
 
         # One a call: a connection belongs to one event loop, and this object to none.
         # The time of all of it is limited, and not that of each part.
-        return httpx.AsyncClient(verify=self._context, timeout=None)  # nosec B113
+        return httpx.AsyncClient(  # nosec B113
+            verify=self._context, timeout=None, **direct_mounts(self.url)
+        )
 
     async def _body(self, answer: Any) -> bytes:
         body = bytearray()
