@@ -59,7 +59,6 @@ async def greeted(transport: Transport) -> str | bytes | bytearray:
     try:
         return await transport.receive(HELLO_LIMIT_S)
     except (TransportClosed, asyncio.TimeoutError) as error:
-        transport.abort()
         why = str(error) or f"it was silent for {HELLO_LIMIT_S:g} s"
         raise ConnectError(f"the server at {transport} did not say hello: {why}") from error
 

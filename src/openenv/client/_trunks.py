@@ -255,11 +255,16 @@ class Trunks:
     async def _opened(self, gate: Gate, index: int) -> _Trunk:
         transport = await gate.connect()
         multiplexer = None
-        if transport.subprotocol is not None:
-            hello = await greeted(transport)
-            codec = codec_named(transport.subprotocol)
-            multiplexer = Multiplexer(codec, hello, self.entrance.opening, transport.ends)
-            multiplexer.route = transport.route
+        try:
+            if transport.subprotocol is not None:
+                hello = await greeted(transport)
+                codec = codec_named(transport.subprotocol)
+                multiplexer = Multiplexer(codec, hello, self.entrance.opening, transport.ends)
+                multiplexer.route = transport.route
+        except BaseException:
+            transport.abort()
+            await gate.leave()
+            raise
         trunk = _Trunk(transport, self, gate, index, multiplexer)
         self._trunks = [t for t in self._trunks if not t.is_closed]
         self._trunks.append(trunk)

@@ -658,12 +658,14 @@ class ClientSession:
                     self._timeout_s, self._go_on(TransportClosed("it broke a while ago"))
                 )
             transport = self._open_transport()
-            await transport.connect()
             try:
+                await transport.connect()
                 connection = await self._begun(transport)
                 self._check_not_closed(began)
-            except (SessionLost, NotSupported):
-                await _part(transport)
+            except BaseException as error:
+                if isinstance(error, SessionLost | NotSupported):
+                    await _part(transport)
+                transport.abort()
                 raise
             self._connection = connection
             self._unanswered = {}

@@ -113,6 +113,9 @@ async def capacity_of(server: Server, options: WebSocketOptions) -> tuple[int | 
         hello = await greeted(transport)
         codec = codec_named(transport.subprotocol)
         return Multiplexer(codec, hello, {}, transport.ends).hello.max_sessions, 1
+    except BaseException:
+        transport.abort()
+        raise
     finally:
         await transport.close()
 

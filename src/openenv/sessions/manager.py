@@ -50,6 +50,7 @@ CLOSE_GRACE_S = 10.0
 # How long a caller waits for a slot that is about to come free. Shorter than the 5 s after which
 # HTTP clients commonly give up, so that they still read the refusal.
 CLOSING_WAIT_S = 2.0
+LATE_S = 1.0  # an operator is told of a call that has passed its deadline by more
 SHUTTING_DOWN = "the server is shutting down"
 
 
@@ -149,6 +150,7 @@ class SessionManager:
         has_siblings: Other processes serve the same address.
         knows_its_web_server: The web server and this have agreed on limits.
         connections: Clients' connections that can be resumed, by their ids.
+        unheard: Those of them that broke before anything came over them, the oldest first.
         tally: What has happened, in numbers.
         closing: It is shutting down, so no session can be opened.
 
@@ -172,6 +174,7 @@ class SessionManager:
         self.instance = uuid.uuid4().hex
         self.has_siblings = self.knows_its_web_server = False
         self.connections: dict[str, Resumable] = {}
+        self.unheard: dict[str, Resumable] = {}
         self.tally = Tally()
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
@@ -271,9 +274,19 @@ class SessionManager:
         error = self.last_factory_error
         if error is not None:
             return told(error, debug=self.debug)
+        troubles = []
         if self._overdue:
-            return f"{len(self._overdue)} slots are held by calls that do not come back"
-        return self._lanes.trouble
+            troubles.append(f"{len(self._overdue)} slots are held by calls that do not come back")
+        if late := self._late():
+            troubles.append(f"{late} calls run past their deadline")
+        if (lanes := self._lanes.trouble) is not None:
+            troubles.append(lanes)
+        return "; ".join(troubles) or None
+
+    def _late(self) -> int:
+        """Calls that are well past their deadline, and that hold no slot of their own."""
+        late = [one for one in self._sessions.values() if one.overdue_s > LATE_S]
+        return sum(session.id not in self._overdue for session in late)
 
     @property
     def lanes(self) -> Lanes:

@@ -77,6 +77,7 @@ FRAME_BYTES = 2**18  # a frame is not made larger than this by joining answers
 UNACKNOWLEDGED_BYTES = 2**16  # kept for a client that has never acknowledged anything
 # The client keeps what it has sent until it is told that it has come: after so many bytes.
 UNTOLD_BYTES = 2**16
+MOST_UNHEARD = 1024  # connections that broke before anything came, and are waited for
 HEAD_BYTES = 128  # at most, of what stands before the data of an answer
 CAPABILITIES = ["resume", "queue", "deadlines", "render", "view"]
 
@@ -634,6 +635,7 @@ class MultiplexedConversation:
     def _resume(self, channel: Channel, received: int) -> None:
         """Go on by another channel, with a client that has received so many frames."""
         frames = self._ledger.missing(received)
+        self._manager.unheard.pop(self.id, None)
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -665,15 +667,27 @@ class MultiplexedConversation:
         Returns:
             Whether it may be resumed. If not, what it had asked for is not begun any more.
         """
-        grace_s = self._manager.limits.resume_grace_s
-        may_come_back = not is_goodbye and self._is_acknowledging and grace_s > 0
-        if not may_come_back or self._is_draining or self._manager.closing or not self._seats:
+        grace_s, is_unheard = self._manager.limits.resume_grace_s, not self._ledger.received
+        has_something = is_unheard or (self._is_acknowledging and self._seats)
+        may_come_back = not is_goodbye and has_something and grace_s > 0
+        if not may_come_back or self._is_draining or self._manager.closing:
             self.end()
             return False
         if not self._is_over and self._expiry is None:
             self._bare_channel = self._channel = _NOWHERE
             self._expiry = self._loop.call_later(grace_s, self._expire, grace_s)
+            if is_unheard:
+                self._wait_unheard()
         return not self._is_over
+
+    def _wait_unheard(self) -> None:
+        """Wait for a client whose first request may have been on its way; there may be any number
+        of connections that never had a client of ours, so only the latest are waited for.
+        """
+        unheard = self._manager.unheard
+        unheard[self.id] = self
+        if len(unheard) > MOST_UNHEARD:
+            next(iter(unheard.values())).end()
 
     @property
     def detached(self) -> int:
@@ -681,7 +695,8 @@ class MultiplexedConversation:
         return 0 if self._expiry is None else len(self._seats)
 
     def _expire(self, grace_s: float) -> None:
-        logger.info("a client has not come back for %g s; its sessions are closed", grace_s)
+        if self._seats:
+            logger.info("a client has not come back for %g s; its sessions are closed", grace_s)
         for seat in self._seats.values():
             if seat.session is not None:
                 seat.session.closed_by = "lost"
@@ -713,6 +728,7 @@ class MultiplexedConversation:
             return
         self._is_over = True
         self._manager.connections.pop(self.id, None)
+        self._manager.unheard.pop(self.id, None)
         self._held = None
         if self._backlog is not None:
             self._backlog.stop()

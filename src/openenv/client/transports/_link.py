@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from threading import Event
 from typing import TYPE_CHECKING, Any, cast
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
@@ -35,6 +36,13 @@ DEAD_PEER_S = 60.0
 class Link(WSListener):
     """Keeps what comes until it is asked for.
 
+    Args:
+        subprotocol: What the server has chosen.
+        options: Of the client.
+        route: Which server of a gateway's it is.
+        spread: How many sessions a connection is to have, by a gateway.
+        wanted: Not set once nobody waits for the connection any more: it is cut then.
+
     Attributes:
         subprotocol: What the server has chosen.
         route: Which server of a gateway's it is.
@@ -50,6 +58,7 @@ class Link(WSListener):
         options: WebSocketOptions,
         route: str | None = None,
         spread: int | None = None,
+        wanted: Event | None = None,
     ) -> None:
         self.subprotocol = subprotocol
         self.route = route
@@ -58,6 +67,7 @@ class Link(WSListener):
         self.broken: Callable[[], None] | None = None
         self.ends: list[str] | None = None
         self._options = options
+        self._wanted = wanted
         self._kind = BINARY if is_binary(subprotocol) else TEXT
         self._loop = asyncio.get_running_loop()
         self._transport: WSTransport | None = None
@@ -79,6 +89,9 @@ class Link(WSListener):
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
         socket = transport.underlying_transport
+        if self._wanted is not None and not self._wanted.is_set():
+            socket.abort()
+            return
         self.ends = ends(socket.get_extra_info("sockname"), socket.get_extra_info("peername"))
         notice_dead_peer(socket, DEAD_PEER_S)
         if background.is_shared(self._loop):

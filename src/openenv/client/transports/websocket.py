@@ -6,6 +6,7 @@ import base64
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -194,11 +195,25 @@ def _redirected(url: str, error: Any) -> str | None:
 
 
 async def _connected_there(url: str, options: WebSocketOptions, headers: dict[str, str]) -> Any:
+    wanted = Event()
+    wanted.set()
+    try:
+        return await _linked(url, options, headers, wanted)
+    except BaseException:
+        wanted.clear()
+        raise
+
+
+async def _linked(
+    url: str, options: WebSocketOptions, headers: dict[str, str], wanted: Event
+) -> Any:
     proxy = proxy_for(url)
     _, link = await picows.ws_connect(
-        _make_link(options),
+        _make_link(options, wanted),
         url,
-        websocket_handshake_timeout=None,  # the caller's limit is for all of it
+        # The caller's limit is for all of it. When that cancels a handshake, picows goes on with it
+        # all the same: for so long, or until it is answered and the link finds itself unwanted.
+        websocket_handshake_timeout=options.connect_timeout_s,
         ssl_context=_tls.client_context(options.ca_file) if url.startswith("wss:") else None,
         logger_name=_picows_logger(),
         max_frame_size=options.max_message_bytes or NO_LIMIT,
@@ -222,7 +237,7 @@ def _picows_logger() -> logging.LoggerAdapter[logging.Logger]:
     return logging.LoggerAdapter(logger, {})
 
 
-def _make_link(options: WebSocketOptions) -> Any:
+def _make_link(options: WebSocketOptions, wanted: Event) -> Any:
     from openenv.client.transports._link import Link
 
     def make(request: Any, response: Any) -> Link:
@@ -233,6 +248,7 @@ def _make_link(options: WebSocketOptions) -> Any:
             options,
             told.get(ROUTE_HEADER),
             int(spread) if spread.isdigit() and int(spread) > 0 else None,
+            wanted,
         )
 
     return make
