@@ -46,6 +46,10 @@ logger = logging.getLogger(__name__)
 # Variables that the interpreter, or the system's loader, looks at when it starts.
 STARTUP_VARIABLES = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
 START_TIMEOUT_S = 60.0
+FORK_TIMEOUT_S = 10.0  # of a fork server that is ready
+# After one that did not start, none is tried again for so long.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+REPORT_TIMEOUT_S = 2.0  # for a fork server to report the exit code of a process that has ended
 UNKNOWN = 255  # the exit code of one whose end nobody saw, as in multiprocessing
 LIMITS = sorted({getattr(resource, n) for n in dir(resource) if n.startswith("RLIMIT_")})
 
@@ -90,7 +94,8 @@ def run_module(module: str, *, stdin: int, outlives_s: float) -> Child:
     """
     environ = without_keys(os.environ)
     request = Request(f"{module}:main", [], environ, os.getcwd(), outlives_s=outlives_s)
-    forked = fork(request, (stdin, 1, 2))
+    # Two processes with one standard input would each read half of what it says.
+    forked = fork(request, (stdin, 1, 2), may_repeat=False)
     if forked is not None:
         return forked
     command = [sys.executable, "-m", module]
@@ -158,6 +163,7 @@ class Forked:
         self._process, self._report = process, report
         self._code: int | None = None
         self._is_unreported = False
+        self._ended_at: float | None = None
         self._owner = os.getpid()
         self._turn = threading.Lock()
         self._close = weakref.finalize(self, _close, process, report)
@@ -175,12 +181,21 @@ class Forked:
             try:
                 data = os.read(self._report, CODE.size)
             except BlockingIOError:
-                return None
+                return self._overlooked()
             if data:
                 code: int = CODE.unpack(data)[0]
                 return code
             self._is_unreported = True  # the fork server has ended
         return UNKNOWN if _ready(self._process, 0) else None
+
+    def _overlooked(self) -> int | None:
+        """How it ended, where the fork server does not say so: it may be stopped itself."""
+        if not _ready(self._process, 0):
+            return None
+        now = time.monotonic()
+        if self._ended_at is None:
+            self._ended_at = now
+        return UNKNOWN if now - self._ended_at > REPORT_TIMEOUT_S else None
 
     def wait(self, timeout: float | None = None) -> int:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -219,6 +234,10 @@ def _close(*descriptors: int) -> None:
 # ------------------------------------------------------------------ the fork server
 
 
+class ForkServerLost(OSError):
+    """The fork server did not answer a request, which it may have carried out."""
+
+
 class _ForkServer:
     """The fork server of this program, as the program sees it.
 
@@ -255,18 +274,20 @@ class _ForkServer:
         try:
             threads, _ = receive(self._link, 0)
         except (EOFError, OSError) as error:
-            self.close()
-            raise OSError("the fork server did not start") from error
+            self.kill()
+            raise OSError(f"it did not start (exit code {self._process.returncode})") from error
         if threads != 1:  # a module that it has imported has started one
             self.close()
-            raise OSError(f"the fork server has {threads} threads")
+            raise _Hopeless(f"it has {threads} threads")
+        self._link.settimeout(FORK_TIMEOUT_S)
         self.is_ready = True
 
     def fork(self, request: Request, streams: Sequence[int]) -> Forked:
         """Fork a process.
 
         Raises:
-            OSError: It could not be forked, or the fork server is gone.
+            ForkServerLost: The fork server went away with the request.
+            OSError: It could not be forked, or the fork server was gone before.
         """
         told, report = os.pipe()
         try:
@@ -274,17 +295,30 @@ class _ForkServer:
                 send(self._link, request, [*streams, report])
             finally:
                 os.close(report)
-            pid, given = receive(self._link, 1)
+            pid, given = self._answer()
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
-        except EOFError as error:
-            os.close(told)
-            raise BrokenPipeError("the fork server has ended") from error
         except BaseException:
             os.close(told)
             raise
         os.set_blocking(told, False)
         return Forked(pid, given[0], told)
+
+    def _answer(self) -> tuple[int, list[int]]:
+        try:
+            pid, given = receive(self._link, 1)
+        except EOFError as error:
+            raise ForkServerLost("the fork server has ended") from error
+        except TimeoutError as error:
+            self.kill()  # its processes go on
+            why = f"the fork server has not answered within {FORK_TIMEOUT_S:g} s"
+            raise ForkServerLost(why) from error
+        return pid, given
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self.close()
 
     def close(self) -> None:
         """Have it end."""
@@ -305,10 +339,16 @@ _server: _ForkServer | None = None
 _retired: list[_ForkServer] = []
 _is_first = True
 _is_hopeless = not hasattr(os, "pidfd_open")
+_failures = 0  # fork servers in a row that did not start
+_next_at = 0.0  # none is started before
 
 
 def fork(
-    request: Request, streams: Sequence[int], *, is_first_worth_it: bool = True
+    request: Request,
+    streams: Sequence[int],
+    *,
+    is_first_worth_it: bool = True,
+    may_repeat: bool = True,
 ) -> Child | None:
     """Fork a process, with these descriptors as its standard streams.
 
@@ -317,11 +357,16 @@ def fork(
         streams: Its standard input, output and error.
         is_first_worth_it: Start the fork server for the first process too. Otherwise only the
             second is taken to be one of many: a fork server costs as much as a server.
+        may_repeat: Two processes do no harm, should the fork server go away with the request, and
+            have made one already.
 
     Returns:
         None where that cannot be, or where the process would not be as a new one.
+
+    Raises:
+        ForkServerLost: The fork server went away with a request that must not be repeated.
     """
-    global _server, _is_hopeless, _is_first
+    global _server, _is_hopeless, _is_first, _failures
     with _turn:
         if _is_first and not is_first_worth_it:
             _is_first = False
@@ -337,26 +382,56 @@ def fork(
                     if _server is not None:
                         _retired.remove(_server)
                 if _server is None:
+                    if time.monotonic() < _next_at:
+                        return None
                     _server = _started()
                 if not _fits(_server, request):
                     return None
                 _server.get_ready()
+                _failures = 0
                 request.limits = [(limit, resource.getrlimit(limit)) for limit in LIMITS]
                 request.processors = sorted(os.sched_getaffinity(0))
                 return _server.fork(request, streams)
-            except (ConnectionError, TimeoutError):  # somebody has killed it
+            except ForkServerLost:
                 _drop()
+                if not may_repeat:
+                    raise
+            except ConnectionError:  # somebody has killed it
+                _drop()
+            except _Hopeless as error:
+                logger.debug("processes are started, not forked: %s", error)
+                _is_hopeless, _server = True, None
             except OSError as error:
                 if _server is None or not _server.is_ready:
-                    logger.debug("processes are started, not forked: %s", error)
-                    _is_hopeless, _server = True, None
+                    _server = None
+                    _pause(error)
                 return None
     return None
 
 
+class _Hopeless(OSError):
+    """No fork server can be had here."""
+
+
 def _started() -> _ForkServer:
-    os.close(os.pidfd_open(os.getpid()))  # which a kernel, or a sandbox, may not have
+    try:
+        os.close(os.pidfd_open(os.getpid()))  # which a kernel, or a sandbox, may not have
+    except OSError as error:
+        raise _Hopeless(f"no pidfd_open: {error}") from error
     return _ForkServer()
+
+
+def _pause(error: OSError) -> None:
+    """Start no fork server for a while, since one has just failed to start."""
+    global _failures, _next_at
+    pause_s = min(FIRST_PAUSE_S * 2**_failures, LONGEST_PAUSE_S)
+    _failures, _next_at = min(_failures + 1, 16), time.monotonic() + pause_s
+    logger.warning(
+        "no fork server: %s. Processes are started one by one, which takes longer; it is tried "
+        "again in %g s",
+        error,
+        pause_s,
+    )
 
 
 def _fits(server: _ForkServer, request: Request) -> bool:

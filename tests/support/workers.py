@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
+from openenv import Environment, State
+from openenv.sessions.spec import EnvironmentSpec
+from support.environments import Do, Seen
 from support.probe import DEEDS, Answer, Ask, ProbeEnvironment
 
 
@@ -74,3 +78,25 @@ def no_weights() -> Any:
 
 def not_data(_: Any) -> Any:
     return lambda: None
+
+
+class HangsOnRequest(Environment[Do, Seen, State]):
+    """Says which thread it is on; "hang" never comes back."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **more: Any) -> Seen:
+        return Seen()
+
+    def step(self, action: Do, timeout_s: float | None = None, **more: Any) -> Seen:
+        if action.what == "hang":
+            threading.Event().wait()
+        return Seen(value=threading.get_ident())
+
+    @property
+    def state(self) -> State:
+        return State()
+
+
+def spec_of_hanging() -> EnvironmentSpec:
+    return EnvironmentSpec.of(HangsOnRequest, Do, Seen)

@@ -177,6 +177,15 @@ class Metrics:
         yield self._gauge(
             "openenv_threads", "Threads that environments are called on.", lanes.threads
         )
+        held, held_up = lanes.held
+        yield self._gauge(
+            "openenv_threads_held",
+            "Threads of several sessions that a call holds past its deadline.",
+            held,
+        )
+        yield self._gauge(
+            "openenv_sessions_held_up", "Sessions that share such a thread with the call.", held_up
+        )
         yield self._gauge(
             "openenv_workers",
             "Worker processes that hold environments.",

@@ -33,6 +33,7 @@ from openenv.server.auth import warn_if_open
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
 from openenv.server.workers import managers_of, serve_from_workers
+from openenv.sessions.manager import SessionManager
 from openenv.settings import (
     api_key,
     api_key_file,
@@ -127,9 +128,9 @@ def serve(
     _raise_open_files(app)
     calm_garbage_collector()
     keep_freed_memory()
-    server = _Server(uvicorn.Config(app, **options))
+    server = _Server(uvicorn.Config(app, **options), managers_of(app))
     server.run(sockets=None if bound is None else [bound])
-    if not server.started:
+    if not server.started or server.is_hopeless:
         raise SystemExit(1)
 
 
@@ -207,7 +208,27 @@ def _raise_open_files(app: Any) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Stops at once, and in order even where a client says goodbye in the same moment."""
+    """Stops at once, and in order even where a client says goodbye in the same moment.
+
+    Args:
+        config: What uvicorn is to do.
+        managers: Those of the sessions that are served.
+
+    Attributes:
+        is_hopeless: It ended since there are no places for environments, and will be none.
+    """
+
+    def __init__(self, config: uvicorn.Config, managers: Sequence[SessionManager] = ()) -> None:
+        super().__init__(config)
+        self._managers = managers
+        self.is_hopeless = False
+
+    async def on_tick(self, counter: int) -> bool:
+        for manager in self._managers:
+            if not self.is_hopeless and (why := manager.lanes.hopeless) is not None:
+                logger.error("the server ends: %s", why)
+                self.is_hopeless = self.should_exit = True
+        return await super().on_tick(counter)
 
     async def main_loop(self) -> None:
         # uvicorn looks every 0.1 s whether it was told to stop.

@@ -19,7 +19,9 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
 from openenv.sessions.commands import Command, Encode, Open
@@ -43,6 +45,9 @@ SHARED_THREADS = 2
 # Threads that sessions get for themselves while nothing is known of their class's tempo.
 MAX_OWN_THREADS = 2048
 CROWD_THREADS = 256  # what all further sessions share
+# Threads that may take the place of those that calls hold, of either kind.
+SPARE_THREADS = 256
+HELD_LOOK_S = 0.1  # how often calls are looked at that wait for a thread which is held
 
 
 class Cancellable(Protocol):
@@ -93,6 +98,10 @@ class Lane(ABC):
     def submit(self, call: Order) -> None:
         """Make `call` where the environment lives, and tell its caller on the event loop."""
 
+    def withdraw(self, call: Order) -> bool:
+        """Take back a call; say whether it had not begun, so that it never will."""
+        return False
+
 
 class InlineLane(Lane):
     """Calls are made on the event loop: at the end of the tick, all together, which is quicker than
@@ -119,6 +128,9 @@ class PoolLane(Lane):
 
     def submit(self, call: Order) -> None:
         self._pool.submit(call, self._courier)
+
+    def withdraw(self, call: Order) -> bool:
+        return self._pool.withdraw(call)
 
 
 class LoopLane(PoolLane):
@@ -148,9 +160,13 @@ class ThreadLane(Lane):
         self.worker = worker
         self.is_shared = is_shared
         self._courier = courier
+        worker.sharers += 1
 
     def submit(self, call: Order) -> None:
         self.worker.submit(call, self._courier)
+
+    def withdraw(self, call: Order) -> bool:
+        return self.worker.withdraw(call)
 
 
 class Tempo:
@@ -255,6 +271,9 @@ class Lanes:
         self._crowd = _Ring("openenv-crowd", CROWD_THREADS)
         self._one_thread: WorkerThread | None = None
         self._own = 0
+        self._held: dict[WorkerThread, float] = {}  # since when
+        self._look: asyncio.TimerHandle | None = None
+        self._looks_on: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
         """End the shared threads; they start anew if another session comes."""
@@ -263,6 +282,8 @@ class Lanes:
             ring.stop()
         if self._one_thread is not None:
             self._one_thread.stop()
+        if self._look is not None:
+            self._look.cancel()
         self._couriers.clear()
         self._start_anew()
 
@@ -276,7 +297,24 @@ class Lanes:
     @property
     def trouble(self) -> str | None:
         """What is wrong with the places themselves, in words for an operator."""
+        threads, sessions = self.held
+        if not threads:
+            return None
+        return (
+            f"{threads} of {self.threads} threads are held by calls that are past their deadlines, "
+            f"and {sessions} other sessions share them"
+        )
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why there will be no place at all, so that a server had better end; None if there may."""
         return None
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Shared threads that a call holds past its deadline, and other sessions that are there."""
+        held = [worker for worker in self._held if worker.is_held]
+        return len(held), sum(max(0, worker.sharers - 1) for worker in held)
 
     @property
     def threads(self) -> int:
@@ -340,12 +378,54 @@ class Lanes:
 
     def release(self, lane: Lane) -> None:
         """Take back a lane that no session uses any more."""
-        if isinstance(lane, ThreadLane) and not lane.is_shared:
+        if not isinstance(lane, ThreadLane):
+            return
+        lane.worker.sharers -= 1
+        if not lane.is_shared:
             self._own -= 1
             lane.worker.stop()
+        elif not lane.worker.sharers:
+            self._quick.let_go(lane.worker)
+            self._crowd.let_go(lane.worker)
 
     def give_up(self, lane: Lane) -> None:
         """Note that nobody waits any more for the call that a lane makes."""
+
+    def hold(self, lane: Lane, call: Order) -> None:
+        """Note that `call` is past its deadline. If it holds a thread that other sessions share,
+        that thread gets no new sessions until the call is back, environments that are to be made
+        there are made elsewhere, and calls that wait for it are told; see `Session._held_up`.
+        """
+        if not isinstance(lane, ThreadLane) or not lane.worker.hold(call):
+            return
+        self.note(lane, lane.worker.busy_s)
+        if lane.is_shared:
+            self._held.setdefault(lane.worker, time.monotonic())
+            self._look_later()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._looks_on is not loop:
+            self._looks_on = loop
+            self._look = loop.call_later(HELD_LOOK_S, self._look_at_held)
+
+    def _look_at_held(self) -> None:
+        loop, self._looks_on = asyncio.get_running_loop(), None
+        for worker, since in list(self._held.items()):
+            if not worker.is_held:
+                del self._held[worker]
+            elif worker.load:
+                worker.put_back(
+                    deque(
+                        call
+                        for call in worker.hand_over()
+                        if call.courier is None
+                        or call.courier.loop is not loop
+                        or not call.held_up(since)
+                    )
+                )
+        if self._held:
+            self._look_later()
 
     def note(self, lane: Lane, seconds: float, *, is_construction: bool = False) -> None:
         """Take the length of a call into account.
@@ -376,25 +456,36 @@ class Lanes:
 
 
 class _Ring:
-    """A number of threads that take turns in taking up sessions."""
+    """A number of threads that sessions share."""
 
     def __init__(self, name: str, size: int) -> None:
         self._name, self._size = name, size
         self._workers: list[WorkerThread] = []
-        self._turn = 0
+        self._started = 0
 
     def __len__(self) -> int:
         return len(self._workers)
 
     def next(self) -> WorkerThread:
-        if len(self._workers) < self._size:
+        """The thread with the fewest sessions; none that a call holds, if it can be helped."""
+        free = [worker for worker in self._workers if not worker.is_stuck]
+        if len(free) < self._size and len(self._workers) < self._size + SPARE_THREADS:
+            self._started += 1
             try:
-                self._workers.append(WorkerThread(f"{self._name}-{len(self._workers)}"))
+                worker = WorkerThread(f"{self._name}-{self._started}")
             except RuntimeError:  # the system allows no more
                 if not self._workers:
                     raise
-        self._turn += 1
-        return self._workers[self._turn % len(self._workers)]
+            else:
+                self._workers.append(worker)
+                free.append(worker)
+        return min((free or self._workers)[: self._size], key=attrgetter("sharers"))
+
+    def let_go(self, worker: WorkerThread) -> None:
+        """End a thread that no session uses, where it has taken the place of another."""
+        if worker in self._workers and len(self._workers) > self._size:
+            self._workers.remove(worker)
+            worker.stop()
 
     def stop(self) -> None:
         for worker in self._workers:

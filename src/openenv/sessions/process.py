@@ -44,6 +44,11 @@ SHORT_LIFE_S = 5.0
 # So many of those in a row, and sessions are refused instead of waiting for the next.
 PATIENCE = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+# So many of them before a single one was ready, and `openenv serve` ends.
+MOST_FAILURES = 10
+# How often workers are asked whether they are there, and after how much silence, or how long a
+# start, new sessions go elsewhere.
+CHECK_S, SILENT_S = 5.0, 10.0
 
 
 class ProcessLane(Lane):
@@ -91,6 +96,9 @@ class WorkerProcess:
         given_up: How many of them have a call that nobody waits for any more.
         link: The way to it.
         death: What has ended it.
+        ready_at: When it was ready for sessions; None before.
+        asked_at: When it was asked whether it is there, or began to start; None once it has
+            answered.
     """
 
     def __init__(
@@ -103,6 +111,7 @@ class WorkerProcess:
         self.unfit: BaseException | None = None
         self.replaces = replaces
         self.ready_at: float | None = None
+        self.asked_at: float | None = None
         self._workers = workers
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
@@ -120,7 +129,35 @@ class WorkerProcess:
         """It is yet to start."""
         return self._connecting is None
 
+    @property
+    def is_silent(self) -> bool:
+        """It has not answered, or not started, for long: it hangs, or somebody has stopped it."""
+        return self.asked_at is not None and time.monotonic() - self.asked_at > SILENT_S
+
+    def check(self) -> None:
+        """Ask whether it is there. Where it does not answer, sessions that wait for their
+        environments go elsewhere; it is ended if it has no others.
+        """
+        if self.is_pausing or self.death is not None or self._is_stopped:
+            return
+        if self.asked_at is None:
+            self.asked_at = time.monotonic()
+            self.link.send(Kind.READY, 0)
+        elif self.is_silent:
+            if any(not (worker.is_silent or worker.is_pausing) for worker in self._workers.crew):
+                self._send_elsewhere(self.asked_at)
+            if self.ready_at is not None and not self.lanes:
+                logger.warning("worker process %s is ended: it does not answer", self.pid)
+                self._end()
+
+    def _send_elsewhere(self, since: float) -> None:
+        for lane in list(self.lanes.values()):
+            call = lane.call
+            if call is not None and type(call.command) is Open and call.held_up(since):
+                self.link.send(Kind.CLOSE, lane.key)  # should it make that environment yet
+
     def _start(self) -> None:
+        self.asked_at = time.monotonic()
         ours, theirs = pair()
         ours.setblocking(False)
         connecting = self._loop.create_unix_connection(lambda: self.link, sock=ours)
@@ -180,9 +217,13 @@ class WorkerProcess:
         """End the process if nobody waits for any of the calls that it makes."""
         if self.given_up and self.given_up == len(self.lanes) and not self._is_stopped:
             logger.warning("worker process %s is ended: its calls do not come back", self.pid)
-            self._is_stopped = True
-            self._workers.renew(self)
-            self.kill()
+            self._end()
+
+    def _end(self) -> None:
+        """End the process, and have another one take its place."""
+        self._is_stopped = True
+        self._workers.renew(self)
+        self.kill()
 
     @property
     def pid(self) -> int | None:
@@ -261,7 +302,10 @@ class WorkerProcess:
     def _received(self, kind: int, key: int, data: bytes, seconds: float) -> None:
         lane = self.lanes.get(key)
         if kind == Kind.READY:
-            self.ready_at = time.monotonic()
+            self.asked_at = None
+            if self.ready_at is None:
+                self.ready_at = time.monotonic()
+                self._workers.is_proven = True
         elif kind == Kind.UNFIT:
             self.unfit = load_error(data)
         elif lane is None or lane.call is None:
@@ -281,11 +325,11 @@ class WorkerProcess:
             lane.answer(result, None, seconds)
 
 
-def _reluctance(worker: WorkerProcess) -> tuple[bool, bool, int]:
+def _reluctance(worker: WorkerProcess) -> tuple[bool, bool, bool, int]:
     """How little a worker is to be given another session: one with a call that does not come back
     is to be ended as soon as its other sessions have left.
     """
-    return worker.is_pausing, worker.given_up > 0, len(worker.lanes)
+    return worker.is_pausing, worker.is_silent, worker.given_up > 0, len(worker.lanes)
 
 
 class Workers(Lanes):
@@ -296,6 +340,9 @@ class Workers(Lanes):
         count: How many workers there are.
         source: Finds the same spec in a worker; it has to be picklable by reference.
         grace_s: Seconds that environments have to close in, should the server be killed.
+
+    Attributes:
+        is_proven: A worker has been ready: they can be had.
 
     Raises:
         ValueError: `count` is less than 1.
@@ -314,7 +361,9 @@ class Workers(Lanes):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._short_lives = 0
         self._last_key = 0
+        self._checking: asyncio.TimerHandle | None = None
         self.deaths = 0
+        self.is_proven = False
 
     def start(self) -> None:
         """Start the workers of the running event loop, unless they are there."""
@@ -329,6 +378,17 @@ class Workers(Lanes):
         if not self._crew:
             self._loop, self._short_lives = loop, 0
             self._crew = [WorkerProcess(self) for _ in range(self.count)]
+            self._checking = loop.call_later(CHECK_S, self._check)
+
+    @property
+    def crew(self) -> list[WorkerProcess]:
+        """The workers, those included that are yet to start."""
+        return self._crew
+
+    def _check(self) -> None:
+        for worker in list(self._crew):
+            worker.check()
+        self._checking = asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
     def for_new(self) -> Lane:
         self.start()
@@ -370,17 +430,40 @@ class Workers(Lanes):
 
     @property
     def workers(self) -> tuple[int, int, int]:
-        return self.count, sum(w.ready_at is not None for w in self._crew), self.deaths
+        ready = sum(w.ready_at is not None and not w.is_silent for w in self._crew)
+        return self.count, ready, self.deaths
 
     @property
     def trouble(self) -> str | None:
+        troubles = []
         gone = [w.replaces.death for w in self._crew if w.replaces and w.ready_at is None]
-        if not gone or gone[-1] is None:
+        if gone and gone[-1] is not None:
+            died = f"{len(gone)} of {self.count} worker processes died"
+            how = how_it_ended(gone[-1].exit_code)
+            troubles.append(f"{died} ({how}) and are being replaced")
+        silent = [w for w in self._crew if w.is_silent]
+        for doing, few in (
+            ("have not started", [w for w in silent if w.ready_at is None]),
+            ("do not answer", [w for w in silent if w.ready_at is not None]),
+        ):
+            if few:
+                asked_at = min(w.asked_at or 0.0 for w in few)
+                waited = f"{time.monotonic() - asked_at:.0f} s"
+                some = f"{len(few)} of {self.count} worker processes {doing}, for {waited} by now,"
+                troubles.append(f"{some} and hold {sum(len(w.lanes) for w in few)} sessions")
+        return "; ".join(troubles) or None
+
+    @property
+    def hopeless(self) -> str | None:
+        if self.is_proven or self._short_lives < MOST_FAILURES:
             return None
-        how = how_it_ended(gone[-1].exit_code)
-        return f"{len(gone)} of {self.count} worker processes died ({how}) and are being replaced"
+        last = next((w.replaces for w in self._crew if w.replaces is not None), None)
+        return None if last is None else words(last.factory_error())
 
     def stop(self) -> None:
+        if self._checking is not None:
+            self._checking.cancel()
+            self._checking = None
         for worker in self._crew:
             worker.stop()
         self._crew = []

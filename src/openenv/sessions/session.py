@@ -54,6 +54,7 @@ from openenv.sessions.commands import (
 from openenv.sessions.host import Host
 from openenv.sessions.lane import Cancellable, Lane, Lanes, Tempo, ThreadLane
 from openenv.sessions.metrics import Tally
+from openenv.sessions.recorded import Recording
 from openenv.sessions.recording import Follower, SessionRecorder
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.threads import Courier, contain
@@ -82,7 +83,13 @@ Done = Callable[[Any, BaseException | None], None]
 
 # What is cancelled has this long to end, before its caller is told that it goes on.
 CANCEL_PATIENCE_S = 0.02
+# How long a call waits for a thread that an overdue call of another session holds.
+HELD_PATIENCE_S = 1.0
 REPLACED = "the step did not come back, and its environment has been left for another one"
+HELD = (
+    "the thread that this environment shares with others is held by a call of another session, "
+    "which is past its deadline; nothing was done. Try again later, or call reset"
+)
 
 
 class SessionPhase(Enum):
@@ -163,6 +170,9 @@ class Work(msgspec.Struct, eq=False):
     def tell(self) -> None:
         self.session._made(self)
 
+    def held_up(self, since: float) -> bool:
+        return self.session._held_up(self, since)
+
     def answered(self, result: Any, error: BaseException | None) -> None:
         """Take the reply, or the error; called on the event loop, maybe before `Session.serve`
         returns.
@@ -205,8 +215,18 @@ class CalledBack(Work, kw_only=True):
         self.answered(None, error)
 
 
+class NotBegunError(asyncio.CancelledError):
+    """A call was cancelled before its thread began it; a worker process says so to its server."""
+
+
+_NOTHING_DONE = (SessionBusyError, NotBegunError)
+
+
 class Owner(Protocol):
     """Whoever has the sessions of a server."""
+
+    def begin_to_close(self, session: Session) -> None:
+        """Close a session that cannot go on."""
 
     def adopt(self, session: Session) -> bool:
         """Take over a session that is left to end by itself, if there is room for it."""
@@ -220,7 +240,12 @@ class _Construction:
     number, trace = 0, ""
 
     def __init__(
-        self, command: Open, host: Host, lane: Lane, made: Callable[[_Construction], None]
+        self,
+        command: Open,
+        host: Host,
+        lane: Lane,
+        made: Callable[[_Construction], None],
+        move: Callable[[_Construction], bool],
     ) -> None:
         self.host = host
         self.lane = lane
@@ -233,6 +258,10 @@ class _Construction:
         self.courier: Courier | None = None
         self.seconds = 0.0
         self._made = made
+        self._move = move
+
+    def held_up(self, since: float) -> bool:
+        return self._move(self)
 
     def make(self) -> None:
         try:
@@ -276,6 +305,7 @@ class Session:
         "_host",
         "_lane",
         "_lanes",
+        "_making",
         "_opening",
         "_overdue",
         "_owner",
@@ -324,6 +354,7 @@ class Session:
         self._host: Host | None = None
         self._tempo: Tempo | None = None
         self._owner = owner
+        self._making: _Construction | None = None
         self._running: Work | None = None
         self._overdue: Work | None = None
         self._waiting: deque[Work] | None = None  # an empty one takes more than all the rest
@@ -352,14 +383,31 @@ class Session:
             self._lane = lane = self._lanes.for_new()
             host = Host(self.spec)
             host.context.run(CALLER.set, self)
-            lane.submit(_Construction(Open(self.id), host, lane, self._constructed))
+            self._making = making = _Construction(
+                Open(self.id), host, lane, self._constructed, self._move
+            )
+            lane.submit(making)
         else:
             self._opening.set_exception(SessionClosedError(self.id))
         return self._opening
 
+    def _move(self, construction: _Construction) -> bool:
+        """Have an environment made on another thread, since the one that it waits for is held."""
+        try:
+            lane, old = self._lanes.for_new(), construction.lane
+        except RuntimeError:  # the system allows no more threads
+            return False
+        if getattr(lane, "worker", lane) is getattr(old, "worker", None):  # there is only this one
+            self._lanes.release(lane)
+            return False
+        self._lanes.release(old)
+        self._lane = construction.lane = lane
+        lane.submit(construction)
+        return True
+
     def _constructed(self, made: _Construction) -> None:
         assert self._opening is not None
-        lane = made.lane
+        lane, self._making = made.lane, None
         if made.error is None:
             self._lane, self._host = self._lanes.for_life(lane), made.host
             self._tempo = self._lanes.tempo if isinstance(self._lane, ThreadLane) else None
@@ -410,13 +458,21 @@ class Session:
         return self._closing
 
     def abort(self) -> None:
-        """End what is under way. A coroutine is cancelled; a call that goes on all the same is
-        given up, with its process where it has one for itself.
+        """End what is under way. A coroutine is cancelled, and a call that its thread has not begun
+        is not begun; a call that goes on all the same is given up, with its process where it has
+        one for itself.
         """
-        if self._running is not None and not self._running.is_cancelled:
-            self._running.cancel()
-        elif self._lane is not None:
-            self._lanes.give_up(self._lane)
+        running, lane = self._running, self._lane
+        if running is not None and not running.is_cancelled:
+            running.cancel()
+            if lane is not None and type(running.command) is not Close and lane.withdraw(running):
+                self._dismiss(running, NotBegunError())
+                return
+        elif lane is not None:
+            self._lanes.give_up(lane)
+        call = running or self._making
+        if lane is not None and call is not None:
+            self._lanes.hold(lane, call)
 
     def _end(self) -> None:
         if self._host is None:
@@ -462,6 +518,14 @@ class Session:
     def is_overdue(self) -> bool:
         """A call runs past its deadline."""
         return self._overdue is not None
+
+    @property
+    def overdue_s(self) -> float:
+        """Seconds by which the call that is under way has passed its deadline; 0 if it has not."""
+        if self._overdue is None or self._overdue.deadline is None:
+            return 0.0
+        deadline = self._overdue.deadline
+        return max(0.0, _now() - deadline.began - deadline.timeout_s)
 
     @property
     def is_busy(self) -> bool:
@@ -564,7 +628,7 @@ class Session:
         host, lane = self._host, self._lane
         assert host is not None and lane is not None
         self._running = work
-        if self.recorder is not None:
+        if self.recorder is not None and type(work.encode) is not Recording:
             self.recorder.begin(work)
         if host.is_async:
             work.is_light = host.is_light(work.command)
@@ -576,7 +640,7 @@ class Session:
             self._await(work, work.result)
             return
         tempo = self._tempo
-        if tempo is not None and work.seconds > tempo.noteworthy_s:
+        if tempo is not None and work.seconds > tempo.noteworthy_s and work is not self._overdue:
             assert self._lane is not None
             self._lanes.note(self._lane, work.seconds)
         self._finish(work)
@@ -589,8 +653,8 @@ class Session:
             _cancel_once_begun(task)
         if task.done():
             self._awaited(work, task, began)
-        else:
-            task.add_done_callback(lambda task: self._awaited(work, task, began))
+        else:  # by then the environment may have been given up, and be another session's
+            task.add_done_callback(lambda task: work.session._awaited(work, task, began))
 
     def _awaited(self, work: Work, task: asyncio.Task[Any], began: float) -> None:
         work.seconds, work.result = _now() - began, None
@@ -624,8 +688,13 @@ class Session:
             self._waiting.remove(work)
             work.answered(None, _not_begun(timeout_s))
         elif work is self._running:
+            if self._lane is not None and self._lane.withdraw(work):
+                self._dismiss(work, _not_begun(timeout_s))
+                return
             self._overdue = work
             work.cancel()
+            if self._lane is not None:
+                self._lanes.hold(self._lane, work)
             refused, self._waiting = self._waiting or (), None
             for waiting in refused:
                 waiting.answered(None, self._busy())
@@ -647,28 +716,53 @@ class Session:
         environment.
         """
         if type(work.command) is Reset and self._give_up_environment():
-            self._waiting = deque([work])
-            self.start()
+            self._begin_anew(work)
         else:
             work.answered(None, self._busy())
 
-    def _give_up_environment(self) -> bool:
-        """Leave the environment to the owner, which closes it once its call is back."""
+    def _begin_anew(self, reset: Work) -> None:
+        """Have another environment made, and reset that one."""
+        self._waiting = deque([reset, *(self._waiting or ())])
+        self.start().add_done_callback(self._begun_anew)
+
+    def _begun_anew(self, opening: asyncio.Future[None]) -> None:
+        """Close a session that got no other environment: it is of no use, and holds a slot."""
+        if not opening.cancelled() and opening.exception() is None:
+            return
+        if self._owner is not None and self._closing is None:
+            self.closed_by = "failed"
+            self._owner.begin_to_close(self)
+
+    def _leave_environment(self) -> Session | None:
+        """Leave the environment to the owner, if it takes it: to a session that ends by itself."""
         if self._owner is None or not self.spec.supports_concurrency or self.spec.needs_one_thread:
-            return False
-        work, left = self._overdue, Session(self.spec, lanes=self._lanes)
-        assert work is not None and work.deadline is not None and self._lane is not None
+            return None
+        left = Session(self.spec, lanes=self._lanes)
+        assert self._lane is not None
         if not self._owner.adopt(left):
-            return False
+            return None
         logger.warning(
             "session %s: a step does not come back; its environment is left to end by itself, and "
             "the session gets another",
             self.id,
         )
-        left.phase, left._closing = SessionPhase.CLOSING, asyncio.get_running_loop().create_future()
         left._lane, left._host, left._tempo = self._lane, self._host, self._tempo
+        left.phase, left.closed_by = _OPEN, "replaced"
+        self._running = self._overdue = self._lane = self._host = self._tempo = None
+        self._lanes.give_up(left._lane)
+        self.phase = SessionPhase.OPENING
+        return left
+
+    def _give_up_environment(self) -> bool:
+        """Leave the environment to the owner, which closes it once its call is back."""
+        work = self._overdue
+        assert work is not None and work.deadline is not None
+        left = self._leave_environment()
+        if left is None:
+            return False
+        left.phase, left._closing = SessionPhase.CLOSING, asyncio.get_running_loop().create_future()
         left._running, left._overdue = work, work
-        work.session, left.closed_by = left, "replaced"
+        work.session = left
         over = StepTimeout(work.deadline.timeout_s, is_running=False, message=REPLACED)
         if self.recorder is not None:
             work.error = over
@@ -676,14 +770,68 @@ class Session:
             work.error = None
         work.answered(None, over)
         work.is_answered = True
-        self._running = self._overdue = self._lane = self._host = self._tempo = None
-        self._lanes.give_up(left._lane)
-        self.phase = SessionPhase.OPENING
         return True
+
+    # ------------------------------------------------------------------ threads that others hold
+
+    def _held_up(self, work: Work, since: float) -> bool:
+        """Say what becomes of a call that waits for a thread which is held; see `Lanes.hold`.
+
+        Its environment may hold what is bound to the thread, so it cannot be called on another.
+        """
+        if type(work.command) is Close or self._running is not work:
+            return False
+        if _now() - max(since, work.arrived_at) < HELD_PATIENCE_S:
+            return False
+        if self._begins_elsewhere(work):
+            return True
+        self._dismiss(work, SessionBusyError(_now() - since, HELD))
+        return True
+
+    def _begins_elsewhere(self, work: Work) -> bool:
+        """Serve a reset by another environment, if it may be, since the thread of this one is held
+        by a call of another session.
+        """
+        if type(work.command) is not Reset or self.phase is not _OPEN or work.is_cancelled:
+            return False
+        if self._leave_environment() is None:
+            return False
+        work.result = work.error = None
+        self._begin_anew(work)
+        return True
+
+    def _not_done(self, work: Work, error: BaseException) -> None:
+        """Go on with work of which a worker process says that it has not begun it."""
+        if self._begins_elsewhere(work):
+            return
+        if isinstance(error, NotBegunError) and work.deadline is not None:
+            error = _not_begun(work.deadline.timeout_s)
+        self._dismiss(work, error)
+
+    def _dismiss(self, work: Work, error: BaseException) -> None:
+        """Answer work that was not begun, and will not be."""
+        if work.deadline is not None:
+            work.deadline.alarm.cancel()
+        if work is self._overdue:
+            self._overdue = None
+        self._running, work.error = None, error
+        self._go_on()
+        if not work.is_answered:
+            work.answered(None, error)
+
+    def _go_on(self) -> None:
+        """Do what follows on a call, where something does."""
+        if self.phase is not _OPEN:
+            self._end()
+        elif self._waiting:
+            self._next()
 
     def _finish(self, work: Work) -> None:
         self.last_activity = now = _now()
         error, kind = work.error, type(work.command)
+        if error is not None and type(error) in _NOTHING_DONE:
+            self._not_done(work, error)
+            return
         if work.deadline is not None:
             error = work.error = self._in_time(work, error)
         if error is not None:
@@ -743,7 +891,7 @@ class Session:
             work = self._waiting.popleft()
             if not work.is_cancelled:
                 self._running = work
-                asyncio.get_running_loop().call_soon(self._start, work)
+                asyncio.get_running_loop().call_soon(_start_next, work)
                 return
 
     async def metadata(self) -> EnvironmentMetadata:
@@ -751,6 +899,15 @@ class Session:
         described = await self.handle(Call("get_metadata"), encode=_metadata)
         assert isinstance(described, EnvironmentMetadata)
         return described
+
+
+def _start_next(work: Work) -> None:
+    """Start work whose turn it is, unless its time has ended meanwhile."""
+    session = work.session  # another one, where the environment has been given up meanwhile
+    if work.is_cancelled:
+        session._not_done(work, NotBegunError())
+    else:
+        session._start(work)
 
 
 def _cancel_once_begun(task: Cancellable) -> None:

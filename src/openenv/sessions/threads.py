@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 # A call that holds up others for longer is left alone on its thread; they go on on another one.
 STUCK_S = 0.005
+# New sessions get no thread that makes one call for longer; HELD_S if it is past its deadline.
+LONG_CALL_S, HELD_S = 1.0, 0.05
 IDLE_THREADS_KEPT = 4
 
 
@@ -44,6 +46,14 @@ class Call(Protocol):
 
     def tell(self) -> None:
         """Tell whoever waits for it, on the event loop."""
+
+    def held_up(self, since: float) -> bool:
+        """Take it that the thread it waits for is held by another call, which is past its deadline
+        since then, by `time.monotonic`; called on the event loop, again and again.
+
+        Returns:
+            Whether it waits no longer.
+        """
 
 
 def contain(error: BaseException) -> Exception:
@@ -185,11 +195,18 @@ class WorkerThread:
     """A daemon thread that makes calls one after the other.
 
     It is a daemon so that user code that hangs cannot keep the process from ending.
+
+    Attributes:
+        busy_since: When the call began that it makes, by `time.perf_counter`; None without one.
+        sharers: Lanes that share it.
     """
 
     def __init__(self, name: str, *, on_idle: Callable[[WorkerThread], None] | None = None) -> None:
         self.busy_since: float | None = None
         self.is_ending = False
+        self.sharers = 0
+        self._call: Call | None = None  # which it makes
+        self._overdue: Call | None = None
         self._waiting: deque[Call] = deque()
         self._bell: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
         self._is_rung = False
@@ -229,6 +246,41 @@ class WorkerThread:
         self.is_ending = True
         self._bell.put(None)
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds for which it has been making one and the same call."""
+        since = self.busy_since
+        return 0.0 if since is None else time.perf_counter() - since
+
+    def hold(self, call: Call) -> bool:
+        """Note that `call` is past its deadline; say whether the thread makes it just now."""
+        if self._call is call:
+            self._overdue = call
+        return self._overdue is call
+
+    @property
+    def is_held(self) -> bool:
+        """It makes a call that is past its deadline."""
+        return self._overdue is not None and self._overdue is self._call
+
+    @property
+    def is_stuck(self) -> bool:
+        """New sessions had better go elsewhere."""
+        return self.busy_s > (HELD_S if self.is_held else LONG_CALL_S)
+
+    def withdraw(self, call: Call) -> bool:
+        """Take back a call; say whether it had not begun."""
+        try:
+            self._waiting.remove(call)
+        except ValueError:
+            return False
+        return True
+
+    def put_back(self, calls: deque[Call]) -> None:
+        """Take back what `hand_over` gave, in its order; called on the loop."""
+        self._waiting.extendleft(reversed(calls))
+        self.wake()  # it may have come back meanwhile, and have found nothing
+
     def hand_over(self) -> deque[Call]:
         """Give up the calls that have not begun."""
         left: deque[Call] = deque()
@@ -256,13 +308,14 @@ class WorkerThread:
                 call = waiting.popleft()
             except IndexError:  # they have been handed over
                 break
+            self._call = call
             call.make()
             self.busy_since = time.perf_counter()
             call.seconds, began = self.busy_since - began, self.busy_since
             assert call.courier is not None
             if not call.courier.bring_back(call):
                 self.stop()
-        self.busy_since = None
+        self._call = self.busy_since = None
 
 
 class Pool:
@@ -297,6 +350,10 @@ class Pool:
         front.submit(call, courier)
         if self._watch is None:
             self._watch = courier.loop.call_later(STUCK_S, self._look, courier)
+
+    def withdraw(self, call: Call) -> bool:
+        """Take back a call; say whether it had not begun. Called on the loop."""
+        return self._front is not None and self._front.withdraw(call)
 
     def _next_front(self) -> WorkerThread:
         with self._lock:

@@ -99,6 +99,8 @@ class Worker:
             self._open(key, data.decode())
         elif kind == Kind.CANCEL and key in self._sessions:
             self._sessions[key].abort()
+        elif kind == Kind.READY:  # the server asks whether there is anybody
+            self.link.send(Kind.READY, 0)
         elif kind == Kind.CLOSE and key in self._sessions:
             session = self._sessions[key]
             session.stop().add_done_callback(lambda _: self._closed(key, session))
@@ -147,7 +149,7 @@ class Worker:
         self._answer(work.key, result, error, work.seconds)
 
     def _closed(self, key: int, session: Session) -> None:
-        del self._sessions[key]
+        self._sessions.pop(key, None)  # it is gone where no environment could be made
         self._encodes.pop(key, None)
         self._answer(key, None, session.close_error)
 
@@ -236,3 +238,7 @@ def _run(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
 
 async def _work(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
     await Worker(spec, grace_s).work(end)
+
+
+if __name__ == "__main__":  # where there is no fork server
+    main()
