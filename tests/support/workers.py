@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from openenv import Environment, State
 from openenv.sessions.spec import EnvironmentSpec
 from support.environments import Do, Seen
 from support.probe import DEEDS, Answer, Ask, ProbeEnvironment
+from support.stuck import Pid
 
 
 class NeedsOneThread(ProbeEnvironment):
@@ -100,3 +102,11 @@ class HangsOnRequest(Environment[Do, Seen, State]):
 
 def spec_of_hanging() -> EnvironmentSpec:
     return EnvironmentSpec.of(HangsOnRequest, Do, Seen)
+
+
+def pid_once_it_may() -> EnvironmentSpec:
+    """Find it once the file that ``TEST_HELD`` names is gone."""
+    held = Path(os.environ["TEST_HELD"])
+    while held.exists():
+        time.sleep(0.01)
+    return EnvironmentSpec.of(Pid, Do, Seen)

@@ -45,7 +45,7 @@ SHORT_LIFE_S = 5.0
 PATIENCE = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 # So many of them before a single one was ready, and `openenv serve` ends.
-MOST_FAILURES = 10
+MOST_FAILURES = 8
 # How often workers are asked whether they are there, and after how much silence, or how long a
 # start, new sessions go elsewhere.
 CHECK_S, SILENT_S = 5.0, 10.0
