@@ -531,8 +531,6 @@ class ClientSession:
 
     def _asked_before(self, request: Request) -> int | None:
         """The ticket of the same request, whose caller has not had the answer."""
-        if self._lost is not None:
-            return None
         written = None
         for ticket, asked in self._unanswered.items():
             if request.type == asked.request.type and self._may_be_answered(asked):
