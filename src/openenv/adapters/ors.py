@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from openenv._packages import needs
+from openenv._proxies import direct_mounts
 from openenv._redaction import redact
 from openenv.adapters.made import AdapterError, claimed, did_you_mean, preset, score_of
 from openenv.environment import scored
@@ -114,6 +115,7 @@ class Server:
                 headers=dict(self._place.headers),
                 timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S),
                 follow_redirects=True,
+                **direct_mounts(self._place.url),
             )
         return self._http
 
@@ -563,9 +565,8 @@ def _served(cls: type) -> str:
 def _found(url: str, name: str, headers: Mapping[str, str]) -> Place:
     """Look for an environment on a server."""
     try:
-        answer = httpx.get(
-            f"{url}/list_environments", headers=dict(headers), timeout=CONNECT_TIMEOUT_S
-        )
+        with httpx.Client(timeout=CONNECT_TIMEOUT_S, **direct_mounts(url)) as client:
+            answer = client.get(f"{url}/list_environments", headers=dict(headers))
         answer.raise_for_status()
         known = [str(one) for one in answer.json()]
     except (httpx.HTTPError, ValueError, TypeError) as error:

@@ -115,9 +115,10 @@ def of_server(url: str) -> dict[str, Any]:
     Raises:
         ConnectError: It does not answer, or is none of this kind.
     """
-    pages = {path: fetch(url, path) for path in ("/metadata", "/schema", "/health")}
-    for page in pages.values():
-        _check(url, page)
+    pages: dict[str, Fetched] = {}
+    for path in ("/metadata", "/schema", "/health"):
+        pages[path] = fetch(url, path)
+        _check(url, pages[path])  # at once: one that is silent is not asked three times
     metadata, schema = pages["/metadata"].object, pages["/schema"].object
     told = {key: value for key, value in metadata.items() if value is not None}
     told.pop("readme_content", None)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from openenv._proxies import direct_mounts
 from openenv.llm._per_loop import PerLoop
 from openenv.llm.client import LLMClient, LLMError, LLMResponse, LLMTimeout, LLMUnreachable
 
@@ -96,6 +97,11 @@ class ChatClient(LLMClient):
 
     @abstractmethod
     def _connected(self) -> Any: ...
+
+    def _direct(self) -> dict[str, Any]:
+        """Options of the SDK's client for a server that no proxy leads to."""
+        mounts = direct_mounts(self.base_url)
+        return {"http_client": self._sdk.DefaultAsyncHttpxClient(**mounts)} if mounts else {}
 
     @abstractmethod
     def _request(

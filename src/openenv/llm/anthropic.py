@@ -70,7 +70,10 @@ class AnthropicClient(ChatClient):
 
     def _connected(self) -> Any:
         return self._sdk.AsyncAnthropic(
-            base_url=self.base_url, api_key=self._api_key, max_retries=self.max_retries
+            base_url=self.base_url,
+            api_key=self._api_key,
+            max_retries=self.max_retries,
+            **self._direct(),
         )
 
     def _request(

@@ -76,7 +76,7 @@ class OpenAIClient(ChatClient):
     def _connected(self) -> Any:
         base_url = self.base_url if urlsplit(self.base_url).path else f"{self.base_url}/v1"
         return self._sdk.AsyncOpenAI(
-            base_url=base_url, api_key=self._api_key, max_retries=self.max_retries
+            base_url=base_url, api_key=self._api_key, max_retries=self.max_retries, **self._direct()
         )
 
     def _request(

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openenv._loops import new_event_loop
+from openenv._proxies import proxy_for
 from openenv._redaction import redact
 from openenv.errors import ProviderError
 from openenv.providers._clusters import Door
@@ -124,6 +125,7 @@ async def _pass_on(
 
     try:
         door = await asyncio.to_thread(find)
+        proxy = None if door.proxy else proxy_for(door.url)
         options: dict[str, Any] = {"ssl": door.tls, "server_hostname": door.server_name}
         async with connect(
             door.url,
@@ -134,7 +136,7 @@ async def _pass_on(
             open_timeout=OPEN_TIMEOUT_S,
             ping_interval=None,  # kubelets answer none
             close_timeout=1.0,
-            proxy=door.proxy or True,
+            proxy=door.proxy or (proxy.url if proxy is not None else None),
             **{name: value for name, value in options.items() if value is not None},
         ) as socket:
             there = asyncio.ensure_future(_send(reader, socket))
@@ -146,7 +148,7 @@ async def _pass_on(
                 there.cancel()
                 back.cancel()
                 await asyncio.gather(there, back, return_exceptions=True)
-    except (OSError, ProviderError, WebSocketException) as error:
+    except (OSError, ValueError, ProviderError, WebSocketException) as error:
         logger.debug("a connection could not be passed on: %s", redact(str(error)))
 
 

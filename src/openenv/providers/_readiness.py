@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from openenv._http import FAILURES, ask
+from openenv._proxies import proxy_for
 from openenv._redaction import redact
 from openenv.errors import ProviderTimeout
 
@@ -57,14 +58,16 @@ def wait_until_healthy(
 ) -> None:
     """Wait until `/health` answers 200; raises as `wait_until` does."""
     patience = min(timeout_s, HEALTH_TIMEOUT_S)
-    what = f"answer at {base_url}/health"
+    proxy = proxy_for(base_url)
+    by = "" if proxy is None else f" through {proxy} ({proxy.hint})"
+    what = f"answer at {base_url}/health{by}"
     wait_until(lambda: is_healthy(base_url, patience), timeout_s, what, check_running, logs)
 
 
 def is_healthy(base_url: str, timeout_s: float) -> bool:
     """Whether a server answers 200 at `/health`."""
     try:
-        answer = ask(f"{base_url}/health", timeout_s=timeout_s, is_direct=True)
+        answer = ask(f"{base_url}/health", timeout_s=timeout_s)
         return answer.status == 200
     except FAILURES:
         return False

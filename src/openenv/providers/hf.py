@@ -8,14 +8,11 @@ address with credentials that clients do not have, so a port of the loopback int
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import logging
 import os
-import socket
 import threading
-import urllib.request
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,6 +20,7 @@ from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 from openenv._packages import needs
+from openenv._proxies import connect_through, proxy_for
 from openenv._redaction import redact, register_secret
 from openenv._tls import client_context
 from openenv.errors import ProviderError
@@ -351,37 +349,10 @@ def _rewritten(head: bytes, host: str, prefix: str, told: Mapping[str, str]) -> 
 async def _connected(host: str, port: int) -> Onward:
     """A connection by TLS, through the proxy of this machine where it has one."""
     context = client_context()
-    proxy = urllib.request.getproxies().get("https")
-    if proxy is None or urllib.request.proxy_bypass(host):
+    proxy = proxy_for(f"https://{host}:{port}")
+    if proxy is None:
         return await asyncio.open_connection(host, port, ssl=context, limit=CHUNK)
-    through = await _tunnel(proxy, host, port)
+    through = await connect_through(proxy, host, port, OPEN_TIMEOUT_S)
     return await asyncio.open_connection(
         sock=through, ssl=context, server_hostname=host, limit=CHUNK
     )
-
-
-async def _tunnel(proxy: str, host: str, port: int) -> socket.socket:
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    loop = asyncio.get_running_loop()
-    made = await asyncio.to_thread(
-        socket.create_connection, (parts.hostname, parts.port or 80), OPEN_TIMEOUT_S
-    )
-    try:
-        made.setblocking(False)
-        asks = f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n"
-        if parts.username:
-            pair = f"{parts.username}:{parts.password or ''}".encode()
-            asks += f"Proxy-Authorization: Basic {base64.b64encode(pair).decode()}\r\n"
-        await loop.sock_sendall(made, f"{asks}\r\n".encode())
-        said = b""
-        while b"\r\n\r\n" not in said:
-            data = await loop.sock_recv(made, 1)  # no more than its answer: TLS begins after it
-            if not data or len(said) > HEAD_BYTES:
-                raise OSError("the proxy gave no answer")
-            said += data
-        if said.split(b" ", 2)[1:2] != [b"200"]:
-            raise OSError(f"the proxy refuses: {said.splitlines()[0].decode('latin-1')}")
-        return made
-    except BaseException:
-        made.close()
-        raise

@@ -13,6 +13,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from openenv._http import over_http
+from openenv._proxies import proxy_for
 from openenv._redaction import redact
 from openenv.client import background
 from openenv.client.client import EnvClient
@@ -93,6 +95,9 @@ class Sessions:
     async def reward(self) -> RewardSpec | None:
         """Find out what the environment declares of its rewards; None where that cannot be told
         before the first reset. That a server cannot be reached is told where sessions are opened.
+
+        Raises:
+            ConnectError: A proxy did not answer; it would not where sessions are opened.
         """
         if self._source is not None:
             return _declared_by(self._source)
@@ -102,6 +107,8 @@ class Sessions:
         try:
             return await declared_by_server(client)
         except ConnectError:
+            if proxy_for(over_http(client.base_url)) is not None:
+                raise
             return None
 
     async def open(self) -> Client:

@@ -16,12 +16,14 @@ import subprocess  # nosec B404  # git, without a shell
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from openenv._http import open_answer
 from openenv._json import read_json
+from openenv._proxies import proxy_for
 
 __all__ = ["GitServerClient", "RepoInfo"]
 
@@ -154,17 +156,11 @@ class GitServerClient:
     def _ask(
         self, path: str, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        url = urlsplit(self.gitea_url)
-        kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
-        connection = kind(url.hostname or "", url.port, timeout=timeout_s)
         try:
-            connection.request("GET", f"{url.path}{path}", headers=dict(headers or {}))
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            with open_answer(f"{self.gitea_url}{path}", headers, timeout_s=timeout_s) as answer:
+                return answer.status, answer.read()
         except HTTPException as error:
             raise ConnectionError(f"it speaks no HTTP: {error!r}") from error
-        finally:
-            connection.close()
 
     @property
     def _login(self) -> str:
@@ -309,14 +305,18 @@ class GitServerClient:
     def _git(self, command: list[str], directory: Path) -> tuple[int, str, str]:
         if not directory.is_dir():
             return 1, "", f"there is no directory {directory}"
+        is_direct = proxy_for(self.gitea_url) is None
         environ = {
             **os.environ,
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_CONFIG_COUNT": "2",
+            "GIT_CONFIG_COUNT": "3" if is_direct else "2",
             "GIT_CONFIG_KEY_0": f"http.{self.gitea_url}/.extraHeader",
             "GIT_CONFIG_VALUE_0": f"Authorization: {self._login}",
             "GIT_CONFIG_KEY_1": "credential.helper",  # nobody else is asked for a password
             "GIT_CONFIG_VALUE_1": "",
+            # libcurl sends even requests to this machine through a proxy.
+            "GIT_CONFIG_KEY_2": f"http.{self.gitea_url}/.proxy",
+            "GIT_CONFIG_VALUE_2": "",
             # A directory that is no clone is not taken for a part of one above.
             "GIT_CEILING_DIRECTORIES": str(self._root),
         }

@@ -8,9 +8,7 @@ Evaluation").
 from __future__ import annotations
 
 import base64
-import http.client
 import re
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,9 +16,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pydantic_core import from_json, to_json
 
+from openenv._http import FAILURES, open_answer
 from openenv._keys import key_for, key_headers
-from openenv._peers import is_loopback
-from openenv._tls import client_context
 from openenv.errors import (
     REFUSALS,
     ConnectError,
@@ -256,30 +253,18 @@ class TaskAPIClient(TaskCalls):
         headers |= key_headers(self._api_key or key_for(self._url), headers)
         if body is not None:
             headers["Content-Type"] = "application/json"
-        request = urllib.request.Request(self._url + path, body, headers)
+        limits: dict[str, Any] = {"timeout_s": self._timeout_s, "ca_file": self._ca_file}
         try:
-            with self._opener().open(request, timeout=self._timeout_s) as answer:
+            # A redirect is an answer, as the key is for the server that was named.
+            with open_answer(self._url + path, headers, body, **limits) as answer:
                 status, content = answer.status, answer.read()
         except TimeoutError as error:
             raise ResponseTimeout(
                 f"{self._url} did not answer {method} within {self._timeout_s} s"
             ) from error
-        except (OSError, http.client.HTTPException) as error:
+        except FAILURES as error:
             raise ConnectError(f"no server tells its tasks at {self._url}: {error}") from error
         return read(method, self._url, status, content)
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        """What opens the address itself: a redirect is an answer, as the key is for the server
-        that was named.
-        """
-        opener = urllib.request.OpenerDirector()
-        if not is_loopback(urlsplit(self._url).hostname or ""):
-            opener.add_handler(urllib.request.ProxyHandler())
-        opener.add_handler(urllib.request.HTTPHandler())
-        if self._url.startswith("https:"):
-            context = client_context(self._ca_file)
-            opener.add_handler(urllib.request.HTTPSHandler(context=context))
-        return opener
 
 
 def pages(count: int, page_size: int) -> Iterator[tuple[int, int]]:

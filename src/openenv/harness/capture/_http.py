@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import h11
 
+from openenv._proxies import connect_through, proxy_for
 from openenv._tls import client_context
 
 __all__ = ["Answer", "Connections", "NoAnswer"]
@@ -88,6 +89,7 @@ class Connections:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is no address of HTTP, such as http://localhost:8000/v1")
         self._timeout_s = timeout_s
+        self._url = url
         self._host, self._tls = parts.hostname, parts.scheme == "https"
         self._port = parts.port or (443 if self._tls else 80)
         self._prefix = parts.path.rstrip("/")
@@ -167,17 +169,35 @@ class Connections:
     async def _connect(self) -> _Connection:
         tls: ssl.SSLContext | None = client_context() if self._tls else None
         try:
-            opening = asyncio.open_connection(self._host, self._port, ssl=tls, limit=2**20)
+            opening = self._open(tls)
             reader, writer = await asyncio.wait_for(opening, CONNECT_TIMEOUT_S)
         except asyncio.TimeoutError as error:
-            raise NoAnswer(
-                f"{self._where} took no connection in {CONNECT_TIMEOUT_S:g} s"
-            ) from error
-        except OSError as error:  # an ssl.SSLError is one
+            why = f"{self._where} took no connection in {CONNECT_TIMEOUT_S:g} s"
+            proxy = proxy_for(self._url)
+            raise NoAnswer(why if proxy is None else proxy.describe(why)) from error
+        except (OSError, ValueError) as error:  # an ssl.SSLError is one
             raise NoAnswer(f"{self._where} cannot be reached: {error}") from error
         raw = writer.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return _Connection(reader, writer)
+
+    async def _open(
+        self, tls: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        proxy = proxy_for(self._url)
+        if proxy is None:
+            return await asyncio.open_connection(self._host, self._port, ssl=tls, limit=2**20)
+        through = await connect_through(proxy, self._host, self._port, CONNECT_TIMEOUT_S)
+        try:
+            return await asyncio.open_connection(
+                sock=through,
+                ssl=tls,
+                server_hostname=self._host if tls is not None else None,
+                limit=2**20,
+            )
+        except BaseException:
+            through.close()
+            raise
 
     def _give_back(self, connection: _Connection, answer: Answer) -> None:
         http = connection.http
