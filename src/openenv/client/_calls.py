@@ -1,15 +1,30 @@
-"""A call that runs on an event loop, for a caller on another thread."""
+"""A call that runs on an event loop, for a caller on another thread.
+
+The handler of a signal may raise in the caller's thread between any two of its instructions. Where
+that is just after a lock was taken, and before the block begins that would leave it, the lock is
+never left, as `threading.Condition` does it; and the loop, which needs the lock of a future to say
+what it came to, would wait for ever, with every client of the process. So a caller that waits takes
+no lock of the call's: it waits for one of its own that the loop has nothing to do with but to
+release it. Only a caller who has been interrupted takes that of the future, to cancel the call.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import os
+from _thread import allocate_lock
+from collections import deque
 from collections.abc import Coroutine
 from concurrent import futures
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from openenv.errors import SessionLost
 
 if TYPE_CHECKING:
+    from _thread import LockType
+
     from openenv.client.background import Receipt
 
 __all__ = ["Call"]
@@ -30,47 +45,79 @@ class Call(futures.Future[T]):
         super().__init__()
         self._loop = loop
         self._receipt = receipt
+        self._process = os.getpid()
+        self._task: asyncio.Task[T] | None = None
         self._is_given_back = False
+        self._waiting: deque[LockType] = deque()  # what callers wait for, on their threads
+        # What it came to. `_has_come` is set last, before the callers are woken.
+        self._found: T | None = None
+        self._error: BaseException | None = None
+        self._has_come = False
+
+    # ------------------------------------------------------------------ on its loop
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> None:
         """Start it; called on its loop."""
         try:
-            task = self._loop.create_task(coroutine)
+            self._task = task = self._loop.create_task(coroutine)
         except BaseException as error:
             if self.set_running_or_notify_cancel():
                 self.set_exception(error)
+            self._come(None, error)
             raise
-        self.add_done_callback(functools.partial(self._cancel, task))
         task.add_done_callback(self._finish)
-
-    def _cancel(self, task: asyncio.Task[T], _: futures.Future[T]) -> None:
-        if self.cancelled():
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the task
-                self._loop.call_soon_threadsafe(task.cancel)
+        if self.cancelled():  # at once, so that it never begins
+            task.cancel()
 
     def _finish(self, task: asyncio.Task[T]) -> None:
+        self._task = None
         if task.cancelled():
             self._receipt.give_back()
             self.cancel()
             self.set_running_or_notify_cancel()
+            self._come(None, futures.CancelledError())
             return
         error = task.exception()
         if not self.set_running_or_notify_cancel():  # its caller has stopped waiting meanwhile
             self._receipt.give_back()
+            self._come(None, futures.CancelledError())
         elif error is None:
             self.set_result(task.result())
+            self._come(task.result(), None)
         else:
             self.set_exception(error)
+            self._come(None, error)
+
+    def _come(self, found: T | None, error: BaseException | None) -> None:
+        self._found, self._error = found, error
+        self._has_come = True
+        while self._waiting:
+            self._waiting.popleft().release()
+
+    # ------------------------------------------------------------------ on the caller's thread
+
+    def cancel(self) -> bool:
+        """Give it up, unless it has come to something."""
+        was_cancelled = self.cancelled()
+        if not super().cancel():
+            return False
+        task = self._task
+        if task is not None and not was_cancelled:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the task
+                self._loop.call_soon_threadsafe(task.cancel)
+        return True
 
     def drop(self, error: BaseException) -> None:
         """Note that the caller got `error` in place of the result. Where that is not what the call
-        came to, it is cancelled, or its answer given back.
+        came to, it is cancelled, or its answer given back. May be repeated.
         """
-        if not self.cancel():
+        if error is self._error:
+            self._receipt.forget()
+        elif not self.cancel():
             self.add_done_callback(functools.partial(self._give_back, error))
 
     def _give_back(self, error: BaseException, _: futures.Future[T]) -> None:
-        if self.cancelled():
+        if self.cancelled() or self._is_given_back:
             return
         if self.exception() is error:
             self._receipt.forget()
@@ -79,21 +126,40 @@ class Call(futures.Future[T]):
             self._receipt.soon(self._receipt.give_back)
 
     def taken(self) -> T:
-        """Wait for the result, blocking."""
+        """Wait for the result, blocking.
+
+        Raises:
+            SessionLost: It has not come, and this is a forked process: it never will.
+        """
         try:
-            found = self.result()
+            if not self._has_come:
+                self._wait()
+            if self._error is not None:
+                raise self._error
+            if self._is_given_back:
+                self._take_back()
+            return cast(T, self._found)
         except BaseException as error:
             self.drop(error)
             raise
-        if self._is_given_back:
-            self._take_back()
-        return found
+
+    def _wait(self) -> None:
+        if self._process != os.getpid():
+            raise SessionLost(
+                "this process was forked while the call was under way, and its parent has the "
+                "answer; call reset() to begin a new episode"
+            )
+        called = allocate_lock()
+        called.acquire()
+        self._waiting.append(called)
+        if not self._has_come:  # otherwise it may have come before the loop could see this lock
+            called.acquire()
 
     async def awaited(self) -> T:
         """Wait for the result on the loop that runs here."""
         try:
             found = await asyncio.wrap_future(self)
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit) as error:
             self.drop(error)
             raise
         if self._is_given_back:

@@ -354,8 +354,8 @@ class Trunks:
 
     def _give_up(self, index: int, request: Request, outcome: Outcome | None = None) -> None:
         """Keep what a request has come to, or will, for whoever asks again."""
-        if request.type in READINGS or index in self._lost:
-            return
+        if request.type in READINGS or index in self._lost or isinstance(outcome, ResponseTimeout):
+            return  # of what was not answered in time, that is noted already
         if outcome is not None or self._of[index].is_multiplexed:
             self._given_up.setdefault(index, []).append(_GivenUp(request, outcome))
         else:  # version 0 has no number by which a late answer could be told

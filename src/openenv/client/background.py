@@ -34,8 +34,10 @@ else:
 __all__ = [
     "Receipt",
     "background_loop",
+    "expect",
     "given_back",
     "hold",
+    "interrupted",
     "interruptible",
     "leaving",
     "run",
@@ -69,11 +71,12 @@ def background_loop() -> asyncio.AbstractEventLoop:
     global _loop, _thread
     with _lock:
         if _loop is None:
-            _loop = new_event_loop()
-            _thread = threading.Thread(
-                target=_loop.run_forever, name="openenv-background-loop", daemon=True
+            loop = new_event_loop()
+            thread = threading.Thread(
+                target=loop.run_forever, name="openenv-background-loop", daemon=True
             )
-            _thread.start()
+            thread.start()
+            _loop, _thread = loop, thread  # not before: a signal may keep it from being started
         return _loop
 
 
@@ -142,6 +145,11 @@ class Receipt:
         """Note where the latest answers belong if nobody takes them."""
         self._place, self._answers = place, answers
 
+    def hand_on(self, other: Receipt | None) -> None:
+        """Have another hold what this one does: the caller of a part of a call has it."""
+        if other is not None and self._place is not None:
+            other.hold(self._place, self._answers)
+
     def give_back(self) -> None:
         """Put the answers there, for whoever asks again; called on the call's loop."""
         if self._place is not None:
@@ -187,6 +195,7 @@ def given_back() -> Iterator[None]:
         raise
     finally:
         _receipt.reset(token)
+    receipt.hand_on(_receipt.get())
 
 
 class _Latest(threading.local):
@@ -210,13 +219,21 @@ def interruptible(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            _interrupted(error)
+            interrupted(error)
             raise
 
     return guarded
 
 
-def _interrupted(error: BaseException) -> None:
+def expect() -> None:
+    """Note that what this thread calls next is what `interrupted` is to be about."""
+    _latest.receipt = None
+
+
+def interrupted(error: BaseException) -> None:
+    """Give back what the latest call of this thread was answered, or cancel it: its caller gets
+    `error` in its place, which may be its own.
+    """
     receipt, _latest.receipt = _latest.receipt, None
     if receipt is None:
         return

@@ -100,6 +100,14 @@ class _OnItsWay(Runnable, Generic[T]):
         vars(self)["_is_awaited"] = True
         return _await(self._source)
 
+    def throw(self, *error: Any) -> Any:
+        """Go on with an error; called by event loops, also on a task that has not begun."""
+        own = vars(self)
+        if "_run" not in own:
+            own["_is_awaited"] = True
+            _drop(self._source, asyncio.CancelledError())
+        return super().throw(*error)
+
     def result(self) -> T:
         """Wait for the answer, blocking."""
         vars(self)["_is_awaited"] = True
@@ -137,7 +145,13 @@ class Pending(_OnItsWay[T]):
         def __getattr__(self, name):
             if name.startswith("__") or name in _OF_COROUTINES:
                 raise AttributeError(name)
-            return getattr(self.result(), name)
+            try:
+                return getattr(self.result(), name)
+            except AttributeError:
+                raise
+            except BaseException as error:  # perhaps of a signal's handler
+                _drop(self._source, error)
+                raise
 
 
 class PendingValue(Pending[T]):
@@ -193,7 +207,11 @@ class _Field:
             return getattr(StepResult, self._name)
         own = vars(step)
         if self._name not in own:
-            own.update({**vars(step.result()), **own})  # what was assigned stays
+            try:
+                own.update({**vars(step.result()), **own})  # what was assigned stays
+            except BaseException as error:  # perhaps of a signal's handler
+                _drop(own["_source"], error)
+                raise
         return own[self._name]
 
     def __set__(self, step: Any, value: Any) -> None:
@@ -232,6 +250,11 @@ def _await(source: Source[T]) -> Generator[Any, None, T]:
     if isinstance(source, futures.Future):
         return source.awaited().__await__()
     return source.__await__()
+
+
+def _drop(source: Source[Any], error: BaseException) -> None:
+    if isinstance(source, futures.Future):
+        source.drop(error)
 
 
 def _wait(source: Source[T]) -> T:

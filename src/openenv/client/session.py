@@ -568,6 +568,9 @@ class ClientSession:
             raise self._loss(error) from error
         except asyncio.TimeoutError as error:
             raise self._too_late(asked.request, timeout_s) from error
+        except ProtocolError:
+            await self._close_transport("the server broke the protocol")
+            raise
         if _is_fatal(reply):
             return await self._heeded(reply)
         self._answered(ticket, reply)
@@ -697,6 +700,16 @@ class ClientSession:
         transport = self._drop(reason)
         if transport is not None:
             await _part(transport)
+
+    @property
+    def unanswered(self) -> str | None:
+        """What is called a request whose answer nobody has, and that may be asked again, if any."""
+        waiting = (one for one in self._unanswered.values() if self._may_be_answered(one))
+        return next((named(one.request) for one in waiting), None)
+
+    def lose_episode(self, why: str) -> None:
+        """Have `SessionLost` raised until the next `reset`; a connection stays."""
+        self._lost, self._unanswered = self._lost or why, {}
 
     def accept_loss(self) -> None:
         """Go on without the episode that was lost: whoever connects anew knows that it is gone."""

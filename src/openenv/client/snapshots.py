@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openenv._lazy import lazy_module
-from openenv.errors import NotSupported, ProtocolError, ReplayDiverged, ServerError
+from openenv.client import background
+from openenv.errors import (
+    NotSupported,
+    ProtocolError,
+    ReplayDiverged,
+    ServerError,
+)
 from openenv.protocol.messages import ObservationReply, Reply, Request, SnapshotReply, StateReply
 from openenv.protocol.snapshots import (
     NATIVE,
@@ -112,6 +118,13 @@ async def _journal_of(client: Client) -> bytes:
             feature="replay",
         )
     await client._session.settled()
+    unanswered = client._session.unanswered
+    if unanswered is not None:
+        raise NotSupported(
+            f"this session cannot be replayed now: a {unanswered} was not answered before its "
+            "caller stopped waiting; ask again with the same action, or call reset()",
+            feature="replay",
+        )
     return journal.write(client._session.version)
 
 
@@ -129,7 +142,8 @@ async def journaled(
             journal.note(request, _failed(journal, frame, error))
         raise
     except BaseException:
-        journal.interrupt(f"a {request.type} was not answered")
+        if client._session.unanswered is None:  # otherwise it is noted when it is asked again
+            journal.interrupt(f"a {request.type} was not answered")
         raise
     return reply
 
@@ -148,16 +162,21 @@ async def _replay(client: Client, entries: list[Entry]) -> None:
     journal = client._journal
     if journal is not None:
         journal.interrupt("another journal's replay did not come to its end")
-    for step, (request, entry) in enumerate(zip(requests, entries, strict=True)):
-        try:
-            reply = await client._request(request)
-            again = Entry.of(entry.frame, reply.payload)
-        except ServerError as error:
-            again = Entry.of(entry.frame, error)
-        what = entry.difference(again)
-        if what is not None:
-            diverged = ReplayDiverged(step, what)
-            await client._session.end_episode("the replay of another session went another way")
-            raise diverged
+    try:
+        for step, (request, entry) in enumerate(zip(requests, entries, strict=True)):
+            try:
+                reply = await client._request(request)
+                again = Entry.of(entry.frame, reply.payload)
+            except ServerError as error:
+                again = Entry.of(entry.frame, error)
+            what = entry.difference(again)
+            if what is not None:
+                diverged = ReplayDiverged(step, what)
+                await client._session.end_episode("the replay of another session went another way")
+                raise diverged
+    except BaseException:
+        client._session.lose_episode("the replay of another session did not come to its end")
+        raise
+    background.hold({}, {})  # the answers are no caller's: who asks again has all made again
     if journal is not None:
         journal.adopt(entries)

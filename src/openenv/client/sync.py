@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from typing_extensions import Self
 
-from openenv.client.background import interruptible
+from openenv.client import background
 from openenv.client.hybrid import resolve
 from openenv.types import StepResult
 
@@ -50,63 +50,69 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         found: TaskCalls = tasks.sync() if hasattr(tasks, "sync") else tasks
         return found
 
-    @interruptible
     def connect(self) -> Self:
         """Connect now, instead of on first use."""
         resolve(self._async.connect())
         return self
 
-    @interruptible
     def disconnect(self) -> None:
         """Close the connection, and with it the session."""
         resolve(self._async.disconnect())
 
-    @interruptible
     def reset(self, **kwargs: Any) -> StepResult[ObsT]:
         """Begin an episode; see `EnvClient.reset`."""
-        return cast("StepResult[ObsT]", resolve(self._async.reset(**kwargs)))
+        background.expect()
+        answer = self._async.reset(**kwargs)  # which sees to interrupts itself, until it returns
+        try:
+            return cast("StepResult[ObsT]", resolve(answer))
+        except BaseException as error:
+            background.interrupted(error)
+            raise
 
-    @interruptible
     def step(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
         """Carry out one action; see `EnvClient.step`."""
-        return cast("StepResult[ObsT]", resolve(self._async.step(action, **kwargs)))
+        background.expect()
+        answer = self._async.step(action, **kwargs)
+        try:
+            return cast("StepResult[ObsT]", resolve(answer))
+        except BaseException as error:
+            background.interrupted(error)
+            raise
 
-    @interruptible
     def state(self) -> StateT:
         """Read where the episode stands; see `EnvClient.state`."""
         return cast(StateT, resolve(self._async.state()))
 
-    @interruptible
     def render(self) -> Rendering:
         """Show where the episode stands; see `EnvClient.render`."""
         return cast("Rendering", resolve(self._async.render()))
 
-    @interruptible
     def close(self) -> None:
         """Close the session and what a provider started."""
         resolve(self._async.close())
 
-    @interruptible
     def new_session(self) -> Self:
         """Open a further session on the same server."""
         return type(self)(resolve(self._async.new_session()))
 
-    @interruptible
     def agent_access(self) -> AgentAccess:
         """How an agent connects to this session; see `EnvClient.agent_access`."""
         return cast("AgentAccess", resolve(self._async.agent_access()))
 
-    @interruptible
     def snapshot(self, *, replay: bool = False) -> bytes:
         """Store the running episode; see `EnvClient.snapshot`."""
         return cast(bytes, resolve(self._async.snapshot(replay=replay)))
 
-    @interruptible
     def restore(self, data: bytes) -> StateT:
         """Go back to a stored episode; see `EnvClient.restore`."""
-        return cast(StateT, resolve(self._async.restore(data)))
+        background.expect()
+        answer = self._async.restore(data)
+        try:
+            return cast(StateT, resolve(answer))
+        except BaseException as error:
+            background.interrupted(error)
+            raise
 
-    @interruptible
     def fork(self, n: int, *, replay: bool = False) -> list[Self]:
         """Open further sessions in the state of this one; see `EnvClient.fork`."""
         return [type(self)(one) for one in resolve(self._async.fork(n, replay=replay))]
@@ -119,10 +125,15 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         if not callable(attribute) or isinstance(attribute, type):
             return attribute
 
-        @interruptible
         @functools.wraps(attribute)
         def blocking(*args: Any, **kwargs: Any) -> Any:
-            return resolve(attribute(*args, **kwargs))
+            background.expect()
+            answer = attribute(*args, **kwargs)
+            try:
+                return resolve(answer)
+            except BaseException as error:
+                background.interrupted(error)
+                raise
 
         return blocking
 

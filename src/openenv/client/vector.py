@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from openenv.tasks import Task
 
     EachTask = Task | str | Mapping[str, Any] | None
+    _Exchange = tuple[dict[int, Request], dict[int, Any]]  # requests, and what they came to
 else:
     asyncio = lazy_module("asyncio")
     np = lazy_module("numpy")
@@ -164,6 +166,7 @@ class VectorEnv:
             raise ValueError(f"connections is {connections}; it must be at least 1")
         if base_url is None and provider is None:
             raise ValueError("a VectorEnv needs a base_url or a provider that starts a server")
+        import_module("numpy")  # not in the first call: numpy that a signal interrupts is broken
         self.num_envs = num_envs
         self.batch_size = batch_size or num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -279,7 +282,7 @@ class VectorEnv:
         try:
             return self._begun(which, outcomes)
         except BaseException as error:
-            self._interrupted(error, self._trunks.give_back, requests, outcomes)
+            self._keep(error, [(requests, outcomes)])
             raise
 
     def _begun(
@@ -346,11 +349,12 @@ class VectorEnv:
                 that nothing is lost.
         """
         requests = self._step_requests(range(self.num_envs), actions)
+        resets: list[_Exchange] = []
         outcomes = self._run(self._exchange(requests))
         try:
-            return self._transitions(range(self.num_envs), requests, outcomes)
+            return self._transitions(range(self.num_envs), requests, outcomes, resets)
         except BaseException as error:
-            self._interrupted(error, self._trunks.give_back, requests, outcomes)
+            self._keep(error, [(requests, outcomes), *resets])
             raise
 
     def _step_requests(self, which: Sequence[int], actions: Any) -> dict[int, Request]:
@@ -422,11 +426,12 @@ class VectorEnv:
         Raises:
             RuntimeError: Fewer than `batch_size` environments are at work.
         """
+        resets: list[_Exchange] = []
         which, requests, outcomes = self._run(self._trunks.first(self.batch_size, self._timeout_s))
         try:
-            return self._transitions(which, requests, outcomes, env_id=np.array(which))
+            return self._transitions(which, requests, outcomes, resets, env_id=np.array(which))
         except BaseException as error:
-            self._interrupted(error, self._trunks.put_back, requests, outcomes)
+            self._keep(error, resets, put_back=(requests, outcomes))
             raise
 
     # ------------------------------------------------------------------ what became of a batch
@@ -440,6 +445,7 @@ class VectorEnv:
         which: Sequence[int],
         requests: Mapping[int, Request],
         outcomes: dict[int, Reply | OpenEnvError],
+        resets: list[_Exchange],
         **infos: Any,
     ) -> Batch:
         self._check(outcomes)
@@ -452,15 +458,16 @@ class VectorEnv:
         if any(was_reset := [requests[i].type == "reset" for i in which]):
             rewards[was_reset] = 0.0
         if self.autoreset_mode is AutoresetMode.SAME_STEP and any(columns.done):
-            errors = self._reset_now(which, columns)
+            errors = self._reset_now(which, columns, resets)
         else:
             errors = {}
         needs_reset, observations = list(self._needs_reset), list(self._observations)
         for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
             needs_reset[i], observations[i] = is_over, seen
         if errors:
+            failure = EnvironmentsFailed(errors, columns.results(which, errors))
             self._needs_reset, self._observations = needs_reset, observations
-            raise EnvironmentsFailed(errors, columns.results(which, errors))
+            raise failure
         batch = Batch(
             self._batch(columns.observations),
             rewards,
@@ -471,21 +478,38 @@ class VectorEnv:
         self._needs_reset, self._observations = needs_reset, observations
         return batch
 
-    def _interrupted(
-        self,
-        error: BaseException,
-        keep: Callable[[dict[int, Request], dict[int, Any]], None],
-        requests: dict[int, Request],
-        outcomes: dict[int, Any],
+    def _keep(
+        self, error: BaseException, exchanges: list[_Exchange], put_back: _Exchange | None = None
     ) -> None:
-        """Have outcomes kept that the caller does not get, but for an error that tells of them."""
-        if not isinstance(error, OpenEnvError):
-            background.background_loop().call_soon_threadsafe(keep, requests, outcomes)
+        """Have what the caller does not get kept for whoever asks again, the latest first; but for
+        an error that tells of it.
 
-    def _reset_now(self, which: Sequence[int], columns: _Columns) -> dict[int, OpenEnvError]:
-        """Reset what is over; gives what could not be."""
+        Args:
+            error: What the caller gets.
+            exchanges: What was asked and answered, in this order.
+            put_back: What the next `recv` is to have.
+        """
+        if isinstance(error, OpenEnvError):
+            return
+        trunks, loop = self._trunks, background.background_loop()
+
+        def keep() -> None:
+            for requests, outcomes in reversed(exchanges):
+                trunks.give_back(requests, outcomes)
+            if put_back is not None:
+                trunks.put_back(*put_back)
+
+        # In the next tick: a call that is cancelled just now has noted by then what it gave up.
+        loop.call_soon_threadsafe(loop.call_soon, keep)
+
+    def _reset_now(
+        self, which: Sequence[int], columns: _Columns, resets: list[_Exchange]
+    ) -> dict[int, OpenEnvError]:
+        """Reset what is over; gives what could not be, and adds to `resets` what was answered."""
         places = {which[place]: place for place, is_over in enumerate(columns.done) if is_over}
-        outcomes = self._run(self._exchange({i: Request("reset") for i in places}))
+        requests = {i: Request("reset") for i in places}
+        outcomes = self._run(self._exchange(requests))
+        resets.append((requests, outcomes))
         errors = _errors(outcomes)
         over = [i for i in places if i not in errors]
         fresh = self._columns(over, outcomes, "reset")
@@ -550,12 +574,17 @@ class VectorEnv:
             return
         which = [i for i in outcomes if i not in errors]
         columns = self._columns(which, outcomes, method)
+        needs_reset, observations = list(self._needs_reset), list(self._observations)
         for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
-            self._needs_reset[i], self._observations[i] = is_over, seen
-        raise EnvironmentsFailed(errors, columns.results(which))
+            needs_reset[i], observations[i] = is_over, seen
+        failure = EnvironmentsFailed(errors, columns.results(which))
+        # Together with the error: where a signal's handler raises another, nothing is noted.
+        self._needs_reset, self._observations = needs_reset, observations
+        raise failure
 
     # ------------------------------------------------------------------ life
 
+    @background.interruptible
     def _run(self, coroutine: Any) -> Any:
         if self.closed:
             coroutine.close()
