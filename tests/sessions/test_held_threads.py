@@ -14,13 +14,14 @@ from support.waiting import eventually
 from support.workers import HangsOnRequest, spec_of_hanging
 
 from openenv import State
-from openenv.errors import SessionBusyError, StepTimeout
+from openenv.errors import OpenEnvError, SessionBusyError, StepTimeout
 from openenv.server.metrics import Metrics
 from openenv.sessions import lane as lanes
 from openenv.sessions import session as sessions
 from openenv.sessions import threads
 from openenv.sessions.lane import Tempo, ThreadLane
 from openenv.sessions.manager import SessionManager
+from openenv.sessions.principal import KeyLimits, Principal
 from openenv.sessions.process import Workers
 from openenv.sessions.session import Reset, Session, Step
 from openenv.sessions.spec import EnvironmentSpec
@@ -291,6 +292,29 @@ async def test_a_session_that_gets_no_other_environment_gives_its_slot_back(
     Once.gate.set()
     await eventually(lambda: manager.active_sessions == 0)
     assert manager.tally.closed["failed"] == 1
+
+
+async def test_what_is_given_up_counts_for_the_key_that_gave_it_up(manage: Manage) -> None:
+    class Own(Sharing):
+        pass
+
+    manager = manage(Own, max_concurrent_envs=20)
+    greedy = Principal("greedy", limits=KeyLimits(max_sessions=2))
+    session = await manager.create(principal=greedy)
+    for given_up in (1, 2):
+        await hold(session)
+        await number_of(session)
+        assert greedy.sessions == 1 + given_up
+        with pytest.raises(OpenEnvError, match="greedy"):
+            await manager.create(principal=greedy)
+    await hold(session)
+    with pytest.raises(SessionBusyError):
+        await session.handle(Reset())
+    assert manager.active_sessions == 3
+    await manager.create(principal=Principal("modest"))
+    Own.gate.set()
+    await eventually(lambda: greedy.sessions == 1)
+    assert manager.active_sessions == 2
 
 
 # ------------------------------------------------------------------ in worker processes

@@ -607,13 +607,21 @@ class SessionManager:
             self.keys.end_session(session.id)
         self._tell()
 
-    def adopt(self, session: Session) -> bool:
+    def adopt(self, session: Session, of: Session) -> bool:
         """Take over an environment that its session has given up, since a call of it does not come
-        back; it takes a slot of its own until it does. Refused where as many as there are slots
-        are in this state already.
+        back; it takes a slot of its own until it does, and counts for the key of its session.
+        Refused where as many as there are slots are in this state already, or as many of this key
+        as it may have sessions.
         """
         if self.closing or len(self._overdue) >= self.max_sessions:
             return False
+        if (principal := self._owners.get(of.id)) is not None:
+            most = principal.limits.max_sessions
+            of_the_key = sum(self._owners.get(key) is principal for key in self._overdue)
+            if most is not None and of_the_key >= most:
+                return False
+            principal.sessions += 1
+            self._owners[session.id] = principal
         self.tally.opened += 1
         self._overdue.add(session.id)
         self._sessions[session.id] = session

@@ -228,8 +228,13 @@ class Owner(Protocol):
     def begin_to_close(self, session: Session) -> None:
         """Close a session that cannot go on."""
 
-    def adopt(self, session: Session) -> bool:
-        """Take over a session that is left to end by itself, if there is room for it."""
+    def adopt(self, session: Session, of: Session) -> bool:
+        """Take over a session that is left to end by itself, if there is room for it.
+
+        Args:
+            session: It.
+            of: The session that leaves it.
+        """
         ...
 
 
@@ -739,7 +744,7 @@ class Session:
             return None
         left = Session(self.spec, lanes=self._lanes)
         assert self._lane is not None
-        if not self._owner.adopt(left):
+        if not self._owner.adopt(left, self):
             return None
         logger.warning(
             "session %s: a step does not come back; its environment is left to end by itself, and "
