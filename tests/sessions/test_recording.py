@@ -6,10 +6,9 @@ import contextlib
 import dataclasses
 import json
 import os
-import resource
 import signal
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from support.dice import (
     Roll,
     StoredDice,
 )
+from support.disks import files_limited_to
 from support.drawn import Easel
 from support.lamps import Lamp
 from support.probe import Ask, ProbeEnv, ProbeEnvironment
@@ -436,17 +436,6 @@ async def test_nothing_is_removed_that_is_no_recording(record: Record, tmp_path:
 # ------------------------------------------------------------------ disks
 
 
-@contextlib.contextmanager
-def files_limited_to(size: int) -> Iterator[None]:
-    """Have no file grow beyond a size, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 async def test_a_full_disk_is_said_once_and_leaves_a_gap(
     record: Record, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -460,7 +449,7 @@ async def test_a_full_disk_is_said_once_and_leaves_a_gap(
     with files_limited_to(file.stat().st_size + 100):
         for seed in (2, 3, 4):
             await play(session, steps=3, seed=seed)
-            await recordings.aclose()
+            await recordings.written()
     assert recordings.lost == 12
     await play(session, seed=5)
     await manager.aclose()
@@ -499,8 +488,8 @@ async def test_a_slow_disk_stalls_nobody(record: Record, tmp_path: Path) -> None
     await session.handle(Step({}))
     await manager.aclose()
     whole, rest = read(*files(tmp_path))
-    assert whole.is_whole and whole.lost == recordings.lost
-    assert not rest.is_whole and rest.number == 1
+    assert whole.has_beginning and whole.lost == recordings.lost and not whole.is_whole
+    assert not rest.has_beginning and rest.number == 1
     assert len(whole.events) + whole.lost + len(rest.events) == 52
 
 

@@ -125,10 +125,12 @@ class Episode:
 
     Attributes:
         number: Which one of its session, from 1; 0 is what came before the first.
-        events: In their order; the first one begins the episode, where `is_whole`.
+        events: In their order; the first one begins the episode, where `has_beginning`. There are
+            none where all that came before the next episode, or the end, is missing.
         lost: How many events are missing after the last one. What comes after them is another
-            `Episode` of the same number.
-        is_torn: The recording breaks off here, in the middle of a line: its server was killed.
+            `Episode`, often of the same number.
+        is_torn: The recording breaks off here, and does not say that its session has ended: its
+            server was killed, its disk stayed full to the end, or the session goes on.
     """
 
     number: int
@@ -137,9 +139,17 @@ class Episode:
     is_torn: bool = False
 
     @property
-    def is_whole(self) -> bool:
+    def has_beginning(self) -> bool:
         """It is there from its beginning."""
         return bool(self.events) and self.events[0].begins
+
+    @property
+    def is_whole(self) -> bool:
+        """It is there from its beginning, and nothing of it is known to be missing.
+
+        Where the recording breaks off, only an episode that came to its end is whole.
+        """
+        return self.has_beginning and not self.lost and (self.is_done or not self.is_torn)
 
     @property
     def is_done(self) -> bool:
@@ -166,21 +176,24 @@ def read(path: str | os.PathLike[str]) -> Iterator[Episode]:
             damage: its server was killed.
     """
     episode: Episode | None = None
+    latest = 0
     for event in _events(Path(path)):
         if event is None:
-            if episode is not None:
-                episode.is_torn = True
+            if episode is None:
+                episode = Episode(latest)
+            episode.is_torn = True
         elif isinstance(event, _Gap):
-            if episode is not None:
-                episode.lost = event.lost
+            if episode is None:
+                episode = Episode(latest)
+            episode.lost += event.lost
+        else:
+            if episode is not None and (event.begins or episode.lost):
                 yield episode
-            episode = None
-        elif isinstance(event, Event):
-            if episode is None or event.begins:
-                if episode is not None:
-                    yield episode
+                episode = None
+            if episode is None:
                 episode = Episode(event.episode)
             episode.events.append(event)
+            latest = event.episode
     if episode is not None:
         yield episode
 
@@ -226,8 +239,9 @@ def _parts(path: Path) -> Iterator[Path]:
 
 
 def _events(path: Path) -> Iterator[Event | _Gap | None]:
-    """The events and gaps of all parts; None at last, where the last line is cut off."""
+    """The events and gaps of all parts; None at last, where nothing says that it is the end."""
     parts = list(_parts(path))
+    has_ended = False
     for part in parts:
         is_last = part is parts[-1]
         with part.open("rb") as file:
@@ -239,12 +253,15 @@ def _events(path: Path) -> Iterator[Event | _Gap | None]:
             for number, line in enumerate(file, 2):
                 if line.endswith(b"\n"):
                     event = _line(part, number, line)
+                    has_ended = event is None
                     if event is not None:
                         yield event
                 elif is_last:
-                    yield None
+                    has_ended = False
                 else:
                     raise RecordingError(str(part), number, "the line is cut off")
+    if not has_ended:
+        yield None
 
 
 def _line(path: Path, number: int, line: bytes) -> Event | _Gap | None:

@@ -224,7 +224,7 @@ class _Replay:
         divergence = None
         async with self._client:
             for episode in episodes:
-                if not episode.is_whole:
+                if not episode.has_beginning:
                     skipped += 1
                     continue
                 played += 1

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from openenv.recording import Episode, Event, read, read_header
+from openenv.recording import Header as RecordingHeader
 from openenv.reward import RewardSpec
 from openenv.rewards.credit import terminal
 from openenv.rollouts.episodes import worth
@@ -38,24 +39,24 @@ def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[Header, Iterator[Ro
         started_at=found.time,
     )
     episodes = enumerate(read(path), 1)
-    return header, (_rollout(found.session_id, number, one) for number, one in episodes)
+    return header, (_rollout(found, number, one) for number, one in episodes)
 
 
-def _rollout(session_id: str, number: int, episode: Episode) -> Rollout:
+def _rollout(found: RecordingHeader, number: int, episode: Episode) -> Rollout:
     steps = [event for event in episode.events if event.kind == "step"]
     taken = [event for event in steps if event.error is None]
     why = _why_failed(episode)
     rollout = Rollout(
-        id=f"{session_id}/{number}",
+        id=f"{found.session_id}/{number}",
         seed=episode.seed if isinstance(episode.seed, int) else None,
         steps=[_step(event) for event in taken],
         unscored=why,
         outcome=_outcome(episode, why),
         failures=[Failure(type="IncompleteEpisode", message=why)] if why else [],
-        started_at=episode.events[0].time,
-        ended_at=episode.events[-1].time,
+        started_at=episode.events[0].time if episode.events else found.time,
+        ended_at=episode.events[-1].time if episode.events else found.time,
     )
-    if episode.is_whole:
+    if episode.has_beginning:
         _begin(rollout, episode.events[0])
     if why is None:
         _score(rollout, _spec(episode.events[0]))
@@ -97,13 +98,13 @@ def _error(event: Event) -> dict[str, Any]:
 
 def _why_failed(episode: Episode) -> str | None:
     """Why an episode cannot be scored as a whole; None if it can."""
-    if not episode.is_whole:
+    if not episode.has_beginning:
         return "the recording does not hold the beginning of the episode"
     if episode.events[0].kind != "reset":
         return "the episode begins with a restore: what came before it is not known"
     if episode.lost:
         return f"{episode.lost} events of the episode are missing"
-    if episode.is_torn:
+    if episode.is_torn and not episode.is_done:
         return "the recording breaks off within the episode"
     if any(event.unrecorded for event in episode.events):
         return "something of the episode could not be written down"

@@ -82,6 +82,7 @@ class Metrics:
         yield from self._calls()
         yield from self._lanes()
         yield from self._traffic()
+        yield from self._recordings()
 
     # ------------------------------------------------------------------ what there is
 
@@ -192,6 +193,21 @@ class Metrics:
             {("state",): {("wanted",): wanted, ("ready",): ready}},
         )
         yield self._counter("openenv_worker_deaths", "Worker processes that have died.", deaths)
+
+    def _recordings(self) -> Iterator[Metric]:
+        recordings = self._manager._recordings
+        if recordings is None:
+            return
+        yield self._counter(
+            "openenv_recording_events_lost",
+            "Events that could not be recorded.",
+            recordings.lost,
+        )
+        yield self._gauge(
+            "openenv_recordings_in_debt",
+            "Recordings that lack events, or their end, and cannot say so yet.",
+            recordings.debtors,
+        )
 
     def _traffic(self) -> Iterator[Metric]:
         tally = self._manager.tally

@@ -6,9 +6,13 @@ The first line is a header; every other one is an event: a reset, a step, a rest
 of the session. `openenv.recording` reads them.
 
 One thread writes for all sessions of a server. Events reach it through a queue that is bounded, so
-a disk that is slow or full stalls no session: what cannot be written is counted, said in the log
-once, and stands in the file as a gap as soon as it can be written to again. A line is never cut
-but by the end of the process or the machine, and then it is the last one.
+a disk that is slow or full stalls no session: what cannot be written is counted, in the metrics
+too, and said in the log once. Where events are missing in a file, a gap says how many. Until it can
+be written, the file is in debt: the thread tries again every half a second, for sessions that have
+ended too, and a last time when the server ends. If there is no room even then, the log says which
+files lack something, and they have no line that ends them, by which a reader knows.
+
+A line is never cut but by the end of the process or the machine, and then it is the last one.
 """
 
 from __future__ import annotations
@@ -69,6 +73,12 @@ WRITE_BYTES = MEBIBYTE  # at a time, at most, beside lines that are longer
 # brought down to so much. Together they stay below the limit.
 LOOK_SHARE, KEPT_SHARE = 0.05, 0.9
 LOOK_AGAIN_S = 5.0  # where there is nothing that may be removed
+# Between two tries to say what is missing in files: at first, and at most. Where a gap fits on a
+# disk and events do not, trying at once would fill the rest of it with gaps.
+SETTLE_S, LATEST_SETTLE_S = 0.5, 8.0
+SETTLED_AT_ONCE = 64  # files in one of them
+MAX_DEBTORS = 10_000  # files, each of which takes half a kilobyte of memory
+NAMED_FILES = 10  # in a line of the log
 
 
 @dataclass(frozen=True)
@@ -117,9 +127,11 @@ class Recordings:
         self.directory = Path(options.directory) / _file_name(spec.name)
         self.room = _Room(Path(options.directory), options.max_total_bytes)
         self.trouble = _Trouble(self.directory)
-        self._queue: deque[tuple[_File, bytes | None]] = deque()
+        self._queue: deque[_Entry] = deque()
         self._waiters: deque[_Waiter] = deque()
         self.open_files: OrderedDict[_File, None] = OrderedDict()  # the writer's
+        self._debtors: OrderedDict[_File, None] = OrderedDict()  # likewise
+        self._settle_at, self._settle_pause = 0.0, SETTLE_S
         self._wake, self._hurry = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._head: dict[str, Any] = {}
@@ -131,22 +143,32 @@ class Recordings:
         """Events that could not be written, so far."""
         return self.trouble.lost
 
+    @property
+    def debtors(self) -> int:
+        """Files that lack events, or their end, and cannot say so yet."""
+        return len(self._debtors)
+
     def open(self, session_id: str) -> SessionRecorder:
         """Record a session. Its file appears with its first event."""
         return SessionRecorder(_Log(self, _File(self, session_id)))
 
     # ------------------------------------------------------------------ on the event loop
 
-    def put(self, file: _File, line: bytes | None, *, is_last: bool = False) -> bool:
-        """Have a line written, or the file closed; False where too much is waiting already. The
-        last line, which is small, is always taken: it says what is missing.
+    def put(self, file: _File, line: bytes, lost: int = 0, *, is_end: bool = False) -> bool:
+        """Have a line written; False where too much is waiting already. That of the end, which is
+        small, is always taken: it says what is missing.
+
+        Args:
+            file: Where to.
+            line: An event, or the end.
+            lost: How many events are missing before it.
+            is_end: It is the end; the file is closed then.
         """
-        if line is not None:
-            if self._waiting_bytes > MAX_WAITING_BYTES and not is_last:
-                self.trouble.lose("the disk is too slow", 1)
-                return False
-            self._put_bytes += len(line)
-        self._queue.append((file, line))
+        if self._waiting_bytes > MAX_WAITING_BYTES and not is_end:
+            self.trouble.lose("the disk is too slow", 1)
+            return False
+        self._put_bytes += len(line)
+        self._queue.append(_Entry(file, line, lost, is_end))
         if not self._wake.is_set():
             self._wake.set()
         if self._thread is None or not self._thread.is_alive():
@@ -182,39 +204,94 @@ class Recordings:
     async def aclose(self) -> None:
         """Have everything written, within 5 s, and end the thread."""
         thread = self._thread
-        if thread is None or not thread.is_alive():
-            return
-        if await self._is_written(CLOSE_GRACE_S, is_last=True):
-            thread.join()
+        if thread is not None and thread.is_alive():
+            if await self._is_written(CLOSE_GRACE_S, is_last=True):
+                thread.join()
+                return
+            why = "the disk is stuck"
+        elif self._queue:
+            why = "no thread could be started to write them"
         else:
-            logger.error("recordings in %s are incomplete: the disk is stuck", self.directory)
+            return
+        logger.error(
+            "recordings in %s are incomplete: %s; %d events wait to be written",
+            self.directory,
+            why,
+            sum(not entry.is_end for entry in list(self._queue)),
+        )
 
     # ------------------------------------------------------------------ on the writer's thread
 
     def _write(self) -> None:
         is_ending = False
         while not is_ending:
-            self._wake.wait()
-            self._hurry.wait(PACE_S)
+            if self._wake.wait(self._settle_pause if self._debtors else None):
+                self._hurry.wait(PACE_S)
             self._wake.clear()
             self._hurry.clear()
             waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
+            is_ending = any(waiter.is_last for waiter in waiters)
             self._write_waiting()
-            for future, is_last in waiters:
-                is_ending = is_ending or is_last
+            if is_ending:
+                self._settle(len(self._debtors))
+                self._tell_debts()
+            elif time.monotonic() > self._settle_at:
+                self._settle(SETTLED_AT_ONCE)
+            for future, _ in waiters:
                 with contextlib.suppress(RuntimeError):  # its loop has closed: nobody waits
                     future.get_loop().call_soon_threadsafe(_settle, future)
 
     def _write_waiting(self) -> None:
-        is_well = False
+        is_well = has_failed = False
         for file, entries in _by_file(self._queue):
-            lines = [line for line in entries if line is not None]
-            is_well = file.write(lines) or is_well
-            self._taken_bytes += sum(map(len, lines))
-            if None in entries:
-                file.close()
-        if is_well and self._waiting_bytes < MAX_WAITING_BYTES // 2:
+            is_written = file.write(entries)
+            is_well, has_failed = is_well or is_written, has_failed or not is_written
+            self._taken_bytes += sum(len(entry.line) for entry in entries)
+            self._note_debt(file)
+        if has_failed:
+            self._settle_at = time.monotonic() + self._settle_pause
+        elif is_well:
+            self._settle_at, self._settle_pause = 0.0, SETTLE_S
+        if is_well and not self._debtors and self._waiting_bytes < MAX_WAITING_BYTES // 2:
             self.trouble.end()
+
+    def _settle(self, most: int) -> None:
+        """Try to say in files what is missing in them; the longest that was not tried first."""
+        if not self._debtors:
+            return
+        self._settle_pause = min(2 * self._settle_pause, LATEST_SETTLE_S)
+        self._settle_at = time.monotonic() + self._settle_pause
+        for _ in range(min(most, len(self._debtors))):
+            file, _ = self._debtors.popitem(last=False)
+            file.settle()
+            self._note_debt(file)
+        if not self._debtors:
+            self.trouble.end()
+
+    def _note_debt(self, file: _File) -> None:
+        if not file.is_in_debt:
+            self._debtors.pop(file, None)
+            return
+        self._debtors.setdefault(file)
+        if len(self._debtors) > MAX_DEBTORS:
+            # Of one whose session goes on, the next line that is written says it in any case.
+            forgotten, _ = self._debtors.popitem(last=False)
+            logger.error("%s lacks events, and will not say so", forgotten.name)
+
+    def _tell_debts(self) -> None:
+        """Say in the log, where the server ends, which files lack events without saying so."""
+        files = list(self._debtors)
+        if not files:
+            return
+        logger.error(
+            "recordings in %s are incomplete, and %d of them cannot say so; %d events are missing "
+            "in them: %s%s",
+            self.directory,
+            len(files),
+            sum(file.missing for file in files),
+            ", ".join(file.name for file in files[:NAMED_FILES]),
+            ", ..." if len(files) > NAMED_FILES else "",
+        )
 
     def note_open(self, file: _File) -> None:
         """Note that a file is open, and close those that were not written to for the longest."""
@@ -249,14 +326,28 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _by_file(
-    queue: deque[tuple[_File, bytes | None]],
-) -> Iterable[tuple[_File, list[bytes | None]]]:
+class _Entry(NamedTuple):
+    """A line that is to be written.
+
+    Attributes:
+        file: Where to.
+        line: An event, or the end.
+        lost: How many events are missing before it; they are counted already.
+        is_end: It is the end, and no event.
+    """
+
+    file: _File
+    line: bytes
+    lost: int
+    is_end: bool
+
+
+def _by_file(queue: deque[_Entry]) -> Iterable[tuple[_File, list[_Entry]]]:
     """Take what is in a queue by now: the entries of each file together, in their order."""
-    entries: dict[_File, list[bytes | None]] = {}
+    entries: dict[_File, list[_Entry]] = {}
     for _ in range(len(queue)):
-        file, line = queue.popleft()
-        entries.setdefault(file, []).append(line)
+        entry = queue.popleft()
+        entries.setdefault(entry.file, []).append(entry)
     return entries.items()
 
 
@@ -353,19 +444,16 @@ class _Log:
         self._has_begun = False
         self.lost = 0
 
-    def put(self, line: bytes, *, is_last: bool = False) -> None:
+    def put(self, line: bytes, *, is_end: bool = False) -> None:
         """Have a line written, behind what says how many are missing before it."""
         self._has_begun = True
-        if self.lost:
-            line = gap(self.lost) + line
-        is_taken = self._recordings.put(self._file, line, is_last=is_last)
+        is_taken = self._recordings.put(self._file, line, self.lost, is_end=is_end)
         self.lost = 0 if is_taken else self.lost + 1
 
     def end(self) -> None:
         """The session is closed, and so is its file."""
         if self._has_begun:
-            self.put(b'{"event":"end","time":%.6f}\n' % time.time(), is_last=True)
-            self._recordings.put(self._file, None)
+            self.put(b'{"event":"end","time":%.6f}\n' % time.time(), is_end=True)
 
     async def written(self) -> None:
         """Wait until the file is complete; for half a second, where the disk is slow."""
@@ -424,6 +512,9 @@ class _File:
     """The file of one session, in parts; used from the writer's thread.
 
     It is locked while it is open, so that no server removes it to make room.
+
+    Attributes:
+        missing: Events that are missing since the last line that could be written.
     """
 
     def __init__(self, recordings: Recordings, session_id: str) -> None:
@@ -433,37 +524,77 @@ class _File:
         self._descriptor: int | None = None
         self._part = 0
         self._size = self._head_size = 0
-        self._unwritten = 0  # lines, since the last one that could be written
+        self.missing = 0
+        self._end: bytes | None = None  # what ends it, where that could not be written
+        self._has_rest = False  # of a line that could neither be written whole nor be taken back
+        self._is_left = False  # a file without a header, which could not be removed
+        self._why = ""  # the latest line could not be written
 
-    def write(self, lines: list[bytes]) -> bool:
+    @property
+    def name(self) -> str:
+        """Its name, or which session it would be of."""
+        return self._path.name if self._name else f"session {self._session_id}"
+
+    @property
+    def is_in_debt(self) -> bool:
+        """Something is missing in it of which it does not say so."""
+        return self.missing > 0 or self._end is not None
+
+    def write(self, entries: list[_Entry]) -> bool:
         """Add lines, count those that the disk does not take, and say whether it took the last."""
         is_well = False
-        for chunk in _chunks(lines):
-            is_well = self._is_appended(b"".join(chunk), len(chunk))
-            if not is_well:
-                self._unwritten += len(chunk)
+        for chunk in _chunks(entries):
+            is_well = self._is_appended(chunk) or self._is_appended_singly(chunk)
+        if entries[-1].is_end:
+            self._end = None if is_well else entries[-1].line
+            self.close()
         return is_well
 
-    def _is_appended(self, data: bytes, events: int) -> bool:
+    def settle(self) -> None:
+        """Try to say what is missing, and that the session has ended."""
+        if self._can_append(self._end or b""):
+            if self._end is not None:
+                self.close()
+            self._end = None
+
+    def _is_appended(self, entries: list[_Entry]) -> bool:
+        return self._can_append(
+            b"".join(gap(one.lost) + one.line if one.lost else one.line for one in entries)
+        )
+
+    def _is_appended_singly(self, entries: list[_Entry]) -> bool:
+        """Add as many lines as there is room for, and count the others as missing."""
+        kept = next((i for i, one in enumerate(entries) if not self._is_appended([one])), None)
+        if kept is None:
+            return True
+        missing = entries[kept:]
+        events = sum(not one.is_end for one in missing)
+        self.missing += events + sum(one.lost for one in missing)
+        self._recordings.trouble.lose(self._why, events)
+        return False
+
+    def _can_append(self, data: bytes) -> bool:
         try:
             self._append(data)
         except Exception as error:  # whatever it is, sessions go on
-            self._recordings.trouble.lose(words(error), events)
+            self._why = words(error)
             return False
         return True
 
     def _append(self, data: bytes) -> None:
+        if self.missing:
+            data = gap(self.missing) + data
         limit = self._recordings.options.max_file_bytes
         if self._size > self._head_size and self._size + len(data) > limit:
             self._end_part()
-        if self._unwritten:
-            data = gap(self._unwritten) + data
         self._recordings.room.take(len(data))
+        if self._descriptor is not None and not os.fstat(self._descriptor).st_nlink:
+            self._end_part()  # somebody has removed it, or its directory
         if self._descriptor is None and not self._is_resumed():
             self._begin()
         self._recordings.open_files.move_to_end(self)
         self._write_whole(data)
-        self._unwritten = 0
+        self.missing = 0
 
     @property
     def _path(self) -> Path:
@@ -477,14 +608,20 @@ class _File:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         header = self._recordings.header(self._session_id, self._part)
         self._recordings.room.take(len(header))
-        descriptor, self._size = os.open(self._path, FLAGS | os.O_CREAT | os.O_EXCL, 0o600), 0
+        fresh = os.O_TRUNC if self._is_left else os.O_EXCL
+        descriptor, self._size = os.open(self._path, FLAGS | os.O_CREAT | fresh, 0o600), 0
         try:
             self._hold(descriptor)
             self._write_whole(header)
         except BaseException:
             self.close()
-            self._path.unlink(missing_ok=True)
+            self._is_left = True
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+                self._is_left = False
+            self._size, self._has_rest = 0, False
             raise
+        self._is_left = False
         self._head_size = self._size
 
     def _is_resumed(self) -> bool:
@@ -512,43 +649,51 @@ class _File:
     def _write_whole(self, data: bytes) -> None:
         """Write all of it, or leave the file as it was."""
         assert self._descriptor is not None
+        if self._has_rest:
+            os.ftruncate(self._descriptor, self._size)
+        self._has_rest = True
         rest = memoryview(data)
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError:
             os.ftruncate(self._descriptor, self._size)
+            self._has_rest = False
             raise
+        self._has_rest = False
         self._size += len(data)
 
     def _end_part(self) -> None:
         self.close()
         self._part += 1
         self._size = self._head_size = 0
+        self._has_rest = self._is_left = False
 
     def close(self) -> None:
         """Let go of the file; what is written later opens it again."""
         descriptor, self._descriptor = self._descriptor, None
         self._recordings.open_files.pop(self, None)
         if descriptor is not None:
-            with contextlib.suppress(OSError):  # network file systems tell of earlier writes then
+            try:
                 os.close(descriptor)
+            except OSError as error:  # network file systems tell of earlier writes then
+                logger.error("%s may lack its last events: %s", self.name, words(error))
 
 
 FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 NAME = re.compile(rf"\d{{8}}T\d{{6}}Z-.+{re.escape(SUFFIX)}(\.\d+)?")
 
 
-def _chunks(lines: list[bytes]) -> Iterator[list[bytes]]:
+def _chunks(entries: list[_Entry]) -> Iterator[list[_Entry]]:
     """Part lines into what is written at a time."""
-    chunk: list[bytes] = []
+    chunk: list[_Entry] = []
     size = 0
-    for line in lines:
-        if chunk and size + len(line) > WRITE_BYTES:
+    for entry in entries:
+        if chunk and size + len(entry.line) > WRITE_BYTES:
             yield chunk
             chunk, size = [], 0
-        chunk.append(line)
-        size += len(line)
+        chunk.append(entry)
+        size += len(entry.line)
     if chunk:
         yield chunk
 
