@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from openenv._traces import begin_serving, end_serving
 from openenv.errors import (
+    EnvironmentCrashed,
     InvalidMessageError,
     OpenEnvError,
     ProtocolError,
@@ -109,6 +110,8 @@ class _Asked(Work, kw_only=True):
         if self.span is not None:
             end_serving(self.span, error)
         self.conversation.answer(self.request, result, error)
+        if isinstance(error, EnvironmentCrashed | SessionClosedError):
+            self.conversation.end_session(self.request.session, self.session)
 
     def overdue(self, error: OpenEnvError) -> None:
         self.conversation.fail(self.request, error)  # its own answer follows
@@ -514,6 +517,17 @@ class MultiplexedConversation:
         self._tally.failed(error)
         response = failed(error, asked.answer.id, debug=self._manager.debug)
         self.answer(request, self.encode_data(MCPReply(response)), None)
+
+    def end_session(self, number: int, session: Session) -> None:
+        """Close a session whose client was told that it is over, and may open another under its
+        number.
+        """
+        seat = self._seats.get(number)
+        if seat is not None and seat.session is session:
+            del self._seats[number]
+            closing = self._loop.create_task(close_or_leave(self._manager, session))
+            self._closings[closing] = session
+            closing.add_done_callback(self._closings.pop)
 
     async def _close(self, request: Request, seat: _Seat, session: Session) -> None:
         await close_or_leave(self._manager, session)
