@@ -1,215 +1,654 @@
-"""Environments whose calls overstay their deadlines and are given up: nothing is left of them."""
+"""Whatever its caller does, a call is carried out once, and its answer is had by asking again."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
-import httpx
 import pytest
-from support.abandoned import LATE_S, LateAsync
-from support.amounts import amount, rest
-from support.commands import environ
-from support.environments import CounterEnv, Do
-from support.probe import Ask, ProbeEnvironment
-from support.processes import is_alive
+from support.amounts import amount
+from support.dice import Dice, DiceEnv, Roll, StoredDice
+from support.environments import Counter, CounterEnv, Do, Hold
+from support.giving_up import give_up_answered, interrupted, settled
+from support.servers import serving
 from support.waiting import eventually, wait_until
-from support.zygote import PythonProcess
 
-from openenv import ResponseTimeout, StepTimeout, _children
-from openenv.errors import EnvironmentCrashed
-from openenv.server.workers import spec_source
-from openenv.sessions import process
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.process import Workers
-from openenv.sessions.session import GetState, Reset, Step
-from openenv.sessions.spec import EnvironmentSpec
+from openenv import (
+    ExecutionFailed,
+    GenericEnvClient,
+    NotSupported,
+    ResponseTimeout,
+    SessionLost,
+    create_app,
+)
+from openenv.mcp import MCPEnvironment, MCPToolClient, tool
 
-TESTS = Path(__file__).parents[1]
-COUNT, AT_ONCE = amount(200, 24), 8
-# Threads that have nothing to do are kept, or end a moment later.
-LEEWAY = {"threads": 6, "descriptors": 3}
+Client = CounterEnv
 
-# ------------------------------------------------------------------ one of them
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with serving(create_app(Counter)) as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, home: str, **options: Any) -> AsyncIterator[Client]:
+    """A client on the shared loop, or on that of the caller."""
+    client = CounterEnv(base_url=url, **options)
+    if home == "own":
+        async with client:
+            yield client
+        return
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def taken() -> int:
+    """How many steps the environment has taken."""
+    return Counter.log.count("step")
+
+
+def blocked(seconds: float) -> None:
+    """Hold up the loop, as an optimizer's step does."""
+    time.sleep(seconds)
+
+
+HOMES = pytest.mark.parametrize("home", ["shared", "own"])
+
+
+# ------------------------------------------------------------------ cancellation
 
 
 @pytest.mark.anyio
-async def test_a_coroutine_that_is_given_up_is_closed_and_no_part_of_the_next_episode() -> None:
-    manager = SessionManager(EnvironmentSpec.of(LateAsync))
-    session = await manager.create()
-    await session.handle(Reset())
-    with pytest.raises(StepTimeout) as late:
-        await session.handle(Step(Do(what="late"), {"timeout_s": 0.02}))
-    assert late.value.is_running
-    await session.handle(Reset())
-    under_way = asyncio.create_task(session.handle(Step(Do(what="late", value="cancelled"))))
-    assert manager.active_sessions == 2, "it has a slot of its own until it is back"
-    await eventually(lambda: manager.active_sessions == 1)
-    while not under_way.done():
-        assert session.is_running, "its call is not forgotten"
-        # Were it, this would be a second call in the environment, which refuses it.
-        await session.handle(GetState())
-    assert (await under_way).observation.text == "step 1"
-    assert session.step_count == 1, "a step of the old episode does not count"
-    assert (await session.handle(GetState())).state.step_count == 1
-    await manager.aclose()
+async def test_an_answer_that_came_to_a_cancelled_call_is_had_by_asking_again(url: str) -> None:
+    async with connected(url, "shared") as env:
+        await env.reset()
+        await give_up_answered(env.step(Do()), env)
+        assert (await env.step(Do())).observation.text == "step 1"
+        assert (await env.step(Do())).observation.text == "step 2"
+    assert taken() == 2
 
 
-# ------------------------------------------------------------------ many of them
+@HOMES
+@pytest.mark.parametrize(
+    "how",
+    [
+        "wait_for",
+        pytest.param(
+            "timeout",
+            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 has it"),
+        ),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_limit_that_is_over_while_the_loop_is_blocked_loses_no_answer(
+    url: str, home: str, how: str
+) -> None:
+    async with connected(url, home) as env:
+        await env.reset()
+
+        def hold_up() -> None:
+            wait_until(lambda: taken() == 1)
+            blocked(0.05)  # the limit is over, and the answer has come
+
+        async def step() -> Any:
+            asyncio.get_running_loop().call_soon(hold_up)  # once the request is sent
+            return await env.step(Do())
+
+        async def limited() -> Any:
+            if how == "wait_for":
+                return await asyncio.wait_for(step(), 0.01)
+            limit: Any = getattr(asyncio, "timeout")  # noqa: B009 - not of Python 3.10
+            async with limit(0.01):
+                return await step()
+
+        try:  # which of the two it is, asyncio decides
+            found = await limited()
+        except asyncio.TimeoutError:
+            found = await env.step(Do())
+        assert found.observation.text == "step 1"
+        assert (await env.step(Do())).observation.text == "step 2"
+    assert taken() == 2
 
 
-def _overstay(url: str, value: str | None = None) -> None:
+@HOMES
+@pytest.mark.parametrize("method", ["step", "reset"])
+@pytest.mark.anyio
+async def test_a_call_may_be_cancelled_at_any_moment(url: str, home: str, method: str) -> None:
+    """After so many turns of the loop as a call takes, and after each fifth of a millisecond."""
+    async with connected(url, home) as env:
+        await env.reset()
+        call: Any = {"step": lambda: env.step(Do()), "reset": lambda: env.reset(seed=1)}[method]
+        before = Counter.log.count(method)
+        moments = amount(120, 40)
+        for moment in range(moments):
+            waiting = asyncio.ensure_future(call())
+            for _ in range(moment // 2 if moment % 2 else 1):
+                await asyncio.sleep(0)
+            if not moment % 2:
+                blocked(moment * 1e-4)
+            waiting.cancel()
+            try:
+                await waiting
+            except asyncio.CancelledError:
+                await call()
+        assert Counter.log.count(method) - before == moments
+
+
+@pytest.mark.anyio
+async def test_a_task_that_is_cancelled_before_it_begins_has_sent_its_request(url: str) -> None:
+    async with connected(url, "shared") as env:
+        await env.reset()
+        pending: Any = env.step(Do())
+        waiting = asyncio.ensure_future(pending)
+        wait_until(vars(pending)["_source"].done)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await env.step(Do())).observation.text == "step 1"
+        assert (await env.step(Do())).observation.text == "step 2"
+
+
+@pytest.mark.anyio
+async def test_a_waiter_that_is_destroyed_leaves_the_answer(url: str) -> None:
+    """As those are that a loop leaves behind which is stopped and closed."""
+    async with connected(url, "shared") as env:
+        await env.reset()
+        pending: Any = env.step(Do())
+        waiter = pending.__await__()
+        waiter.send(None)
+        wait_until(vars(pending)["_source"].done)
+        waiter.close()
+        assert (await env.step(Do())).observation.text == "step 1"
+        assert (await env.step(Do())).observation.text == "step 2"
+
+
+@pytest.mark.anyio
+async def test_an_answer_may_be_awaited_again_after_its_waiter_was_cancelled(url: str) -> None:
+    async with connected(url, "shared") as env:
+        await env.reset()
+        pending = env.step(Do())
+        await give_up_answered(pending, env)
+        assert (await pending).observation.text == "step 1"
+        assert (await env.step(Do())).observation.text == "step 2", "it was taken after all"
+
+
+@pytest.mark.anyio
+async def test_a_call_that_was_cancelled_while_it_ran_is_asked_again_and_not_awaited_again(
+    url: str, tmp_path: Path
+) -> None:
+    hold = Hold(tmp_path)
+    async with connected(url, "shared") as env:
+        await env.reset()
+        pending = env.step(hold.action)
+        waiting = asyncio.ensure_future(pending)
+        await hold.begun()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(asyncio.CancelledError):
+            await pending  # as of a task that was cancelled
+        hold.release()
+        assert (await env.step(hold.action)).observation.text == "step 1"
+    assert taken() == 1
+
+
+@HOMES
+@pytest.mark.anyio
+async def test_a_call_that_was_cancelled_before_its_turn_is_not_begun(
+    url: str, home: str, tmp_path: Path
+) -> None:
+    hold = Hold(tmp_path)
+    async with connected(url, home) as env:
+        await env.reset()
+        first = asyncio.ensure_future(env.step(hold.action))
+        await hold.begun()
+        second = asyncio.ensure_future(env.step(Do()))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        hold.release()
+        assert (await first).observation.text == "step 1"
+        assert (await env.step(Do(what="echo", value=3))).observation.value == 3
+    assert taken() == 2
+
+
+@pytest.mark.anyio
+async def test_what_gather_has_had_when_it_is_cancelled_has_returned(
+    url: str, tmp_path: Path
+) -> None:
+    """Its tasks have the results: to step again is a further step."""
+    hold = Hold(tmp_path)
+    async with connected(url, "own") as one, connected(url, "own") as other:
+        await asyncio.gather(one.reset(), other.reset())
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.ensure_future(one.step(Do())),
+            asyncio.ensure_future(other.step(hold.action)),
+        ]
+        both = asyncio.gather(*tasks)
+        await hold.begun()
+        await eventually(tasks[0].done)
+        both.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await both
+        hold.release()
+        assert tasks[0].result().observation.text == "step 1"
+        assert (await one.step(Do())).observation.text == "step 2"
+        assert (await other.step(hold.action)).observation.text == "step 1", "this one had not"
+
+
+# ------------------------------------------------------------------ interrupts
+
+
+@pytest.mark.parametrize("face", ["with", "sync", "generic"])
+@pytest.mark.parametrize("when", ["as the answer comes", "while it runs"])
+def test_an_interrupted_call_is_had_by_making_it_again(
+    url: str, face: str, when: str, tmp_path: Path
+) -> None:
+    hold = Hold(tmp_path)
+    made: Any = GenericEnvClient if face == "generic" else CounterEnv
+    client = made(base_url=url)
+    action: Any = hold.action.model_dump() if face == "generic" else hold.action
+    with client if face == "with" else client.sync() as env:
+        env.reset()
+
+        def meanwhile() -> None:
+            if when == "as the answer comes":
+                hold.release()
+                wait_until(lambda: settled(client))
+
+        found = interrupted(lambda: env.step(action), lambda: taken() == 1, meanwhile)
+        assert found is None
+        hold.release()
+        again = env.step(action)
+        assert again.reward == 1.0
+        assert env.step(action).reward == 2.0
+    assert taken() == 2
+
+
+@pytest.mark.parametrize("how", ["with", "sync", "journal", "scored", "read in a loop"])
+def test_a_call_may_be_interrupted_at_any_moment(url: str, how: str) -> None:
+    """The shared loop needs no lock that an interrupted caller may have left taken."""
+    scorer: Any = len if how == "scored" else None
+    options: dict[str, Any] = {"journal": how == "journal", "trajectory_scorer": scorer}
+    client = CounterEnv(base_url=url, **options)
+    env: Any = client if how in ("with", "read in a loop") else client.sync()
+
+    def play() -> None:
+        for moment in range(amount(1000, 100)):
+            found = interrupted(step, moment % 100 * 1e-5) or step()
+            assert found.observation.text == f"step {moment + 1}"
+            assert taken() == moment + 1
+
+    def step() -> Any:
+        if how == "read in a loop":
+            pending = env.step(Do())
+            return pending.result()
+        return env.step(Do())
+
+    async def on_a_loop() -> None:
+        play()
+
+    with client if how == "read in a loop" else env:
+        env.reset()
+        if how == "read in a loop":
+            client._blocks = False
+            asyncio.run(on_a_loop())
+        else:
+            play()
+
+
+def test_a_second_interrupt_may_come_while_asking_again(url: str, tmp_path: Path) -> None:
+    hold = Hold(tmp_path)
     with CounterEnv(base_url=url) as env:
         env.reset()
-        with pytest.raises(StepTimeout):
-            env.step(Do(what="late", value=value), timeout_s=LATE_S / 5)
-        assert env.reset().observation.text == "ready"
-        assert env.step(Do()).observation.text == "step 1"
-        assert env.state().step_count == 1
+        for _ in range(3):
+            found = interrupted(lambda: env.step(hold.action), lambda: taken() == 1)
+            assert found is None
+        hold.release()
+        assert env.step(hold.action).observation.text == "step 1"
+    assert taken() == 1
 
 
-def _cancelled(url: str) -> None:
-    _overstay(url, "cancelled")
+def test_what_a_clients_own_method_raises_is_no_interrupt(url: str) -> None:
+    """It has had the answers of the calls that it has made."""
 
+    class Player(CounterEnv):
+        def play(self) -> None:
+            self.step(Do())
+            raise ValueError("of its own")
 
-def _leave_in_mid_call(url: str) -> None:
-    env = CounterEnv(base_url=url, message_timeout_s=LATE_S / 5)
-    with env, contextlib.suppress(ResponseTimeout):
+        def step(self, action: Do, **kwargs: Any) -> Any:
+            result = super().step(action, **kwargs)
+            if action.value == "refuse":
+                raise ValueError("of its own")
+            return result
+
+    with Player(base_url=url).sync() as env:
         env.reset()
-        env.step(Do(what="late"))
+        with pytest.raises(ValueError, match="its own"):
+            env.play()
+        assert env.step(Do()).observation.text == "step 2", "the next step, though an equal one"
+        with pytest.raises(ValueError, match="its own"):
+            env.step(Do(value="refuse"))
+        assert env.step(Do()).observation.text == "step 4"
 
 
-WAYS: list[tuple[str, str, Callable[[str], None]]] = [
-    ("LateAsync", "0", _overstay),
-    ("Late", "0", _overstay),
-    ("LateAsync", "2", _overstay),
-    ("Late", "2", _overstay),
-    ("LateToReset", "0", _leave_in_mid_call),
-    ("LateToClose", "2", _overstay),
-    rest("LateAnywhere", "0", _overstay),
-    rest("LateAsync", "0", _cancelled),
-    rest("LateAsync", "2", _cancelled),
-    rest("LateAsync", "0", _leave_in_mid_call),
-    rest("LateToClose", "0", _overstay),
-    rest("LateToReset", "2", _leave_in_mid_call),
-]
+# ------------------------------------------------------------------ tools
 
 
-@contextlib.contextmanager
-def server(directory: Path, environment: str, workers: str) -> Iterator[tuple[str, int]]:
-    port_file = directory / "port"
-    command = [sys.executable, "-m", "openenv.server.run", "support.abandoned:app", "--port", "0"]
-    command += ["--port-file", str(port_file), "--app-dir", str(TESTS)]
-    variables = {"TEST_ENVIRONMENT": environment, "TEST_WORKERS": workers}
-    with (directory / "log").open("wb") as log:
-        served = PythonProcess(command, env={**environ(TESTS), **variables}, stdout=log, stderr=log)
-        try:
-            wait_until(port_file.exists)
-            yield f"http://127.0.0.1:{port_file.read_text()}", served.pid
-        finally:
-            served.terminate()
-            served.wait(20)
+class Bell(MCPEnvironment):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    rung: ClassVar[list[int]] = []
+
+    @tool
+    def ring(self, times: int) -> int:
+        """Ring so many times."""
+        self.rung.append(times)
+        return len(self.rung)
 
 
-def metrics(url: str) -> dict[str, float]:
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
-    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
-    return {name.partition("{")[0]: float(value) for name, value in pairs}
+@pytest.fixture
+def bell(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(Bell, "rung", [])
+    with serving(create_app(Bell)) as url:
+        yield url
 
 
-def held(url: str, pid: int) -> dict[str, float]:
-    """What a server holds: by its own count, and by the system's."""
-    said = metrics(url)
-    names = ("slots_taken", "calls_overdue", "threads_held", "sessions_held_up")
-    return {
-        **{name: said[f"openenv_{name}"] for name in names},
-        "threads": len(os.listdir(f"/proc/{pid}/task")),
-        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-    }
+@pytest.mark.parametrize("mode", ["production", "simulation"])
+def test_a_tool_whose_answer_was_not_taken_is_not_called_again(bell: str, mode: str) -> None:
+    client: Any = MCPToolClient(base_url=bell, mode=mode)
+
+    async def give_up() -> None:
+        await client.reset()
+        await give_up_answered(client.call_tool("ring", times=2), client)
+        assert await client.call_tool("ring", times=2) == 1
+        assert await client.call_tool("ring", times=3) == 2
+
+    asyncio.run(give_up())
+    with client.sync() as env:
+        for moment in range(40):
+            count = len(Bell.rung)
+
+            def ring(times: int = moment) -> Any:
+                return env.call_tool("ring", times=times)
+
+            found = interrupted(ring, moment * 5e-5) or ring()
+            assert found == count + 1 == len(Bell.rung)
 
 
-def is_back(url: str, pid: int, before: dict[str, float]) -> bool:
-    now = held(url, pid)
-    return all(now[what] <= count + LEEWAY.get(what, 0) for what, count in before.items())
-
-
-@pytest.mark.slow("opens and gives up dozens of sessions")
-@pytest.mark.timeout(300)
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts as Linux does")
-@pytest.mark.parametrize(("environment", "workers", "way"), WAYS)
-def test_many_that_are_given_up_leave_no_slot_thread_or_descriptor(
-    tmp_path: Path, environment: str, workers: str, way: Callable[[str], None]
-) -> None:
-    with server(tmp_path, environment, workers) as (url, pid):
-
-        def give_up(count: int) -> None:
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                for done in [pool.submit(way, url) for _ in range(count)]:
-                    done.result(60)
-            wait_until(lambda: metrics(url)["openenv_slots_taken"] == 0, 60)
-
-        give_up(AT_ONCE)  # warmed up: what a server keeps once, it keeps
-        before = held(url, pid)
-        give_up(COUNT)
-        wait_until(lambda: is_back(url, pid, before), 30, lambda: (before, held(url, pid)))
-        wait_until(lambda: httpx.get(f"{url}/health").json() == {"status": "healthy"})
-        words = (tmp_path / "log").read_text()
-        assert "two calls at once" not in words and "closed during a call" not in words
-        assert "Traceback" not in words
-
-
-# ------------------------------------------------------------------ worker processes
-
-
-def resources() -> tuple[int, int]:
-    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+# ------------------------------------------------------------------ what is kept
 
 
 @pytest.mark.anyio
-@pytest.mark.slow("starts dozens of worker processes")
-@pytest.mark.timeout(300)
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts as Linux does")
-@pytest.mark.parametrize("is_forked", [True, rest(False)], ids=["forked", "started"])
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
-async def test_many_workers_that_are_killed_or_stopped_leave_no_thread_or_descriptor(
-    by: signal.Signals, is_forked: bool, monkeypatch: pytest.MonkeyPatch
+async def test_an_error_that_was_not_taken_comes_again(url: str) -> None:
+    async with connected(url, "shared") as env:
+        await env.reset()
+        await give_up_answered(env.step(Do(what="raise")), env)
+        with pytest.raises(ExecutionFailed):
+            await env.step(Do(what="raise"))
+        assert (await env.step(Do())).observation.text == "step 2"
+    assert taken() == 2
+
+
+@pytest.mark.anyio
+async def test_a_reset_whose_answer_was_not_taken_is_not_made_again(url: str) -> None:
+    async with connected(url, "shared") as env:
+        await give_up_answered(env.reset(seed=3), env)
+        assert (await env.reset(seed=3)).observation.arguments["seed"] == 3
+        assert Counter.log.count("reset") == 1
+        await give_up_answered(env.reset(seed=3), env)
+        assert (await env.reset(seed=4)).observation.arguments["seed"] == 4, "which is another"
+        assert (await env.step(Do())).observation.text == "step 1"
+
+
+@pytest.mark.anyio
+async def test_another_step_instead_is_refused_and_the_error_names_the_cure(url: str) -> None:
+    async with connected(url, "shared") as env:
+        await env.reset()
+        await give_up_answered(env.step(Do()), env)
+        for _ in range(2):
+            with pytest.raises(SessionLost, match="ask again with the same action"):
+                await env.step(Do(what="echo"))
+        assert (await env.step(Do())).observation.text == "step 1"
+        assert (await env.step(Do(what="echo"))).observation.text == "echo"
+        await give_up_answered(env.step(Do()), env)
+        await env.reset()
+        assert (await env.step(Do())).observation.text == "step 1", "of the new episode"
+
+
+@pytest.mark.parametrize("reading", ["state", "render", "snapshot"])
+def test_a_reading_in_between_keeps_the_late_answer(url: str, reading: str, tmp_path: Path) -> None:
+    hold = Hold(tmp_path)
+    with CounterEnv(base_url=url, message_timeout_s=0.2).sync() as env:
+        env.reset()
+        with pytest.raises(ResponseTimeout):
+            env.step(hold.action)
+        hold.release()
+        with contextlib.suppress(NotSupported):  # it has no snapshots, which is an answer too
+            getattr(env, reading)()
+        assert env.step(hold.action).observation.text == "step 1"
+        assert env.step(Do()).observation.text == "step 2"
+    assert taken() == 2
+
+
+@HOMES
+@pytest.mark.anyio
+async def test_a_reading_that_is_given_up_is_in_nobodys_way(url: str, home: str) -> None:
+    async with connected(url, home) as env:
+        await env.reset()
+        for moment in range(40):
+            reading = asyncio.ensure_future(env.state())
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+            assert (await env.step(Do(value=moment))).reward == moment + 1
+
+
+# ------------------------------------------------------------------ snapshots and journals
+
+
+@pytest.mark.anyio
+async def test_a_restore_whose_answer_was_not_taken_is_not_made_again(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "SHORT_LIFE_S", 0.0)  # so that none is waited for
-    monkeypatch.setattr(_children, "_is_hopeless", not is_forked)
-    spec = EnvironmentSpec.of(ProbeEnvironment)
-    manager = SessionManager(spec)
-    manager.run_on(Workers(spec, 2, spec_source(spec)))
+    restored: list[bytes] = []
 
-    async def harm() -> int:
-        session = await manager.create()
-        pid = int((await session.handle(Step(Ask(what="where")))).observation.value["pid"])
-        os.kill(pid, by)
-        if by is signal.SIGKILL:
-            with pytest.raises(EnvironmentCrashed):
-                await session.handle(Step(Ask(what="sleep", value=5.0)))
+    def restore(dice: StoredDice, data: bytes) -> None:
+        restored.append(data)
+        again(dice, data)
+
+    again = StoredDice.restore
+    monkeypatch.setattr(StoredDice, "restore", restore)
+    with serving(create_app(StoredDice)) as url:
+        env = DiceEnv(base_url=url)
+        await env.reset(seed=1)
+        await env.step(Roll())
+        data = await env.snapshot()
+        await env.step(Roll())
+        await give_up_answered(env.restore(data), env)
+        with pytest.raises(SessionLost, match="a restore was not answered"):
+            await env.step(Roll())
+        assert (await env.restore(data)).step_count == 1
+        assert len(restored) == 1
+        assert (await env.step(Roll())).reward is not None
+        await env.close()
+
+
+@pytest.mark.anyio
+async def test_a_replay_that_is_broken_off_leaves_no_episode() -> None:
+    with serving(create_app(Dice)) as url:
+        env = DiceEnv(base_url=url, journal=True)
+        await env.reset(seed=1)
+        for sides in range(2, 40):
+            await env.step(Roll(sides=sides))
+        data = await env.snapshot(replay=True)
+        for ticks in range(0, 60, 3):
+            restoring = asyncio.ensure_future(env.restore(data))
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            restoring.cancel()
+            try:
+                await restoring
+            except asyncio.CancelledError:
+                with contextlib.suppress(SessionLost):
+                    assert (await env.state()).step_count == 38, "it was not begun, or it has ended"
+            assert (await env.restore(data)).step_count == 38
+        await env.close()
+
+
+@HOMES
+@pytest.mark.parametrize("when", ["as the answer comes", "while it runs"])
+@pytest.mark.anyio
+async def test_a_journal_has_a_step_once_that_was_asked_twice(
+    url: str, home: str, when: str, tmp_path: Path
+) -> None:
+    hold = Hold(tmp_path)
+    async with connected(url, home, journal=True) as env, connected(url, home) as other:
+        await env.reset(seed=1)
+        if when == "as the answer comes" and home == "shared":
+            hold.release()
+            await give_up_answered(env.step(hold.action), env)
         else:
-            with pytest.raises(StepTimeout):
-                await session.handle(Step(Ask(what="length", value=""), {"timeout_s": 0.05}))
-            await session.handle(Reset())  # in another process; this one is ended
-            await session.handle(Step(Ask(what="length", value="")))
-        await manager.close(session.id)
-        await eventually(lambda: not is_alive(pid))
-        return pid
+            waiting = asyncio.ensure_future(env.step(hold.action))
+            await hold.begun()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            with pytest.raises(NotSupported, match="ask again with the same action"):
+                await env.snapshot(replay=True)
+            hold.release()
+        with pytest.raises(SessionLost):
+            await env.step(Do(what="another"))
+        await env.step(hold.action)
+        await env.step(Do())
+        data = await env.snapshot(replay=True)
+        assert (await other.restore(data)).step_count == 2
+    assert taken() == 4, "two here, and the same two where they were done again"
 
-    harmed = {await harm() for _ in range(4)}
-    await eventually(lambda: manager.lanes.workers[1] == 2)
-    before = resources()
-    for _ in range(amount(200, 16) if is_forked else amount(40, 4)):
-        harmed.add(await harm())
-    await eventually(lambda: manager.lanes.workers[1] == 2)
-    await eventually(lambda: resources() <= before)
-    assert manager.active_sessions == 0 and manager.trouble is None
-    await manager.aclose()
-    await eventually(lambda: not any(map(is_alive, harmed)))
+
+# ------------------------------------------------------------------ scores of whole episodes
+
+
+class Judge:
+    """Scores by the number of steps; it takes its time until it is free."""
+
+    is_judging = is_free = False
+
+    async def __call__(self, trajectory: Any) -> float:
+        self.is_judging = True
+        await eventually(lambda: self.is_free)
+        return float(len(trajectory))
+
+
+@HOMES
+@pytest.mark.anyio
+async def test_an_episode_that_was_cancelled_while_it_was_judged_is_judged_when_asked_again(
+    url: str, home: str
+) -> None:
+    judge = Judge()
+    async with connected(url, home, trajectory_scorer=judge) as env:
+        await env.reset()
+        await env.step(Do())
+        last = asyncio.ensure_future(env.step(Do(what="done")))
+        await eventually(lambda: judge.is_judging)
+        last.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await last
+        judge.is_free = True
+        assert (await env.step(Do(what="done"))).reward == 2.0, "each step is noted once"
+    assert taken() == 2
+
+
+@pytest.mark.anyio
+async def test_a_step_that_was_scored_and_not_taken_is_had_by_asking_again(url: str) -> None:
+    async with connected(url, "shared", trajectory_scorer=len) as env:
+        await env.reset()
+        for number in range(3):
+            await give_up_answered(env.step(Do(value=number)), env)
+            await env.step(Do(value=number))
+        await give_up_answered(env.step(Do(what="done")), env)
+        assert (await env.step(Do(what="done"))).reward == 4.0
+    assert taken() == 4
+
+
+# ------------------------------------------------------------------ other ends
+
+
+@pytest.mark.anyio
+async def test_a_close_ends_what_may_be_asked_again(url: str) -> None:
+    async with connected(url, "shared") as env:
+        await env.reset()
+        await give_up_answered(env.step(Do()), env)
+        await env.close()
+        with pytest.raises(SessionLost):
+            await env.step(Do())
+        await env.reset()
+        assert (await env.step(Do())).observation.text == "step 1"
+    assert taken() == 2
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_came_on_one_loop_is_had_on_the_next(url: str) -> None:
+    """A bare client lives on the shared loop, whichever loops it is awaited on."""
+    env = CounterEnv(base_url=url)
+    await env.reset()
+
+    def elsewhere(call: Callable[[], Awaitable[Any]]) -> Any:
+        async def awaited() -> Any:
+            return await call()
+
+        return asyncio.run(awaited())
+
+    await asyncio.to_thread(elsewhere, lambda: give_up_answered(env.step(Do()), env))
+    found = await asyncio.to_thread(elsewhere, lambda: env.step(Do()))
+    assert found.observation.text == "step 1"
+    await env.close()
+    assert taken() == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_has_neither_the_answer_nor_the_episode(url: str, tmp_path: Path) -> None:
+    hold = Hold(tmp_path)
+    env = CounterEnv(base_url=url)
+
+    async def begun() -> None:
+        await env.reset()
+        under_way.append(env.step(hold.action))
+        await hold.begun()
+
+    under_way: list[Any] = []
+    asyncio.run(begun())
+    (pending,) = under_way
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            lost = 0
+            for read in (lambda: pending.observation, lambda: env.step(hold.action)):
+                try:
+                    read()
+                except SessionLost:
+                    lost += 1
+            code = 0 if lost == 2 else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    hold.release()
+    assert pending.observation.text == "step 1"
+    env.close()
+    assert taken() == 1
