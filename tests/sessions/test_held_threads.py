@@ -243,6 +243,27 @@ async def test_the_operator_is_told(manage: Manage, shared: type[Sharing]) -> No
     assert metric("openenv_threads_held") == metric("openenv_sessions_held_up") == 0
 
 
+async def test_the_operator_is_told_of_a_call_without_a_deadline_too(
+    manage: Manage, shared: type[Sharing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "WAIT_S", 0.2)
+    monkeypatch.setattr(threads, "LONG_CALL_S", 0.2)
+    manager = manage(shared, max_concurrent_envs=100)
+    await quick(manager)
+    one, mate, _ = await neighbours(manager)
+    holding = asyncio.create_task(one.handle(Step(Do(what="wait"))))
+    await eventually(lambda: shared.log.count("wait") == 1)
+    waiting = asyncio.create_task(mate.handle(Step(Do())))
+    await eventually(lambda: "for which 1 other sessions wait" in str(manager.trouble))
+    for _ in range(4):
+        new = await asyncio.wait_for(manager.create(), HANGS_S)
+        assert thread_of(new) is not thread_of(one)
+    assert not waiting.done(), "nobody has said that the call is late"
+    shared.gate.set()
+    await asyncio.gather(holding, waiting)
+    await eventually(lambda: manager.trouble is None)
+
+
 async def test_calls_that_never_come_back_count_as_slow(
     manage: Manage, shared: type[Sharing]
 ) -> None:

@@ -20,7 +20,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
@@ -47,6 +47,7 @@ MAX_OWN_THREADS = 2048
 CROWD_THREADS = 256  # what all further sessions share
 # Threads that may take the place of those that calls hold, of either kind.
 SPARE_THREADS = 256
+WAIT_S = 30.0  # an operator is told of sessions that wait for longer for a call of another
 HELD_LOOK_S = 0.1  # how often calls are looked at that wait for a thread which is held
 
 
@@ -297,13 +298,21 @@ class Lanes:
     @property
     def trouble(self) -> str | None:
         """What is wrong with the places themselves, in words for an operator."""
+        troubles = []
         threads, sessions = self.held
-        if not threads:
-            return None
-        return (
-            f"{threads} of {self.threads} threads are held by calls that are past their deadlines, "
-            f"and {sessions} other sessions share them"
-        )
+        if threads:
+            troubles.append(
+                f"{threads} of {self.threads} threads are held by calls that are past their "
+                f"deadlines, and {sessions} other sessions share them"
+            )
+        shared = [*self._quick, *self._crowd, *([self._one_thread] if self._one_thread else ())]
+        long = [one for one in shared if one.load and one.busy_s > WAIT_S and not one.is_held]
+        if long:
+            troubles.append(
+                f"{len(long)} of {self.threads} threads have made one call for over {WAIT_S:g} s, "
+                f"for which {sum(one.load for one in long)} other sessions wait"
+            )
+        return "; ".join(troubles) or None
 
     @property
     def hopeless(self) -> str | None:
@@ -410,20 +419,13 @@ class Lanes:
             self._look = loop.call_later(HELD_LOOK_S, self._look_at_held)
 
     def _look_at_held(self) -> None:
-        loop, self._looks_on = asyncio.get_running_loop(), None
+        self._looks_on = None
         for worker, since in list(self._held.items()):
             if not worker.is_held:
                 del self._held[worker]
             elif worker.load:
-                worker.put_back(
-                    deque(
-                        call
-                        for call in worker.hand_over()
-                        if call.courier is None
-                        or call.courier.loop is not loop
-                        or not call.held_up(since)
-                    )
-                )
+                calls = worker.hand_over()
+                worker.put_back(deque(call for call in calls if _goes_on_waiting(call, since)))
         if self._held:
             self._look_later()
 
@@ -455,6 +457,17 @@ class Lanes:
         return courier
 
 
+def _goes_on_waiting(call: Call, since: float) -> bool:
+    """Tell a call that its thread is held; say whether it waits all the same."""
+    if call.courier is None or call.courier.loop is not asyncio.get_running_loop():
+        return True
+    try:
+        return not call.held_up(since)
+    except Exception:  # one listener's mistake is not the others'
+        logger.exception("a call could not be told that its thread is held")
+        return False
+
+
 class _Ring:
     """A number of threads that sessions share."""
 
@@ -465,6 +478,9 @@ class _Ring:
 
     def __len__(self) -> int:
         return len(self._workers)
+
+    def __iter__(self) -> Iterator[WorkerThread]:
+        return iter(self._workers)
 
     def next(self) -> WorkerThread:
         """The thread with the fewest sessions; none that a call holds, if it can be helped."""
