@@ -1,0 +1,215 @@
+"""Environments whose calls overstay their deadlines and are given up: nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from support.abandoned import LATE_S, LateAsync
+from support.amounts import amount, rest
+from support.commands import environ
+from support.environments import CounterEnv, Do
+from support.probe import Ask, ProbeEnvironment
+from support.processes import is_alive
+from support.waiting import eventually, wait_until
+from support.zygote import PythonProcess
+
+from openenv import ResponseTimeout, StepTimeout, _children
+from openenv.errors import EnvironmentCrashed
+from openenv.server.workers import spec_source
+from openenv.sessions import process
+from openenv.sessions.manager import SessionManager
+from openenv.sessions.process import Workers
+from openenv.sessions.session import GetState, Reset, Step
+from openenv.sessions.spec import EnvironmentSpec
+
+TESTS = Path(__file__).parents[1]
+COUNT, AT_ONCE = amount(200, 24), 8
+# Threads that have nothing to do are kept, or end a moment later.
+LEEWAY = {"threads": 6, "descriptors": 3}
+
+# ------------------------------------------------------------------ one of them
+
+
+@pytest.mark.anyio
+async def test_a_coroutine_that_is_given_up_is_closed_and_no_part_of_the_next_episode() -> None:
+    manager = SessionManager(EnvironmentSpec.of(LateAsync))
+    session = await manager.create()
+    await session.handle(Reset())
+    with pytest.raises(StepTimeout) as late:
+        await session.handle(Step(Do(what="late"), {"timeout_s": 0.02}))
+    assert late.value.is_running
+    await session.handle(Reset())
+    under_way = asyncio.create_task(session.handle(Step(Do(what="late", value="cancelled"))))
+    assert manager.active_sessions == 2, "it has a slot of its own until it is back"
+    await eventually(lambda: manager.active_sessions == 1)
+    while not under_way.done():
+        assert session.is_running, "its call is not forgotten"
+        # Were it, this would be a second call in the environment, which refuses it.
+        await session.handle(GetState())
+    assert (await under_way).observation.text == "step 1"
+    assert session.step_count == 1, "a step of the old episode does not count"
+    assert (await session.handle(GetState())).state.step_count == 1
+    await manager.aclose()
+
+
+# ------------------------------------------------------------------ many of them
+
+
+def _overstay(url: str, value: str | None = None) -> None:
+    with CounterEnv(base_url=url) as env:
+        env.reset()
+        with pytest.raises(StepTimeout):
+            env.step(Do(what="late", value=value), timeout_s=LATE_S / 5)
+        assert env.reset().observation.text == "ready"
+        assert env.step(Do()).observation.text == "step 1"
+        assert env.state().step_count == 1
+
+
+def _cancelled(url: str) -> None:
+    _overstay(url, "cancelled")
+
+
+def _leave_in_mid_call(url: str) -> None:
+    env = CounterEnv(base_url=url, message_timeout_s=LATE_S / 5)
+    with env, contextlib.suppress(ResponseTimeout):
+        env.reset()
+        env.step(Do(what="late"))
+
+
+WAYS: list[tuple[str, str, Callable[[str], None]]] = [
+    ("LateAsync", "0", _overstay),
+    ("Late", "0", _overstay),
+    ("LateAsync", "2", _overstay),
+    ("Late", "2", _overstay),
+    ("LateToReset", "0", _leave_in_mid_call),
+    ("LateToClose", "2", _overstay),
+    rest("LateAnywhere", "0", _overstay),
+    rest("LateAsync", "0", _cancelled),
+    rest("LateAsync", "2", _cancelled),
+    rest("LateAsync", "0", _leave_in_mid_call),
+    rest("LateToClose", "0", _overstay),
+    rest("LateToReset", "2", _leave_in_mid_call),
+]
+
+
+@contextlib.contextmanager
+def server(directory: Path, environment: str, workers: str) -> Iterator[tuple[str, int]]:
+    port_file = directory / "port"
+    command = [sys.executable, "-m", "openenv.server.run", "support.abandoned:app", "--port", "0"]
+    command += ["--port-file", str(port_file), "--app-dir", str(TESTS)]
+    variables = {"TEST_ENVIRONMENT": environment, "TEST_WORKERS": workers}
+    with (directory / "log").open("wb") as log:
+        served = PythonProcess(command, env={**environ(TESTS), **variables}, stdout=log, stderr=log)
+        try:
+            wait_until(port_file.exists)
+            yield f"http://127.0.0.1:{port_file.read_text()}", served.pid
+        finally:
+            served.terminate()
+            served.wait(20)
+
+
+def metrics(url: str) -> dict[str, float]:
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    return {name.partition("{")[0]: float(value) for name, value in pairs}
+
+
+def held(url: str, pid: int) -> dict[str, float]:
+    """What a server holds: by its own count, and by the system's."""
+    said = metrics(url)
+    names = ("slots_taken", "calls_overdue", "threads_held", "sessions_held_up")
+    return {
+        **{name: said[f"openenv_{name}"] for name in names},
+        "threads": len(os.listdir(f"/proc/{pid}/task")),
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+    }
+
+
+def is_back(url: str, pid: int, before: dict[str, float]) -> bool:
+    now = held(url, pid)
+    return all(now[what] <= count + LEEWAY.get(what, 0) for what, count in before.items())
+
+
+@pytest.mark.slow("opens and gives up dozens of sessions")
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts as Linux does")
+@pytest.mark.parametrize(("environment", "workers", "way"), WAYS)
+def test_many_that_are_given_up_leave_no_slot_thread_or_descriptor(
+    tmp_path: Path, environment: str, workers: str, way: Callable[[str], None]
+) -> None:
+    with server(tmp_path, environment, workers) as (url, pid):
+
+        def give_up(count: int) -> None:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                for done in [pool.submit(way, url) for _ in range(count)]:
+                    done.result(60)
+            wait_until(lambda: metrics(url)["openenv_slots_taken"] == 0, 60)
+
+        give_up(AT_ONCE)  # warmed up: what a server keeps once, it keeps
+        before = held(url, pid)
+        give_up(COUNT)
+        wait_until(lambda: is_back(url, pid, before), 30, lambda: (before, held(url, pid)))
+        wait_until(lambda: httpx.get(f"{url}/health").json() == {"status": "healthy"})
+        words = (tmp_path / "log").read_text()
+        assert "two calls at once" not in words and "closed during a call" not in words
+        assert "Traceback" not in words
+
+
+# ------------------------------------------------------------------ worker processes
+
+
+def resources() -> tuple[int, int]:
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.anyio
+@pytest.mark.slow("starts dozens of worker processes")
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts as Linux does")
+@pytest.mark.parametrize("is_forked", [True, rest(False)], ids=["forked", "started"])
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
+async def test_many_workers_that_are_killed_or_stopped_leave_no_thread_or_descriptor(
+    by: signal.Signals, is_forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "SHORT_LIFE_S", 0.0)  # so that none is waited for
+    monkeypatch.setattr(_children, "_is_hopeless", not is_forked)
+    spec = EnvironmentSpec.of(ProbeEnvironment)
+    manager = SessionManager(spec)
+    manager.run_on(Workers(spec, 2, spec_source(spec)))
+
+    async def harm() -> int:
+        session = await manager.create()
+        pid = int((await session.handle(Step(Ask(what="where")))).observation.value["pid"])
+        os.kill(pid, by)
+        if by is signal.SIGKILL:
+            with pytest.raises(EnvironmentCrashed):
+                await session.handle(Step(Ask(what="sleep", value=5.0)))
+        else:
+            with pytest.raises(StepTimeout):
+                await session.handle(Step(Ask(what="length", value=""), {"timeout_s": 0.05}))
+            await session.handle(Reset())  # in another process; this one is ended
+            await session.handle(Step(Ask(what="length", value="")))
+        await manager.close(session.id)
+        await eventually(lambda: not is_alive(pid))
+        return pid
+
+    harmed = {await harm() for _ in range(4)}
+    await eventually(lambda: manager.lanes.workers[1] == 2)
+    before = resources()
+    for _ in range(amount(200, 16) if is_forked else amount(40, 4)):
+        harmed.add(await harm())
+    await eventually(lambda: manager.lanes.workers[1] == 2)
+    await eventually(lambda: resources() <= before)
+    assert manager.active_sessions == 0 and manager.trouble is None
+    await manager.aclose()
+    await eventually(lambda: not any(map(is_alive, harmed)))
