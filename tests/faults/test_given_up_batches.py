@@ -70,7 +70,10 @@ def give_up(envs: VectorEnv, call: Callable[[], Any], hold: Hold, steps: int, wh
             hold.release()
             wait_until(lambda: has_come(envs))
 
-    assert interrupted(call, lambda: taken() == steps, meanwhile) is None
+    def is_waiting() -> bool:
+        return taken() == steps and envs._trunks._waiter is not None
+
+    assert interrupted(call, is_waiting, meanwhile) is None
     hold.release()
 
 
