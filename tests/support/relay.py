@@ -49,6 +49,7 @@ class Relay:
         self._lock = threading.Lock()  # of the pairs, and of whether more are taken
         self._is_accepting = False
         self._down, self._up = threading.Event(), threading.Event()  # what flows, flows
+        self._left: dict[threading.Event, int] = {}  # bytes that still pass this way
         self.release()
         self.connections = 0
         self._place = socket.socket()  # bound, not listening: nobody takes the port meanwhile
@@ -91,7 +92,15 @@ class Relay:
             with contextlib.suppress(ConnectionResetError):  # as of one that was killed
                 while data := source.recv(65536):
                     flows.wait()
-                    sink.sendall(data)
+                    left = self._left.get(flows)
+                    if left is None:
+                        sink.sendall(data)
+                        continue
+                    sink.sendall(data[:left])
+                    self._left[flows] = left - len(data)
+                    if self._left[flows] <= 0:
+                        del self._left[flows]
+                        self.cut()
             if sink is pair.near or pair.tells_server:
                 sink.shutdown(socket.SHUT_WR)
         with self._lock:
@@ -122,6 +131,10 @@ class Relay:
                 pair.end()
             if only_near:
                 self._left_open += pairs
+
+    def cut_after(self, count: int, *, upwards: bool = False) -> None:
+        """Drop every connection once so many more bytes have come this way."""
+        self._left[self._up if upwards else self._down] = count
 
     def cut_and_release(self) -> None:
         """Drop every connection with what was held, and pass on what comes by new ones."""
