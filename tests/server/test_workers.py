@@ -16,7 +16,7 @@ from support.processes import is_alive
 from support.waiting import wait_until
 from support.workers import OneSession, Unmakeable
 
-from openenv import create_app
+from openenv import EnvironmentsFailed, VectorEnv, create_app
 from openenv.errors import FactoryFailed, SessionFailed
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server.workers import managers_of
@@ -42,6 +42,35 @@ async def test_a_crash_is_an_error_of_the_session_and_others_go_on(
         await env.reset()  # an episode that was asked for is no silent one
         assert await _ask(env, "length", "abc") == 3
         await other.close()
+
+
+@pytest.mark.parametrize("version", ["0", "1"])
+def test_a_batch_whose_workers_died_is_reset_on_the_same_connection(
+    serve: Serve, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENENV_PROTOCOL", version)
+    url = serve(create_app(ProbeEnvironment, workers=2))
+    options: dict[str, Any] = {"client": ProbeEnv, "stack": False, "autoreset_mode": "Disabled"}
+    with VectorEnv(url, 3, **options) as envs:
+        envs.reset()
+        with pytest.raises(EnvironmentsFailed, match="SIGKILL"):
+            envs.step([Ask(what="kill")] * 3)
+        # The workers are replaced meanwhile, so a reset may meet one that dies.
+        wait_until(lambda: _begun(envs))
+        seen = envs.step([Ask(what="length", value="abc")] * 3)[0]
+        assert [one.value for one in seen] == [3, 3, 3]
+    with ProbeEnv(url).sync() as env:  # the sessions that died have given their slots back
+        env.reset()
+    wait_until(lambda: httpx.get(f"{url}/health").json()["status"] == "healthy")
+
+
+def _begun(envs: VectorEnv) -> bool:
+    try:
+        envs.reset()
+    except EnvironmentsFailed as failed:
+        assert "is open already" not in str(failed)
+        return False
+    return True
 
 
 async def _ask(env: ProbeEnv, what: str, value: Any = None) -> Any:
