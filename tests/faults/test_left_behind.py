@@ -46,10 +46,10 @@ async def test_a_coroutine_that_is_given_up_is_closed_and_no_part_of_the_next_ep
     session = await manager.create()
     await session.handle(Reset())
     with pytest.raises(StepTimeout) as late:
-        await session.handle(Step(Do(what="late"), {"timeout_s": 0.02}))
+        await session.handle(Step(Do(what="late", value=1.0), {"timeout_s": 0.02}))
     assert late.value.is_running
     await session.handle(Reset())
-    under_way = asyncio.create_task(session.handle(Step(Do(what="late", value="cancelled"))))
+    under_way = asyncio.create_task(session.handle(Step(Do(what="late", value=2.0))))
     assert manager.active_sessions == 2, "it has a slot of its own until it is back"
     await eventually(lambda: manager.active_sessions == 1)
     while not under_way.done():

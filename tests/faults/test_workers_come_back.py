@@ -312,7 +312,7 @@ Serve = Callable[[Any], str]
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is noticed soon."""
     monkeypatch.setattr(process, "CHECK_S", 0.1)
-    monkeypatch.setattr(process, "SILENT_S", 0.5)
+    monkeypatch.setattr(process, "SILENT_S", 2.0)
 
 
 @contextlib.contextmanager

@@ -94,9 +94,11 @@ async def quick(manager: SessionManager) -> Session:
 
 async def hold(session: Session) -> None:
     """Have a step hold the thread of a session past its deadline."""
-    with pytest.raises(StepTimeout) as late:
-        await session.handle(Step(Do(what="wait"), {"timeout_s": SOON_S}))
-    assert late.value.is_running
+    while True:
+        with pytest.raises(StepTimeout) as late:
+            await session.handle(Step(Do(what="wait"), {"timeout_s": SOON_S}))
+        if late.value.is_running:  # else the thread had no processor for so long
+            return
 
 
 async def number_of(session: Session) -> Any:
@@ -177,7 +179,7 @@ async def test_an_environment_that_waits_for_such_a_thread_is_made_elsewhere(
     manager = manage(shared, max_concurrent_envs=100)
     await quick(manager)
     one, _, _ = await neighbours(manager)
-    stepping = asyncio.create_task(one.handle(Step(Do(what="wait"), {"timeout_s": 0.5})))
+    stepping = asyncio.create_task(one.handle(Step(Do(what="wait"), {"timeout_s": 1.0})))
     await eventually(lambda: shared.log.count("wait") == 1)
     new = [asyncio.create_task(manager.create()) for _ in range(4)]
     with pytest.raises(StepTimeout):
@@ -361,7 +363,7 @@ async def test_neighbours_in_a_worker_process_are_told_and_go_on_elsewhere(
     threads = [(await session.handle(Step(Do()))).observation.value for session in (one, mate)]
     assert threads[0] == threads[1]
     with pytest.raises(StepTimeout):
-        await one.handle(Step(Do(what="hang"), {"timeout_s": SOON_S}))
+        await one.handle(Step(Do(what="hang"), {"timeout_s": 1.0}))
     with pytest.raises(StepTimeout, match="nothing was done") as late:
         await mate.handle(Step(Do(), {"timeout_s": SOON_S}))
     assert not late.value.is_running

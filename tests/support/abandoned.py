@@ -65,7 +65,8 @@ class LateAsync(Late):
         self._enter()
         if action.what == "die":
             os._exit(3)
-        end = time.monotonic() + (LATE_S if action.what == "late" else 0)
+        late_s = action.value if isinstance(action.value, float) else LATE_S
+        end = time.monotonic() + (late_s if action.what == "late" else 0)
         while (left := end - time.monotonic()) > 0:
             try:
                 await asyncio.sleep(left)
