@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
@@ -41,6 +43,7 @@ _SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 READ_BUFFER_BYTES = 16 * 1024  # at first; it grows with the frames
 NO_LIMIT = 2**62
 MAX_REDIRECTS = 5
+TICKS_TO_NOTICE = 20  # of a loop, until its transport has closed a socket that is at its end
 
 
 def websocket_url(base_url: str) -> str:
@@ -195,30 +198,42 @@ def _redirected(url: str, error: Any) -> str | None:
 
 
 async def _connected_there(url: str, options: WebSocketOptions, headers: dict[str, str]) -> Any:
-    wanted = Event()
+    wanted, sockets = Event(), list[socket.socket]()
     wanted.set()
     try:
-        return await _linked(url, options, headers, wanted)
+        return await _linked(url, options, headers, wanted, sockets)
     except BaseException:
         wanted.clear()
+        for one in sockets:
+            await _cut(one)
         raise
 
 
 async def _linked(
-    url: str, options: WebSocketOptions, headers: dict[str, str], wanted: Event
+    url: str,
+    options: WebSocketOptions,
+    headers: dict[str, str],
+    wanted: Event,
+    sockets: list[socket.socket],
 ) -> Any:
+    async def open_socket(there: Any) -> socket.socket:
+        sockets.append(one := await _socket_to(there.host, there.port))
+        return one
+
     proxy = proxy_for(url)
     _, link = await picows.ws_connect(
         _make_link(options, wanted),
         url,
         # The caller's limit is for all of it. When that cancels a handshake, picows goes on with it
-        # all the same: for so long, or until it is answered and the link finds itself unwanted.
+        # all the same: until its socket is cut; or, through a proxy, for so long, or until it is
+        # answered and the link finds itself unwanted.
         websocket_handshake_timeout=options.connect_timeout_s,
         ssl_context=_tls.client_context(options.ca_file) if url.startswith("wss:") else None,
         logger_name=_picows_logger(),
         max_frame_size=options.max_message_bytes or NO_LIMIT,
         extra_headers=headers,
         proxy=None if proxy is None else proxy.url,
+        socket_factory=open_socket if proxy is None else None,
         max_redirects=0,
         use_aiofastnet=False,
         read_buffer_init_size=READ_BUFFER_BYTES,
@@ -227,6 +242,52 @@ async def _linked(
         hint = "; if it speaks TLS, connect by https:// or wss://" if url.startswith("ws:") else ""
         raise ConnectionResetError(f"the server closed the connection during the handshake{hint}")
     return link
+
+
+async def _socket_to(host: str, port: int) -> socket.socket:
+    """Connect to the first of a host's addresses that answers, as `create_connection` does.
+
+    Raises:
+        OSError: None does.
+    """
+    errors: list[OSError] = []
+    for family, address in await _addresses(host, port):
+        one = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            one.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(one, address)
+        except BaseException as error:
+            await _cut(one)
+            if not isinstance(error, OSError):
+                raise
+            errors.append(error)
+        else:
+            return one
+    if len({str(error) for error in errors}) == 1:
+        raise errors[0]
+    raise OSError(f"none of its addresses answers: {'; '.join(map(str, errors))}")
+
+
+async def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
+    for family in (socket.AF_INET, socket.AF_INET6):  # without a look-up, which takes a thread
+        with contextlib.suppress(OSError, ValueError):
+            socket.inet_pton(family, host)
+            return [(family, (host, port))]
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in found]
+
+
+async def _cut(one: socket.socket) -> None:
+    """Cut a connection that is being made. The transport of the loop that has its socket, if there
+    is one, finds it at its end, and closes it.
+    """
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+    for _ in range(TICKS_TO_NOTICE):
+        if one.fileno() < 0:
+            return
+        await asyncio.sleep(0)
+    one.close()
 
 
 @functools.cache
