@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import threading
 import time
@@ -106,6 +107,32 @@ def test_a_reset_gives_up_an_environment_that_does_not_come_back(log: Log) -> No
         wait_until(lambda: log.count("close") == 1)
         assert httpx.get(f"{url}/health").json()["status"] == "healthy"
         assert env.step(Do()).observation.text == "step 2"
+
+
+def test_a_reset_that_waited_as_the_time_ran_out_begins_anew(log: Log) -> None:
+    """What was asked before it is refused, and what was asked after it is done in the new one."""
+    hang = {"type": "step", "data": {"what": "hang"}, "arguments": {"timeout_s": 0.3}, "id": 2}
+    asked: list[dict[str, Any]] = [
+        {"type": "open"},
+        {"type": "reset", "id": 1},
+        hang,
+        {"type": "state", "id": 3},
+        {"type": "reset", "id": 4},
+        {"type": "step", "data": {}, "id": 5},
+    ]
+    with serving(create_app(Stuck, max_concurrent_envs=2)) as url:
+        address = url.replace("http", "ws", 1) + "/ws"
+        with websocket(address, subprotocols=[Subprotocol("openenv.v1.json")]) as client:
+            client.send(json.dumps(asked))
+            found: dict[int, Any] = {}
+            while not {3, 4, 5} <= found.keys():
+                answers = json.loads(client.recv(20))
+                for one in answers if isinstance(answers, list) else [answers]:
+                    found[one.get("id") or 0] = one
+            assert found[3]["data"]["code"] == "SESSION_BUSY"
+            assert found[4]["data"]["observation"]["text"] == "ready"
+            assert found[5]["data"]["observation"]["text"] == "step 1"
+            Stuck.let_go.set()
 
 
 @pytest.fixture

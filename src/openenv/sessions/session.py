@@ -700,9 +700,13 @@ class Session:
             work.cancel()
             if self._lane is not None:
                 self._lanes.hold(self._lane, work)
-            refused, self._waiting = self._waiting or (), None
-            for waiting in refused:
-                waiting.answered(None, self._busy())
+            queued, self._waiting = self._waiting or (), None
+            for waiting in queued:
+                if self._overdue is work:
+                    self._serve_though_overdue(waiting)
+                else:  # a reset among them has begun anew, and these come after it
+                    assert self._waiting is not None
+                    self._waiting.append(waiting)
             # What can be cancelled has mostly ended in a moment, and then has its own answer.
             patience_s = 0.0 if work.task is None else CANCEL_PATIENCE_S
             asyncio.get_running_loop().call_later(patience_s, self._tell_overdue, work)
