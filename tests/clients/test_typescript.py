@@ -18,7 +18,7 @@ from support.relay import Relay
 from support.servers import serving
 from support.stuck import Alone, Stuck
 from support.typescript import PACKAGE, Driver, TypeScriptEnv, built, run
-from support.waiting import wait_until
+from support.waiting import eventually, wait_until
 from support.workshop import Workshop
 
 from openenv import Action, Environment, Observation, State, create_app
@@ -30,6 +30,7 @@ from openenv.errors import (
     MessageTooLarge,
     NotSupported,
     PermissionRefused,
+    ResponseTimeout,
     SessionBusy,
     SessionFailed,
     SessionLost,
@@ -76,6 +77,134 @@ def relay(serve: Serve) -> Iterator[Relay]:
 
 v1 = pytest.mark.parametrize("codec", CODECS, indirect=True)
 v0 = pytest.mark.parametrize("codec", ["none"], indirect=True)
+
+
+# ------------------------------------------------------------------ sockets that are silent
+
+
+class QuietRelay(Relay):
+    """A relay that can drop what comes by the connections that there are, and keeps them open."""
+
+    def __init__(self, url: str) -> None:
+        self._stopped: list[threading.Event] = []
+        super().__init__(url)
+
+    def silence(self) -> None:
+        """Pass nothing on any more; connections that come later are not concerned."""
+        stopped = [self._down, self._up]
+        self._down, self._up = threading.Event(), threading.Event()
+        self.release()
+        for flows in stopped:
+            flows.clear()
+        self._stopped += stopped
+
+    def close(self) -> None:
+        for flows in self._stopped:
+            flows.set()
+        super().close()
+
+
+@pytest.fixture
+def quiet(serve: Serve) -> Iterator[QuietRelay]:
+    relay = QuietRelay(serve(create_app(Counter, Do, Seen, state_cls=Progress)))
+    yield relay
+    relay.close()
+
+
+@v1
+async def test_a_silent_connection_is_resumed_and_its_step_taken_once(
+    quiet: QuietRelay, client: Client, log: Log
+) -> None:
+    """It used to be silent for ever: one call after the other timed out."""
+    async with client(quiet.url, silenceTimeoutS=0.6) as env:
+        await env.reset()
+        for number in range(1, 4):
+            quiet.silence()
+            assert (await env.step(Do())).observation.text == f"step {number}"
+        assert (await env.state()).step_count == 3
+    assert (log.count("init"), log.count("step"), quiet.connections) == (1, 3, 4)
+
+
+@v1
+async def test_an_answer_that_a_silent_connection_has_lost_comes_by_the_next(
+    quiet: QuietRelay, client: Client, log: Log
+) -> None:
+    async with client(quiet.url, silenceTimeoutS=0.6) as env:
+        other = await env.new_session()
+        await env.reset()
+        await other.reset()
+        asyncio.get_running_loop().call_later(0.2, quiet.silence)
+        slow, quick = await asyncio.gather(env.step(Do(what="sleep", value=0.5)), other.step(Do()))
+        assert (slow.observation.text, quick.observation.text) == ("step 1", "step 1")
+        assert (await env.step(Do())).observation.text == "step 2"
+        await other.close()
+    assert log.count("step") == 3
+
+
+@v1
+async def test_silence_of_one_way_ends_when_the_network_is_there_again(
+    relay: Relay, client: Client, log: Log
+) -> None:
+    """Attempts to resume hang as well, until then; none of them ends the sessions."""
+    async with client(relay.url, silenceTimeoutS=0.6, connectTimeoutS=0.5) as env:
+        await env.reset()
+        relay.hold()
+        asyncio.get_running_loop().call_later(2.5, relay.release)
+        assert (await env.step(Do())).observation.text == "step 1"
+    assert log.count("step") == 1 and relay.connections > 2
+
+
+@v1
+async def test_calls_that_timed_out_go_on_once_silence_is_noticed(
+    quiet: QuietRelay, client: Client, log: Log
+) -> None:
+    async with client(quiet.url, silenceTimeoutS=1.2, messageTimeoutS=0.4) as env:
+        await env.reset()
+        quiet.silence()
+        with pytest.raises(ResponseTimeout):
+            await env.step(Do())
+        await eventually(lambda: quiet.connections == 2)
+        assert (await env.reset()).observation.text == "ready"
+        assert (await env.step(Do())).observation.text == "step 1"
+    assert log.count("step") == 2
+
+
+async def test_a_long_step_is_no_silence(quiet: QuietRelay, client: Client, log: Log) -> None:
+    async with client(quiet.url, silenceTimeoutS=0.5) as env:
+        await env.reset()
+        slow = await env.step(Do(what="sleep", value=2.0))
+        assert slow.observation.text == "step 1"
+        await asyncio.sleep(1.0)  # silence is none where nothing is awaited
+        assert (await env.step(Do())).observation.text == "step 2"
+    assert log.count("step") == 2
+
+
+@v0
+async def test_silence_loses_an_episode_of_version_0_and_a_reset_begins_another(
+    relay: Relay, client: Client, log: Log
+) -> None:
+    async with client(relay.url, silenceTimeoutS=0.6) as env:
+        await env.reset()
+        relay.hold()
+        with pytest.raises(SessionLost, match=r"nothing came for 0\.6 s.*reset\(\)"):
+            await env.step(Do())
+        relay.cut_and_release()
+        assert (await env.reset()).observation.text == "ready"
+        assert (await env.step(Do())).observation.text == "step 1"
+
+
+@v0
+async def test_a_reset_in_version_0_leaves_a_silent_connection_though_its_server_is_there(
+    quiet: QuietRelay, client: Client, log: Log
+) -> None:
+    """Before a call is given up, nobody can tell the silence from a long step."""
+    async with client(quiet.url, silenceTimeoutS=0.9, messageTimeoutS=2.5) as env:
+        await env.reset()
+        quiet.silence()
+        with pytest.raises(ResponseTimeout):
+            await env.step(Do())
+        assert (await env.reset()).observation.text == "ready"
+        assert (await env.step(Do())).observation.text == "step 1"
 
 
 # ------------------------------------------------------------------ sockets that break

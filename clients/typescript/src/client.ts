@@ -353,6 +353,7 @@ export class EnvClient<
 
   /** Note that nobody waits for an answer any more, unless its caller asks for it. */
   #unanswered<E extends OpenEnvError | undefined>(call: Call, ask: Ask, error: E): E {
+    call.isGivenUp = true;
     if (READINGS.has(ask.type)) return error;
     const lost = `a ${ask.type} was not answered before its caller stopped waiting`;
     this.#lost = lost;

@@ -8,8 +8,10 @@ import { json, type Codec } from "./codec.ts";
 import { SessionLost } from "./errors.ts";
 import type { Place, Seat, Tenant } from "./seat.ts";
 import { Single } from "./single.ts";
-import { openSocket, reopenSocket, type Address } from "./socket.ts";
+import { isHealthy, openSocket, reopenSocket, type Address } from "./socket.ts";
 import { Trunk } from "./trunk.ts";
+
+const SILENCE_S = 45;
 
 /** How to connect. */
 export interface ConnectOptions {
@@ -24,6 +26,12 @@ export interface ConnectOptions {
   readonly connectTimeoutS?: number;
   /** Seconds to wait for an answer; 60 by default. Infinity waits for ever. */
   readonly messageTimeoutS?: number;
+  /**
+   * Seconds of silence, while an answer is awaited, after which the connection counts as broken: 45
+   * by default, Infinity never. Version 1 then goes on by another connection, with nothing lost or
+   * done twice; in version 0 the session is lost, unless the server still answers `/health`.
+   */
+  readonly silenceTimeoutS?: number;
   /** Seconds to wait for a slot of a server that is full; 150 by default, 0 does not wait. */
   readonly queueTimeoutS?: number;
   /** The largest answer to take, in bytes; by default any. */
@@ -97,11 +105,16 @@ export class Connection {
     const socket = await openSocket(this.#address, offered);
     const codec = this.#codecs.find(({ name }) => name === socket.protocol);
     if (codec === undefined) {
-      ownSocket(new Single(socket, tenant));
+      const isThere = () => isHealthy(this.#address, this.#silenceS);
+      ownSocket(new Single(socket, tenant, isThere, this.#silenceS));
       return undefined;
     }
     const reopen = () => reopenSocket(this.#address, codec.name);
-    return Trunk.greeted(codec, socket, reopen, this.#address.timeoutS);
+    return Trunk.greeted(codec, socket, reopen, this.#address.timeoutS, this.#silenceS);
+  }
+
+  get #silenceS(): number {
+    return this.options.silenceTimeoutS ?? SILENCE_S;
   }
 
   #opening(): Record<string, unknown> {

@@ -24,6 +24,8 @@ export interface Reply {
 /** A request that is under way. It is settled once, by the answer, however late that comes. */
 export class Call {
   readonly reply: Promise<Reply>;
+  /** Its caller waits no more. */
+  isGivenUp = false;
   /** Told that the step is overdue, and goes on. */
   onOverdue: (error: StepTimeout) => void = () => {};
   readonly resolve: (reply: Reply) => void;

@@ -10,6 +10,7 @@ import type { OpenEnvError } from "./errors.ts";
 import { readJson, writeJson } from "./json.ts";
 import { withResolvers } from "./promises.ts";
 import { Call, type Ask, type Seat, type Tenant } from "./seat.ts";
+import { SilenceWatch } from "./silence.ts";
 import type { Socket } from "./socket.ts";
 
 const TYPES: ReadonlySet<string> = new Set(["reset", "step", "state", "mcp"]);
@@ -21,13 +22,35 @@ export class Single implements Seat {
   over: OpenEnvError | undefined;
   readonly #socket: Socket;
   readonly #tenant: Tenant;
-  readonly #calls: Call[] = [];
+  readonly #calls: { readonly call: Call; readonly type: string }[] = [];
+  readonly #silence: SilenceWatch;
   readonly #closed = withResolvers<void>();
   #isClosing = false;
 
-  constructor(socket: Socket, tenant: Tenant) {
+  /**
+   * @param isThere - Asks by other means whether the server answers: in this version a request is
+   * answered only after those before it.
+   * @param silenceS - Seconds of silence, where an answer is awaited, after which it is lost.
+   */
+  constructor(socket: Socket, tenant: Tenant, isThere: () => Promise<boolean>, silenceS: number) {
     this.#socket = socket;
     this.#tenant = tenant;
+    this.#silence = new SilenceWatch(
+      {
+        isAwaiting: () => this.#calls.length > 0,
+        probe: () => {
+          void isThere().then((is) => {
+            if (is && !this.#isForsaken) this.#silence.heard();
+          });
+        },
+        giveUp: () => {
+          const why = `the connection to the server was lost (nothing came for ${silenceS} s)`;
+          this.#end(new SessionLost(why));
+          this.#socket.close();
+        },
+      },
+      silenceS,
+    );
     socket.listen({
       onFrame: (frame) => this.#take(frame),
       onClose: (code, reason) => {
@@ -48,7 +71,8 @@ export class Single implements Seat {
       try {
         const message = type === "state" ? { type } : { type, data: data ?? {} };
         this.#socket.send(writeJson(message, { keepNaN: true, asLists: true }));
-        this.#calls.push(call);
+        this.#calls.push({ call, type });
+        this.#silence.start();
       } catch (error) {
         call.reject(error);
       }
@@ -68,7 +92,18 @@ export class Single implements Seat {
     this.#socket.close();
   }
 
+  /**
+   * Its caller has given up a request, and waits for the answer to a `reset` behind it. Then there is
+   * nothing to lose: a server may be there, and this connection not.
+   */
+  get #isForsaken(): boolean {
+    const isReset = (one: { type: string; call: Call }): boolean =>
+      one.type === "reset" && !one.call.isGivenUp;
+    return this.#calls[0]?.call.isGivenUp === true && this.#calls.some(isReset);
+  }
+
   #take(frame: Frame): void {
+    this.#silence.heard();
     if (this.over !== undefined) return;
     let message: unknown;
     try {
@@ -81,7 +116,7 @@ export class Single implements Seat {
       return;
     }
     const { type, data } = message as { type: string; data: Record<string, unknown> };
-    const call = this.#calls.shift();
+    const call = this.#calls.shift()?.call;
     if (type === "error") {
       const error = errorOf(data);
       call?.reject(error);
@@ -103,7 +138,8 @@ export class Single implements Seat {
   #end(why: OpenEnvError): void {
     if (this.over !== undefined) return;
     this.over = why;
-    for (const call of this.#calls.splice(0)) call.reject(why);
+    this.#silence.stop();
+    for (const { call } of this.#calls.splice(0)) call.reject(why);
     if (!this.#isClosing) this.#tenant.onOver(why);
   }
 }

@@ -194,15 +194,32 @@ async function refusalAt(address: Address): Promise<ConnectError | { isThere: bo
   return { isThere: true };
 }
 
-/** The address of `/ws`, by a scheme of WebSockets or of HTTP. */
-function at(url: string, scheme: "ws" | "http"): string {
+/**
+ * Ask by HTTP whether a server is there at all. Where a page may not ask, that counts as an answer.
+ *
+ * @param timeoutS - Seconds without an answer, after which it is not.
+ */
+export async function isHealthy(address: Address, timeoutS: number): Promise<boolean> {
+  const options: RequestInit = { mode: "no-cors", cache: "no-store", redirect: "manual" };
+  const signal = AbortSignal.timeout(timeoutS * 1000);
+  try {
+    const response = await fetch(at(address.url, "http", "health"), { ...options, signal });
+    await response.body?.cancel();
+    return true;
+  } catch {
+    return !signal.aborted && !TAKES_HEADERS;
+  }
+}
+
+/** The address of `/ws`, or another route, by a scheme of WebSockets or of HTTP. */
+function at(url: string, scheme: "ws" | "http", route = "ws"): string {
   const target = new URL(url);
   const isSecure = target.protocol === "https:" || target.protocol === "wss:";
   if (!isSecure && target.protocol !== "http:" && target.protocol !== "ws:") {
     throw new ConnectError(`${url} is no address of a server; expected http://HOST:PORT`);
   }
   target.protocol = isSecure ? `${scheme}s:` : `${scheme}:`;
-  target.pathname = `${target.pathname.replace(/\/+$/, "")}/ws`;
+  target.pathname = `${target.pathname.replace(/\/+$/, "")}/${route}`;
   return target.href;
 }
 

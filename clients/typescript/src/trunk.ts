@@ -19,10 +19,12 @@ import {
 } from "./errors.ts";
 import { sleep, withResolvers, type Resolvers } from "./promises.ts";
 import { Call, type Ask, type Place, type Seat, type Tenant } from "./seat.ts";
+import { SilenceWatch } from "./silence.ts";
 import type { Socket } from "./socket.ts";
 
 /** Close codes that tell of an accident; with any other, a side has ended the connection. */
 const ACCIDENTS: ReadonlySet<number> = new Set([1006, 1011, 1013, 1014]);
+const SILENT = 1006; // as of a socket that broke
 /** An answer of this size is acknowledged at once. */
 const LARGE_BYTES = 2 ** 16;
 const HELLO_LIMIT_S = 10;
@@ -68,12 +70,33 @@ export class Trunk {
   #acknowledged = 0;
   #received = 1; // the hello
   #gone: string | undefined;
+  readonly #silence: SilenceWatch;
+  #probes = 0;
+  /**
+   * Sockets that were given up. To close one tells the server to end all sessions, until it knows
+   * that the connection goes on by another.
+   */
+  #stale: Socket[] = [];
 
-  private constructor(codec: Codec, reopen: () => Promise<Socket>, socket: Socket, hello: Hello) {
+  private constructor(
+    codec: Codec,
+    reopen: () => Promise<Socket>,
+    socket: Socket,
+    hello: Hello,
+    silenceS: number,
+  ) {
     this.#codec = codec;
     this.#reopen = reopen;
     this.#hello = hello;
     this.capabilities = hello.capabilities;
+    this.#silence = new SilenceWatch(
+      {
+        isAwaiting: () => [...this.#seats.values()].some((seat) => seat.isAwaiting),
+        probe: () => this.#probe(),
+        giveUp: () => this.#giveUp(silenceS),
+      },
+      silenceS,
+    );
     this.#adopt(socket);
   }
 
@@ -81,16 +104,18 @@ export class Trunk {
    * Take a socket that has been opened for version 1, and wait for its hello.
    *
    * @param reopen - Opens another socket to the same server, should this one break.
+   * @param silenceS - Seconds of silence, where an answer is awaited, after which it has broken.
    */
   static async greeted(
     codec: Codec,
     socket: Socket,
     reopen: () => Promise<Socket>,
     timeoutS: number,
+    silenceS: number,
   ): Promise<Trunk> {
     try {
       const hello = helloIn(answersIn(codec, await socket.next(timeoutS)));
-      return new Trunk(codec, reopen, socket, hello);
+      return new Trunk(codec, reopen, socket, hello, silenceS);
     } catch (error) {
       socket.close();
       throw error;
@@ -107,6 +132,7 @@ export class Trunk {
   /** Send a request with the next frame: all that are made in one turn share one. */
   send(request: Request, fail: (error: unknown) => void): void {
     this.#unsent.push({ request, fail });
+    if (this.#socket !== undefined) this.#silence.start();
     if (this.#isFlushing) return;
     this.#isFlushing = true;
     queueMicrotask(() => {
@@ -178,6 +204,8 @@ export class Trunk {
 
   #adopt(socket: Socket): void {
     this.#socket = socket;
+    for (const stale of this.#stale.splice(0)) stale.close();
+    this.#silence.start();
     socket.listen({
       onFrame: (frame) => {
         if (this.#socket === socket) this.#take(frame);
@@ -190,6 +218,7 @@ export class Trunk {
 
   #take(frame: Frame): void {
     this.#received += 1;
+    this.#silence.heard();
     try {
       for (const answer of answersIn(this.#codec, frame)) this.#heed(answer);
     } catch (error) {
@@ -225,10 +254,26 @@ export class Trunk {
     }
   }
 
+  // ---------------------------------------------------------------- silence
+
+  /** Close a session that was never opened, which any server answers at once. */
+  #probe(): void {
+    if (this.#probes === 0) this.#probes = ++this.#lastSeat;
+    this.send({ type: "close", session: this.#probes, id: 1 }, () => {});
+  }
+
+  #giveUp(silenceS: number): void {
+    const socket = this.#socket;
+    if (socket === undefined || this.over !== undefined) return;
+    this.#stale.push(socket);
+    this.#broken(SILENT, `nothing came for ${silenceS} s`);
+  }
+
   // ---------------------------------------------------------------- resuming
 
   #broken(code: number, reason: string): void {
     this.#socket = undefined;
+    this.#silence.stop();
     const how = [code, reason].filter(Boolean).join(" ");
     const lost = `the connection to the server was lost (${how})`;
     const mayResume = this.#gone === undefined && this.#hello.graceS > 0 && ACCIDENTS.has(code);
@@ -264,6 +309,7 @@ export class Trunk {
 
   async #resumeOnce(): Promise<void> {
     const socket = await this.#reopen();
+    let isAsked = false;
     try {
       if (socket.protocol !== this.#codec.name) {
         throw new CannotResume("the server does not speak version 1 any more");
@@ -275,6 +321,7 @@ export class Trunk {
       }
       const { connection, token } = this.#hello;
       const data = { connection, token, received: this.#received };
+      isAsked = true;
       socket.send(this.#codec.encode({ type: "resume", data }));
       const [answer] = answersIn(this.#codec, await socket.next(HELLO_LIMIT_S));
       if (answer?.type === "error") throw new CannotResume(String(answer.data?.["message"]));
@@ -289,7 +336,8 @@ export class Trunk {
       this.#adopt(socket);
       this.#flush();
     } catch (error) {
-      socket.close();
+      if (isAsked) this.#stale.push(socket);
+      else socket.close();
       throw error;
     }
   }
@@ -298,6 +346,8 @@ export class Trunk {
     if (this.over !== undefined) return;
     this.over = why;
     this.#socket = undefined;
+    this.#silence.stop();
+    for (const stale of this.#stale.splice(0)) stale.close();
     this.#kept = [];
     for (const { fail } of this.#unsent.splice(0)) fail(why);
     for (const seat of [...this.#seats.values()]) seat.end(why);
@@ -330,6 +380,11 @@ export class TrunkSeat implements Seat {
 
   get capabilities(): ReadonlySet<string> {
     return this.#trunk.capabilities;
+  }
+
+  /** An answer is awaited, if only by the server's bookkeeping: its caller may have given up. */
+  get isAwaiting(): boolean {
+    return this.#calls.size > 0 || (this.#closing !== undefined && this.over === undefined);
   }
 
   ask(ask: Ask): Call {

@@ -1,0 +1,83 @@
+/**
+ * Noticing a connection that is silent: packets are dropped without a word, and no close follows.
+ *
+ * Pages can send no pings. So what is awaited is watched: after a third of the limit without a
+ * frame the server is asked something that it answers at once, and where another two thirds bring
+ * nothing either, the connection is given up.
+ *
+ * @module
+ */
+
+/** Who is watched. */
+export interface Watched {
+  /** An answer is awaited. Silence means nothing otherwise. */
+  isAwaiting(): boolean;
+  /** Ask for a sign of life. */
+  probe(): void;
+  /** Nothing came. */
+  giveUp(): void;
+}
+
+const PERIODS = 3; // of a limit
+const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
+/** What has come while the timers stood still, as of a laptop that slept, is read first. */
+const READ_FIRST_MS = 50;
+
+/** Watches one connection for as long as something is awaited by it. */
+export class SilenceWatch {
+  readonly #watched: Watched;
+  readonly #periodMs: number;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #isHeard = false;
+  #silentPeriods = 0;
+
+  /** @param limitS - Seconds of silence after which the connection is given up. */
+  constructor(watched: Watched, limitS: number) {
+    this.#watched = watched;
+    const periodMs = (limitS * 1000) / PERIODS;
+    this.#periodMs = periodMs > LONGEST_TIMER_MS ? Infinity : periodMs;
+  }
+
+  /** Note that something has come, or that somebody else tells that the server is there. */
+  heard(): void {
+    this.#isHeard = true;
+  }
+
+  /** Note that something is awaited from now on. */
+  start(): void {
+    if (this.#timer !== undefined || this.#periodMs === Infinity) return;
+    this.#isHeard = false;
+    this.#silentPeriods = 0;
+    this.#wait();
+  }
+
+  /** Watch no more. */
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #wait(): void {
+    this.#timer = setTimeout(() => this.#look(), this.#periodMs);
+  }
+
+  #look(): void {
+    this.#timer = undefined;
+    if (!this.#watched.isAwaiting()) return;
+    this.#silentPeriods = this.#isHeard ? 0 : this.#silentPeriods + 1;
+    this.#isHeard = false;
+    if (this.#silentPeriods >= PERIODS) {
+      this.#timer = setTimeout(() => this.#decide(), READ_FIRST_MS);
+      return;
+    }
+    this.#wait(); // before it is asked: a question is awaited, too
+    if (this.#silentPeriods > 0) this.#watched.probe();
+  }
+
+  #decide(): void {
+    this.#timer = undefined;
+    if (!this.#watched.isAwaiting()) return;
+    if (this.#isHeard) this.start();
+    else this.#watched.giveUp();
+  }
+}
