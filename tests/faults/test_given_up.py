@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pickle
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -27,6 +28,7 @@ from openenv import (
     SessionLost,
     create_app,
 )
+from openenv.client.vector import VectorEnv
 from openenv.mcp import MCPEnvironment, MCPToolClient, tool
 
 Client = CounterEnv
@@ -652,3 +654,41 @@ def test_a_forked_process_has_neither_the_answer_nor_the_episode(url: str, tmp_p
     assert pending.observation.text == "step 1"
     env.close()
     assert taken() == 1
+
+
+@pytest.mark.parametrize("made", [CounterEnv, VectorEnv])
+def test_a_client_is_not_pickled_and_goes_on(url: str, made: Any) -> None:
+    """Another process makes a client of its own."""
+    with made(url) as env:
+        env.reset()
+        with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+            pickle.dumps(env)
+        env.step(Do() if made is CounterEnv else [Do().model_dump()])
+    assert taken() == Counter.log.count("init") == 1
+
+
+# ------------------------------------------------------------------ version 0
+
+
+@pytest.mark.anyio
+async def test_version_0_keeps_what_has_come_and_loses_what_has_not(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENENV_PROTOCOL", "0")
+    hold = Hold(tmp_path)
+    async with connected(url, "shared") as env:
+        await env.reset()
+        await give_up_answered(env.step(Do()), env)
+        assert (await env.step(Do())).observation.text == "step 1"
+        waiting = asyncio.ensure_future(env.step(hold.action))
+        await hold.begun()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        hold.release()
+        for action in (hold.action, Do()):
+            with pytest.raises(SessionLost, match="unknown; call reset"):
+                await env.step(action)
+        await env.reset()
+        assert (await env.step(Do())).observation.text == "step 1"
+    assert taken() == 3

@@ -403,6 +403,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]:
         """Carry out one action.
 
+        A caller who does not get the answer, because of a time-out, a cancellation or an interrupt,
+        may step again with the same action: under version 1 that is to ask again. The answer is
+        waited for, or is there, and the action is not carried out twice.
+
         Args:
             action: An action of the environment's model, or a dict of its fields.
             **kwargs: ``timeout_s`` is the step's deadline, in seconds; it and all others go to the
@@ -411,9 +415,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
         Raises:
             ServerError: The server answered with an error; a subclass says which.
-            SessionLost: The episode is gone, or its state is unknown; call `reset`.
-            StepTimeout: Its `timeout_s` is over. Under version 1, to step again with the same
-                action is to ask again: it is not taken twice.
+            SessionLost: The episode is gone, or its state is unknown: call `reset`; or, where the
+                answer of another step is not had, ask again for that.
+            StepTimeout: Its `timeout_s` is over; ask again, or call `reset`.
             ResponseTimeout: No answer came within `message_timeout_s`; likewise.
             TooLargeError: The action is larger than the server takes.
             ValueError: `timeout_s` is negative, or no number.

@@ -335,6 +335,10 @@ class VectorEnv:
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step every environment.
 
+        Where a signal interrupts it (Ctrl-C), stepping again with the same actions has the answers
+        of the first; no environment steps twice. So it is with `reset`; and `recv` has what it
+        would have had.
+
         Args:
             actions: A sequence of actions (models, or dicts of their fields); or a dict of
                 batches, one for each field; or, where the action has one field, an array.
@@ -344,9 +348,11 @@ class VectorEnv:
 
         Raises:
             ValueError: There are more or fewer actions than environments.
-            EnvironmentsFailed: Some raised, are lost, or have not answered in time (and have to be
-                reset); `errors` says which and why, and `results` has what the others came to, so
-                that nothing is lost.
+            EnvironmentsFailed: Some raised, are lost, or have not answered in time; `errors` says
+                which and why, and `results` has what the others came to, so that nothing is lost.
+                Those that have not answered in time go on: give the same actions to these, by
+                `send` with their `env_ids`, and `recv` has their answers; or reset them. Any other
+                action is `SessionLost` there. Under version 0 they have to be reset.
         """
         requests = self._step_requests(range(self.num_envs), actions)
         resets: list[_Exchange] = []
