@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from harness.capture.conftest import Proxied, Start
+from support.disks import files_limited_to
 from support.llm_server import Asked, Failure, Reply
 from support.token_server import Dropped, prompt_of, token_server, written
 
@@ -185,6 +186,50 @@ def test_a_line_that_a_crash_cut_off_is_left_out_and_a_wrong_one_named(
     path.write_text(text + "zork\n")
     with pytest.raises(ValueError, match="line 4"):
         read_sessions(tmp_path)
+
+
+def test_what_a_full_disk_did_not_take_is_written_once_there_is_room(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The agent's calls are answered meanwhile; they used to fail, and the file was unreadable."""
+    recorder = Recorder(tmp_path)
+    proxied = start(on_call=recorder)
+    messages = converse(proxied, "one")
+    with files_limited_to((tmp_path / "calls.jsonl").stat().st_size + 100):
+        messages = converse(proxied, "two", "three", messages=messages)
+        assert len(read_sessions(tmp_path)[0].graph.nodes()) == 1
+    converse(proxied, "four", messages=messages)
+    recorder.close()
+    (read,) = read_sessions(tmp_path)
+    assert len(read.graph.nodes()) == 4
+    assert "kept in memory" in caplog.text and "nothing is missing" in caplog.text
+
+
+def test_without_room_to_the_end_closing_says_how_many_calls_are_missing(
+    start: Start, tmp_path: Path
+) -> None:
+    recorder = Recorder(tmp_path)
+    proxied = start(on_call=recorder)
+    messages = converse(proxied, "one")
+    with files_limited_to((tmp_path / "calls.jsonl").stat().st_size + 100):
+        converse(proxied, "two", "three", messages=messages)
+        with pytest.raises(OSError, match="2 calls are missing in it"):
+            recorder.close()
+    recorder.close()
+    assert len(read_sessions(tmp_path)[0].graph.nodes()) == 1
+
+
+def test_a_file_that_a_crash_cut_off_is_gone_on_with(start: Start, tmp_path: Path) -> None:
+    """The next line used to be glued to the torn one."""
+    path = tmp_path / "calls.jsonl"
+    recorder = Recorder(tmp_path)
+    converse(start(on_call=recorder), "one", "two")
+    recorder.close()
+    path.write_text(path.read_text()[:-10])
+    recorder = Recorder(tmp_path)
+    converse(start(on_call=recorder), "other")
+    recorder.close()
+    assert sum(len(one.graph.nodes()) for one in read_sessions(tmp_path)) == 2
 
 
 # ------------------------------------------------------------------ looking beforehand

@@ -2,11 +2,16 @@
 
 A call's tokens and messages that its parent has too are not written again. So a file grows with
 what is new, and what was made before a crash is there.
+
+What the disk does not take is kept, and written with the next call: one that is missing would make
+those that continue it unreadable. No agent's call fails of it, unless too much is kept.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import threading
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +20,15 @@ from typing import Any
 from openenv._json import read_json
 from openenv.harness.capture.graph import TurnNode
 from openenv.harness.capture.sessions import FailedCall, Session
+from openenv.rollouts.lines import append, cut_torn_line
 
 __all__ = ["CALLS", "Recorder", "read_sessions"]
 
+logger = logging.getLogger(__name__)
+
 CALLS = "calls.jsonl"
+MOST_KEPT_BYTES = 2**28  # while the disk is full
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _OF_SESSION = ("created_at", "metadata", "capture_level", "purpose", "sampling")
 
 
@@ -26,18 +36,28 @@ class Recorder:
     """Writes calls into a directory as they are made.
 
     Args:
-        directory: Where; it is made. A file that is there is gone on with.
+        directory: Where; it is made. A file that is there is gone on with; a last line that is cut
+            off is removed first.
+
+    Raises:
+        OSError: Nothing can be written there.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self.path = Path(directory) / CALLS
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("a", encoding="utf-8")
+        self._file = os.open(self.path, _FLAGS, 0o666)
+        cut_torn_line(self.path, self._file)
+        self._unwritten: list[bytes] = []
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
     def __call__(self, session: Session, made: TurnNode | FailedCall) -> None:
-        """Write one call of a session."""
+        """Write one call of a session, and those that could not be written before.
+
+        Raises:
+            OSError: They cannot be written now either, and they are too many to be kept.
+        """
         lines = [self._line(session, made)]
         with self._lock:
             if session.session_id not in self._known:
@@ -45,12 +65,40 @@ class Recorder:
                 told = {name: getattr(session, name) for name in _OF_SESSION}
                 lines.insert(0, {"type": "session", "session_id": session.session_id, **told})
             text = "".join(json.dumps(one, ensure_ascii=False, default=str) + "\n" for one in lines)
-            self._file.write(text.encode("utf-8", "replace").decode())
-            self._file.flush()
+            self._unwritten.append(text.encode("utf-8", "replace"))
+            try:
+                self._write()
+            except OSError as error:
+                if sum(map(len, self._unwritten)) > MOST_KEPT_BYTES:
+                    raise
+                if len(self._unwritten) == 1:
+                    logger.error("%s; calls are kept in memory until they can be written", error)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Write what could not be written before, and close the file.
+
+        Raises:
+            OSError: It cannot be written now either: calls are missing in the file.
+        """
+        with self._lock:
+            if self._file < 0:
+                return
+            try:
+                self._write()
+            except OSError as error:
+                why = f"{error.strerror}; {len(self._unwritten)} calls are missing in it"
+                raise OSError(error.errno, why, str(self.path)) from error
+            finally:
+                os.close(self._file)
+                self._file = -1
+
+    def _write(self) -> None:
+        if self._unwritten:
+            size = os.lseek(self._file, 0, os.SEEK_END)
+            append(self.path, self._file, b"".join(self._unwritten), size)
+        if len(self._unwritten) > 1:
+            logger.warning("%s is written again; nothing is missing in it", self.path)
+        self._unwritten.clear()
 
     def _line(self, session: Session, made: TurnNode | FailedCall) -> dict[str, Any]:
         if isinstance(made, FailedCall):
