@@ -38,6 +38,8 @@ AUTH = "tests/server/test_auth.py"
 MANAGER = "tests/sessions/test_manager.py"
 BEHAVIOUR = "tests/behaviour/test_behaviour.py"
 LOSS = "tests/client/test_loss.py"
+GIVEN_UP = "tests/faults/test_given_up"
+PROMISE = "tests/faults/test_promise.py"
 
 FAULTS = (
     # ------------------------------------------------------------ resuming
@@ -94,16 +96,103 @@ FAULTS = (
     Fault(
         "any request of the same type counts as asking again",
         "client/session.py",
-        "        return encode([_bare(request)]) == encode([_bare(earlier)])\n",
-        "        return True\n",
+        "                if written == self._written(asked.request):\n",
+        "                if written:\n",
         (BEHAVIOUR, RESUME, "tests/client"),
     ),
     Fault(
         "a step after an unanswered step is sent",
         "client/session.py",
-        '        if request.type == "step" and self._unanswered is not None:\n',
+        '        if request.type == "step" and self._unanswered:\n',
         "        if False:\n",
         (BEHAVIOUR, "tests/client/test_loss.py"),
+    ),
+    # ------------------------------------------------------------ callers that give up
+    Fault(
+        "an answer that came as its caller stopped waiting is dropped",
+        "client/background.py",
+        "            self._place.update(self._answers)\n",
+        "            pass\n",
+        (f"{GIVEN_UP}.py::test_a_call_may_be_cancelled_at_any_moment", PROMISE),
+    ),
+    Fault(
+        "an interrupt in the frames above a call drops its answer",
+        "client/_calls.py",
+        "            self.drop(error)\n            raise\n\n    def _wait",
+        "            raise\n\n    def _wait",
+        (f"{GIVEN_UP}.py::test_a_call_may_be_interrupted_at_any_moment",),
+    ),
+    Fault(
+        "a reading in between drops a late answer",
+        "client/session.py",
+        "            self._unanswered[owner].reply = reply\n",
+        "            pass\n",
+        (f"{GIVEN_UP}.py::test_a_reading_in_between_keeps_the_late_answer", PROMISE),
+    ),
+    Fault(
+        "a step that is asked again is scored twice",
+        "client/client.py",
+        "            if self._session.is_repeated:\n",
+        "            if False:\n",
+        (
+            f"{GIVEN_UP}.py",
+        ),
+    ),
+    Fault(
+        "a batch whose caller was interrupted is dropped",
+        "client/_trunks.py",
+        "                self.setdefault(index, []).insert(0, _GivenUp(request, outcome))\n",
+        "                pass\n",
+        (f"{GIVEN_UP}_batches.py::test_a_batch_may_be_interrupted_at_any_moment", PROMISE),
+    ),
+    Fault(
+        "a connection that broke before its first request is not kept",
+        "sessions/multiplex.py",
+        "        has_something = is_unheard or (self._is_acknowledging and self._seats)\n",
+        "        has_something = self._is_acknowledging and self._seats\n",
+        (f"{GIVEN_UP}_connections.py", PROMISE),
+    ),
+    Fault(
+        "a session whose worker died keeps its number",
+        "sessions/multiplex.py",
+        "        if seat is not None and seat.session is session:\n",
+        "        if False:\n",
+        ("tests/server/test_workers.py", PROMISE),
+    ),
+    Fault(
+        "a reset that waits as a step's time runs out is refused",
+        "sessions/session.py",
+        "                    self._serve_though_overdue(waiting)\n",
+        "                    waiting.answered(None, self._busy())\n",
+        (f"{DEADLINES}::test_a_reset_that_waited_as_the_time_ran_out_begins_anew",),
+    ),
+    Fault(
+        "a coroutine that was given up ends in the session that left it",
+        "sessions/session.py",
+        "lambda task: work.session._awaited(",
+        "lambda task: self._awaited(",
+        ("tests/faults/test_left_behind.py", PROMISE),
+    ),
+    Fault(
+        "a connect that is cancelled leaves its socket open",
+        "client/session.py",
+        "                transport.abort()\n                raise\n",
+        "                raise\n",
+        (f"{GIVEN_UP}_connections.py", PROMISE),
+    ),
+    Fault(
+        "an overdue call's thread gets new sessions",
+        "sessions/lane.py",
+        "            self._held.setdefault(lane.worker, time.monotonic())\n",
+        "            pass\n",
+        ("tests/sessions/test_held_threads.py",),
+    ),
+    Fault(
+        "a fork server that died while it started is never tried again",
+        "sessions/process.py",
+        "FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0\n",
+        "FIRST_PAUSE_S, LONGEST_PAUSE_S = 3600.0, 3600.0\n",
+        ("tests/faults/test_workers_come_back.py",),
     ),
     # ------------------------------------------------------------ one call at a time, cancellation
     Fault(
@@ -277,7 +366,7 @@ FAULTS = (
     Fault(
         "a recording does not say how many events are missing",
         "sessions/recording.py",
-        "            data = gap(self._unwritten) + data\n",
+        "            data = gap(self.missing) + data\n",
         "            pass\n",
         ("tests/sessions/test_recording.py",),
     ),

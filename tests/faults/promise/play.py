@@ -98,7 +98,9 @@ def play_one(
     except machines.Broken as broken:
         said = str(broken)
     except BaseException as error:
-        said = "".join(traceback.format_exception(error)[-6:])
+        frames = traceback.extract_tb(error.__traceback__)
+        mine = [f"{one.name}:{one.lineno}" for one in frames if str(HERE) in one.filename]
+        said = f"{' '.join(mine)}: {error!r}"
     else:
         return {"number": number, "is_right": True, **vars(account)}
     known = vars(machine.account) if machine is not None else {}
