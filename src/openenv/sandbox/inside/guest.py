@@ -551,7 +551,8 @@ def _become(
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         if is_terminal:
             fcntl.ioctl(files[0], termios.TIOCSCTTY, 0)
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in files]
+        # Out of the way of 0 to 2, and no further: the limit of open files may be low.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, len(files)) for fd in files]
         for to, fd in enumerate(high):
             os.dup2(fd, to, inheritable=True)
         os.closerange(len(files), 4096)
