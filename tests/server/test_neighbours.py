@@ -452,6 +452,21 @@ def sessions_of_mcp(served: Served) -> None:
             http.delete("/mcp", headers={**OF_MCP, "Mcp-Session-Id": name})
 
 
+def subscriptions_of_an_agent(served: Served) -> None:
+    with served.http() as http:
+        session = http.post("/mcp", headers=OF_MCP, json=INITIALIZE).headers["mcp-session-id"]
+        headers = {**OF_MCP, "Mcp-Session-Id": session}
+
+        def subscribe(number: int) -> str:
+            params = {"uri": f"openenv://{number}"}
+            call = {"jsonrpc": "2.0", "id": number, "method": "resources/subscribe"}
+            return http.post("/mcp", headers=headers, json={**call, "params": params}).text
+
+        told = [subscribe(number) for number in range(4)]
+        assert ["at most" in one for one in told] == [False, False, False, True], told
+        http.delete("/mcp", headers=headers)
+
+
 def watcher_who_sends_too_much(served: Served) -> None:
     with served.raw("/web/watch", "openenv.watch") as client:
         client.text("x" * (2**16 + 1))
@@ -532,6 +547,7 @@ ATTACKS = [
     more_requests_than_a_key_may_send,
     more_bytes_than_a_key_may_send,
     sessions_of_mcp,
+    subscriptions_of_an_agent,
     watcher_who_sends_too_much,
     watcher_who_asks_and_does_not_read,
     watcher_who_misses_events,
