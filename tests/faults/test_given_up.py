@@ -33,6 +33,9 @@ from openenv.mcp import MCPEnvironment, MCPToolClient, tool
 
 Client = CounterEnv
 
+# Of a call that an interrupt kept from being begun: Python says so of its coroutine.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
 
 @pytest.fixture
 def url() -> Iterator[str]:

@@ -28,6 +28,9 @@ from openenv.client.vector import VectorEnv
 
 SIZE = 3
 
+# Of a call that an interrupt kept from being begun: Python says so of its coroutine.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
 
 @pytest.fixture
 def url() -> Iterator[str]:

@@ -26,6 +26,9 @@ from openenv.client.vector import VectorEnv
 from openenv.sessions import multiplex
 from openenv.sessions.limits import Limits
 
+# Of a call that an interrupt kept from being begun: Python says so of its coroutine.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
 
 @pytest.fixture
 def url() -> Iterator[str]:
