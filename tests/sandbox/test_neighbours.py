@@ -145,7 +145,7 @@ WAYS = [
         kind,
         attack,
         id=f"{kind}-{attack.__name__}",
-        marks=[SLOW] if kind == "gvisor" and attack is not too_long_a_command else [],
+        marks=[SLOW] if kind == "gvisor" else [],
     )
     for kind in KINDS
     for attack in ATTACKS

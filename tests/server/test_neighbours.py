@@ -24,21 +24,26 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from fastapi import FastAPI
 from msgspec.msgpack import Ext
 from support.commands import environ, openenv_running
 from support.environments import CounterEnv, Do
-from support.limited import KEYS, LIMITS, RECORDED_BYTES, SLOTS, linked
+from support.limited import KEYS, LIMITS, RECORDED_BYTES, SLOTS, Chained, linked
 from support.raw import connected, reset_connection
+from support.servers import serving
 from support.token_server import token_server
 from support.waiting import wait_until
 from support.ws import CLOSE, CONTINUATION, PING, PONG, TEXT, Raw, frame, raw
 from support.zygote import PythonProcess
 from websockets.sync.client import connect
 
-from openenv import StepTimeout
+from openenv import StepTimeout, create_app
+from openenv.errors import ServerError
 from openenv.harness.capture import CaptureServer
+from openenv.mcp import wrap
 from openenv.server.heads import MAX_HEAD_BYTES
 from openenv.sessions.conversation import REFUSED_FRAMES
+from openenv.sessions.principal import KeyLimits, Principal, Tenants
 
 TESTS = Path(__file__).parents[1]
 STEPS = 10  # that a witness takes, at least, while its neighbour is over a limit
@@ -679,3 +684,86 @@ def test_a_program_over_the_limits_of_a_capture_proxy_harms_no_other() -> None:
         assert failure == [] and set(answers) == {"well"}
         asked = [dict(one.body).get("max_tokens") for one in upstream.asked]
         assert max(number for number in asked if number is not None) <= 50
+
+
+# ------------------------------------------------------------------ the episode that all share
+
+
+def test_an_episode_that_is_told_to_all_is_told_within_bounds_and_harms_no_neighbour() -> None:
+    """What `/ws/ui` tells of it is the last steps, as far as they are a mebibyte."""
+    action = {"action": {"what": "echo", "value": "x" * 200_000}}
+    with serving(create_app(Chained, web=True)) as url, httpx.Client(base_url=url) as http:
+
+        def attack() -> None:
+            assert http.post("/web/reset").status_code == 200
+            for _ in range(8):
+                assert http.post("/web/step", json=action).status_code == 200
+            with connect(f"ws{url[4:]}/ws/ui", max_size=None, proxy=None) as listening:
+                told = json.loads(listening.recv())["episode_state"]
+            assert told["step_count"] == 8 and 1 <= len(told["action_logs"]) < 8
+
+        with witness(url) as seen:
+            withstand(seen, attack)
+
+
+# ------------------------------------------------------------------ a wrapped MCP server
+
+LISTS = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {}
+    if asked["method"] == "initialize":
+        answer = {
+            "protocolVersion": asked["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "lister", "version": "1"},
+        }
+    elif asked["method"] == "tools/list":
+        schema = {"type": "object"}
+        answer = {"tools": [{"name": f"t{n}", "inputSchema": schema} for n in range(12_000)]}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_wrapped_server_that_lists_too_much_harms_no_neighbour() -> None:
+    """Both are mounted in one application, on one event loop."""
+    app = FastAPI()
+    app.mount("/other", create_app(Chained))
+    app.mount("/wrapped", create_app(wrap([sys.executable, "-c", LISTS])))
+
+    def attack() -> None:
+        told = "lists 12000 tools; at most 1000 are taken"
+        with (
+            CounterEnv(base_url=f"{url}/wrapped").sync() as env,
+            pytest.raises(ServerError, match=told),
+        ):
+            env.reset()
+
+    with serving(app) as url, witness(f"{url}/other") as seen:
+        withstand(seen, attack)
+
+
+# ------------------------------------------------------------------ those of a gateway
+
+
+def test_of_very_many_tenants_those_that_have_sessions_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gateway may speak for anybody: who has done nothing for the longest is forgotten."""
+    monkeypatch.setattr("openenv.sessions.principal.MAX_TENANTS", 3)
+    tenants = Tenants()
+
+    def describe(name: str) -> Principal:
+        return Principal(name, limits=KeyLimits(max_sessions=2))
+
+    neighbour = tenants.find(None, describe("neighbour"))
+    neighbour.sessions = 1
+    first = tenants.find(None, describe("0"))
+    for number in range(1, 100):
+        tenants.find(None, describe(f"{number}"))
+    assert tenants.find(None, describe("neighbour")) is neighbour
+    assert len(tenants._known) == 3
+    assert tenants.find(None, describe("0")) is not first

@@ -235,7 +235,8 @@ class WebInterfaceManager:
     async def _stepped(self, session: Session, action: dict[str, Any]) -> dict[str, Any]:
         payload = await session.handle(Step(action), encode=observation_payload)
         told: dict[str, Any] = json.loads(payload)
-        self._log(action, told, len(payload))
+        # What came counts too: a client may send large actions and be answered in a word.
+        self._log(action, told, len(payload) + len(json.dumps(action, default=str)))
         await self._read_state(session)
         return told
 
