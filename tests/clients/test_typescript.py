@@ -6,8 +6,10 @@ import asyncio
 import json
 import random
 import threading
+import time
+from collections import Counter as Counted
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from openenv.errors import (
     AuthenticationError,
     CapacityError,
     ConnectError,
+    ExecutionFailed,
     MessageTooLarge,
     NotSupported,
     PermissionRefused,
@@ -37,6 +40,7 @@ from openenv.errors import (
     StepTimeout,
     ToolFailed,
 )
+from openenv.mcp import MCPEnvironment, tool
 from openenv.server import Key
 from openenv.sessions.limits import Limits
 from openenv.sessions.principal import Role
@@ -340,6 +344,230 @@ async def test_an_environment_that_crashes_ends_its_own_session_only(client: Cli
                 result = await one.call("step", {"what": "length", "value": "ab"}, {})
                 assert result["observation"]["value"] == 2
             await other.close()
+
+
+# ------------------------------------------------------------------ callers that give up
+
+SLOW = Do(what="sleep", value=0.4)
+SLOW_FIELDS = SLOW.model_dump(mode="json")
+
+
+@v1
+async def test_a_step_that_timed_out_is_answered_when_it_is_made_again(
+    serve: Serve, client: Client, log: Log
+) -> None:
+    """It used to be `SessionLost`, though its answer has a number by which it is known."""
+    url = serve(create_app(Counter, Do, Seen, state_cls=Progress))
+    async with client(url, messageTimeoutS=0.25) as env:
+        await env.reset()
+        with pytest.raises(ResponseTimeout):
+            await env.step(SLOW)
+        assert (await env.step(SLOW)).observation.text == "step 1"
+        with pytest.raises(ResponseTimeout):
+            await env.step(SLOW)  # a further one
+        await asyncio.sleep(0.4)  # its answer comes while nobody waits
+        assert (await env.step(SLOW)).observation.text == "step 2"
+        assert (await env.step(Do())).observation.text == "step 3"
+    assert log.count("step") == 3
+
+
+@v1
+async def test_a_step_beyond_its_deadline_is_answered_when_it_is_made_again(
+    serve: Serve, client: Client, log: Log
+) -> None:
+    async with client(serve(create_app(Counter, Do, Seen, state_cls=Progress))) as env:
+        await env.reset()
+        with pytest.raises(StepTimeout):
+            await env.step(SLOW, timeout_s=0.05)
+        with pytest.raises(StepTimeout, match="ask again with the same action"):
+            await env.step(SLOW, timeout_s=0.05)
+        assert (await env.step(SLOW)).observation.text == "step 1"
+        assert (await env.step(Do())).observation.text == "step 2"
+    assert log.count("step") == 2
+
+
+@v1
+async def test_a_step_that_was_aborted_is_answered_when_it_is_made_again(
+    relay: Relay, client: Client, log: Log
+) -> None:
+    """Whatever becomes of the connection meanwhile; each session has its own answers."""
+    async with client(relay.url) as env:
+        other = await env.new_session()
+        await asyncio.gather(env.reset(), other.reset())
+        for _ in range(2):
+            await env.aborted(0.05, "step", SLOW_FIELDS, {})
+        relay.cut()
+        assert (await other.step(SLOW)).observation.text == "step 1"
+        assert (await env.step(SLOW)).observation.text == "step 1"
+        await env.aborted(0.05, "step", SLOW_FIELDS, {})
+        assert (await env.step(SLOW)).observation.text == "step 2"
+        await other.close()
+    assert log.count("step") == 3
+
+
+@v1
+@pytest.mark.parametrize("turns", range(8))
+async def test_an_answer_that_comes_as_its_step_is_aborted_is_not_lost(
+    serve: Serve, client: Client, log: Log, turns: int
+) -> None:
+    async with client(serve(create_app(Counter, Do, Seen, state_cls=Progress))) as env:
+        await env.reset()
+        done = await env.call("stepAbortedAsItComes", Do().model_dump(mode="json"), turns)
+        assert done["result"]["observation"]["text"] == "step 1"
+        assert done["isAborted"] or turns > 0
+        assert (await env.step(Do())).observation.text == "step 2"
+    assert log.count("step") == 2
+
+
+@v1
+async def test_another_step_instead_is_refused_and_the_error_names_the_cure(
+    serve: Serve, client: Client, log: Log
+) -> None:
+    async with client(serve(create_app(Counter, Do, Seen, state_cls=Progress))) as env:
+        await env.reset()
+        await env.aborted(0.05, "step", SLOW_FIELDS, {})
+        cure = r"a step was not answered.*ask again with the same action.*or call reset\(\)"
+        for action in (Do(), Do(what="sleep", value=0.41)):
+            with pytest.raises(SessionLost, match=cure):
+                await env.step(action)
+        assert (await env.step(SLOW)).observation.text == "step 1"
+        await env.aborted(0.05, "step", SLOW_FIELDS, {})
+        assert (await env.reset()).observation.text == "ready"
+        assert (await env.step(SLOW)).observation.text == "step 1"
+    assert log.count("step") == 3
+
+
+@v1
+async def test_a_reading_in_between_keeps_the_late_answer(
+    serve: Serve, client: Client, log: Log
+) -> None:
+    async with client(serve(create_app(Counter, Do, Seen, state_cls=Progress))) as env:
+        await env.reset()
+        await env.aborted(0.05, "step", SLOW_FIELDS, {})
+        await env.aborted(0.05, "state")
+        assert (await env.state()).step_count == 1
+        assert await env.render() == "at 1"
+        assert (await env.step(SLOW)).observation.text == "step 1"
+    assert log.count("step") == 1
+
+
+@v1
+async def test_an_error_that_was_not_taken_comes_again(
+    serve: Serve, client: Client, log: Log
+) -> None:
+    app = create_app(Counter, Do, Seen, state_cls=Progress, debug=True)
+    async with client(serve(app)) as env:
+        await env.reset()
+        hurt = Do(what="sleep", value="soon").model_dump(mode="json")
+        await env.aborted(0.0, "step", hurt, {})
+        for _ in range(2):  # the same again, and then a further one
+            with pytest.raises(ExecutionFailed):
+                await env.call("step", hurt, {})
+    assert log.count("step") == 2
+
+
+class Patient(StoredDice):
+    """Takes its time, and counts how often it is asked."""
+
+    asked: ClassVar[Counted[str]] = Counted()
+
+    def reset(self, *args: Any, **more: Any) -> Any:
+        self.asked["reset"] += 1
+        time.sleep(0.3)
+        return super().reset(*args, **more)
+
+    def restore(self, data: bytes) -> None:
+        self.asked["restore"] += 1
+        time.sleep(0.3)
+        super().restore(data)
+
+
+@v1
+async def test_a_reset_and_a_restore_that_were_given_up_are_not_made_again(
+    serve: Serve, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Patient, "asked", Counted())
+    async with client(serve(create_app(Patient))) as env:
+        await env.aborted(0.05, "reset", {"seed": 1})
+        with pytest.raises(SessionLost, match=r"a reset was not answered.*ask again"):
+            await env.call("step", {}, {})
+        begun = await env.call("reset", {"seed": 1})
+        stored = await env.call("snapshot")
+        first = await env.call("step", {}, {})
+        await env.aborted(0.05, "restore", stored)
+        assert (await env.call("restore", stored))["total"] == 0
+        assert (await env.call("step", {}, {}))["observation"] == first["observation"]
+        await env.aborted(0.05, "reset", {"seed": 2})
+        assert (await env.call("reset", {"seed": 1}))["observation"] == begun["observation"]
+        assert (await env.call("step", {}, {}))["observation"] == first["observation"]
+    assert Patient.asked == {"reset": 3, "restore": 1}
+
+
+class SlowTool(MCPEnvironment):
+    """A tool that takes its time."""
+
+    calls: ClassVar[list[int]] = []
+
+    @tool
+    def add(self, number: int) -> int:
+        """Note a number."""
+        self.calls.append(number)
+        time.sleep(0.3)
+        return len(self.calls)
+
+
+@v1
+async def test_a_tool_that_was_given_up_is_not_called_again(
+    serve: Serve, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlowTool, "calls", [])
+    async with client(serve(create_app(SlowTool))) as env:
+        await env.call("reset", {})
+        await env.aborted(0.05, "callTool", "add", {"number": 1}, {})
+        assert await env.call("callTool", "add", {"number": 1}, {}) == 1
+        assert await env.call("callTool", "add", {"number": 1}, {}) == 2
+    assert SlowTool.calls == [1, 1]
+
+
+@v0
+async def test_version_0_has_nothing_to_ask_again_by(
+    serve: Serve, client: Client, log: Log
+) -> None:
+    async with client(serve(create_app(Counter, Do, Seen, state_cls=Progress))) as env:
+        await env.reset()
+        await env.aborted(0.05, "step", SLOW_FIELDS, {})
+        with pytest.raises(SessionLost, match=r"not answered.*; call reset\(\)"):
+            await env.step(SLOW)
+        assert (await env.reset()).observation.text == "ready"
+        assert (await env.step(Do())).observation.text == "step 1"
+
+
+async def test_a_call_that_is_aborted_while_it_connects_is_not_begun(
+    relay: Relay, client: Client, log: Log
+) -> None:
+    """It used to wait for the connection, and then to go on: its signal was heard too late."""
+    async with client(relay.url) as env:
+        await env.reset()
+        await env.close()
+        relay.hold()
+        await env.aborted(0.1, "reset", {})
+        relay.release()
+        assert (await env.reset()).observation.text == "ready"
+        assert (await env.step(Do())).observation.text == "step 1"
+    assert (log.count("reset"), log.count("step")) == (2, 1)
+
+
+async def test_calls_of_one_turn_are_served_in_order(
+    serve: Serve, client: Client, log: Log
+) -> None:
+    """A `reset` used to overtake the step before it."""
+    async with client(serve(create_app(Counter, Do, Seen, state_cls=Progress))) as env:
+        step = ["step", Do().model_dump(mode="json")]
+        calls = [["reset"], step, step, ["reset"], step, ["state"]]
+        done = await env.call("together", *calls)
+        texts = [one["observation"]["text"] for one in done[:-1]]
+        assert texts == ["ready", "step 1", "step 2", "ready", "step 1"]
+        assert done[-1]["step_count"] == 1
 
 
 # ------------------------------------------------------------------ waiting

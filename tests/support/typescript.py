@@ -114,19 +114,26 @@ class Driver:
         Raises:
             Exception: What it came to: errors of Python have the names of those of TypeScript.
         """
+        number, future = self.begin(op, **asked)
+        try:
+            said = await future
+        except asyncio.CancelledError:
+            self.abort(number)
+            raise
+        return value_of(said)
+
+    def begin(self, op: str, **asked: Any) -> tuple[int, asyncio.Future[Any]]:
+        """Have something done; give the number of the call, and what Node will say of it."""
         loop, number = asyncio.get_running_loop(), next(self._numbers)
         self.last = number
         future: asyncio.Future[Any] = loop.create_future()
         self._calls[number] = loop, future
         self._write({"call": number, "op": op, **asked})
-        try:
-            said = await future
-        except asyncio.CancelledError:
-            self._write({"cancel": number})
-            raise
-        if "error" in said:
-            raise _raised(said["error"])
-        return said["value"]
+        return number, future
+
+    def abort(self, number: int) -> None:
+        """Abort the signal of a call. Node says nevertheless what the call came to."""
+        self._write({"cancel": number})
 
     def _write(self, asked: Any) -> None:
         assert self._process.stdin is not None
@@ -167,6 +174,19 @@ def driver() -> Iterator[Driver]:
 def _settle(future: asyncio.Future[Any], said: Any) -> None:
     if not future.done():
         future.set_result(said)
+
+
+def value_of(said: Mapping[str, Any]) -> Any:
+    """Return what Node says of a call, or raise it.
+
+    Raises:
+        asyncio.CancelledError: The call was aborted.
+    """
+    if "error" not in said:
+        return said["value"]
+    if said["error"]["name"] == "AbortError":
+        raise asyncio.CancelledError
+    raise _raised(said["error"])
 
 
 def _raised(error: Mapping[str, Any]) -> Exception:
@@ -224,6 +244,15 @@ class TypeScriptEnv:
     async def call(self, op: str, *args: Any) -> Any:
         await self.connect()
         return await self.driver.call(op, client=self._client, args=list(args))
+
+    async def aborted(self, after_s: float, op: str, *args: Any) -> None:
+        """Make a call, and abort its signal after so long; it must be what ends the call."""
+        await self.connect()
+        number, said = self.driver.begin(op, client=self._client, args=list(args))
+        await asyncio.sleep(after_s)
+        self.driver.abort(number)
+        with pytest.raises(asyncio.CancelledError):
+            value_of(await asyncio.wait_for(said, 5))
 
     async def new_session(self) -> TypeScriptEnv:
         other = TypeScriptEnv(self.driver, self._url, self._codec, self._options)

@@ -16,7 +16,7 @@ import {
   closes,
   type OpenEnvError,
 } from "./errors.ts";
-import { isObject } from "./codec.ts";
+import { isObject, isSameFrame, type Frame } from "./codec.ts";
 import { fromBase64 } from "./json.ts";
 import { NDArray } from "./arrays.ts";
 import type { Ask, Call, Place, Reply, Seat, Tenant } from "./seat.ts";
@@ -59,7 +59,8 @@ export type Rendering =
 export interface CallOptions {
   /**
    * Give up when it is aborted. The server is not told: there is nothing in the protocol to tell
-   * it by. What the episode has come to is then not known, and the session waits for a `reset`.
+   * it by. Make the same call again to wait for its answer, or to have it if it has come meanwhile;
+   * in version 0 the session waits for a `reset`.
    */
   readonly signal?: AbortSignal;
 }
@@ -76,16 +77,38 @@ const DEADLINE_SLACK_S = 0.25; // the server is given so much longer to say that
 const QUEUE_HEARTBEAT_S = 5; // a server that has a queue says so often where one stands in it
 const CLOSE_LIMIT_S = 5;
 const RESET_HINT = "call reset() to begin a new episode";
+const ASK_AGAIN_HINT = "ask again with the same action to have its answer, or call reset()";
 
 /** Requests after which it is known where the episode stands, and those that do not change that. */
 const BEGINNINGS: ReadonlySet<string> = new Set(["reset", "restore"]);
 const READINGS: ReadonlySet<string> = new Set(["state", "snapshot", "render"]);
+
+/** A request that was sent. */
+interface Asked {
+  readonly ask: Ask;
+  readonly call: Call;
+  readonly seat: Seat;
+  /** Why there was no episode before it, where there was none. */
+  readonly before: string | undefined;
+  /** What was asked for, noted when its caller gave up: the caller may reuse what it passed. */
+  written: Frame | undefined;
+}
+
+/** What a request came to, and where. */
+interface Answered {
+  readonly reply: Reply;
+  readonly seat: Seat;
+}
 
 /**
  * A session with an environment that a server has.
  *
  * Calls may be made before others have been answered: they are served in order. A session whose
  * episode is lost throws {@link SessionLost} until `reset`, which opens another if need be.
+ *
+ * A call that timed out or was aborted is carried out all the same, once. In version 1, the same call
+ * with the same arguments waits for that answer instead of being sent; any other step throws
+ * {@link SessionLost} until the answer was had, or `reset` has begun another episode.
  *
  * @example
  * ```ts
@@ -107,6 +130,8 @@ export class EnvClient<
   #seat: Promise<Seat> | undefined;
   #current: Seat | undefined;
   #lost: string | undefined;
+  /** What was sent in version 1, in order, of which no caller has the answer; without readings. */
+  #asked: Asked[] = [];
   #closes = 0;
   /** Told when a place in the server's queue has come. */
   readonly #waiting = new Set<() => void>();
@@ -165,22 +190,22 @@ export class EnvClient<
   async reset(args: Fields = {}, options: CallOptions = {}): Promise<StepResult<Observation>> {
     const ask = { type: "reset", data: args };
     const closes = this.#closes;
-    let reply: Reply;
+    let answered: Answered;
     try {
-      reply = await this.#exchange(ask, options);
+      answered = await this.#exchange(ask, options);
     } catch (error) {
       // A connection may have broken while nothing was asked. A reset loses nothing by it.
       if (!(error instanceof SessionLost) || closes !== this.#closes) throw error;
-      reply = await this.#exchange(ask, options);
+      answered = await this.#exchange(ask, options);
     }
-    return resultOf(reply);
+    return resultOf(answered.reply);
   }
 
   /**
    * Take a step.
    *
-   * @throws StepTimeout - Its `timeoutS` is over. Where it goes on, `late()` waits for its answer;
-   * until that was taken, or a `reset`, no other step can be taken.
+   * @throws StepTimeout - Its `timeoutS` is over. Where it goes on, `late()` waits for its answer,
+   * and so does the same step again; until it was taken, or a `reset`, no other step can be taken.
    * @throws ValidationFailed - The action does not fit; the environment has not seen it.
    * @throws ExecutionFailed - The environment raised.
    * @throws SessionLost - The episode is gone, or its state unknown.
@@ -188,19 +213,16 @@ export class EnvClient<
   async step(action: Action, options: StepOptions = {}): Promise<StepResult<Observation>> {
     const { timeoutS, arguments: given = {} } = options;
     const passed = timeoutS === undefined ? given : { ...given, timeout_s: timeoutS };
-    this.#check("step");
-    const seat = await this.#seated();
-    const data = { ...action } as Fields;
-    const ask =
-      seat.version === 0 ? { type: "step", data } : { type: "step", data, arguments: passed };
-    const result = resultOf<Observation>(await this.#exchange(ask, options, timeoutS));
+    const ask = { type: "step", data: { ...action } as Fields, arguments: passed };
+    const { reply, seat } = await this.#exchange(ask, options, timeoutS);
+    const result = resultOf<Observation>(reply);
     if (seat.version === 1) return result;
     return { ...result, ignoredArguments: [...result.ignoredArguments, ...Object.keys(given)] };
   }
 
   /** The state of the episode. */
   async state(options: CallOptions = {}): Promise<State> {
-    return (await this.#exchange({ type: "state" }, options)).data as State;
+    return (await this.#exchange({ type: "state" }, options)).reply.data as State;
   }
 
   /**
@@ -209,12 +231,7 @@ export class EnvClient<
    * @throws NotSupported - The server is too old for it.
    */
   async render(options: CallOptions = {}): Promise<Rendering> {
-    this.#check("render");
-    const seat = await this.#seated();
-    if (!seat.capabilities.has("render")) {
-      throw new NotSupported("the server is too old to render, or speaks version 0");
-    }
-    const { data } = await this.#exchange({ type: "render" }, options);
+    const { data } = (await this.#exchange({ type: "render" }, options)).reply;
     if (typeof data["text"] === "string") return data["text"];
     if (data["array"] instanceof NDArray) return data["array"];
     return { mediaType: String(data["media_type"]), bytes: bytesIn(data["bytes"]) };
@@ -222,12 +239,14 @@ export class EnvClient<
 
   /** Bytes to which `restore` goes back, in this session or another one. */
   async snapshot(options: CallOptions = {}): Promise<Uint8Array> {
-    return bytesIn((await this.#exchange({ type: "snapshot" }, options)).data["snapshot"]);
+    const { reply } = await this.#exchange({ type: "snapshot" }, options);
+    return bytesIn(reply.data["snapshot"]);
   }
 
   /** Go back to a snapshot; gives the state. */
   async restore(snapshot: Uint8Array, options: CallOptions = {}): Promise<State> {
-    return (await this.#exchange({ type: "restore", data: { snapshot } }, options)).data as State;
+    const { reply } = await this.#exchange({ type: "restore", data: { snapshot } }, options);
+    return reply.data as State;
   }
 
   /** The tools that the environment offers. */
@@ -253,6 +272,7 @@ export class EnvClient<
     this.#closes += 1;
     const seat = this.#seat;
     this.#seat = this.#current = undefined;
+    this.#asked = [];
     this.#lost ??= seat === undefined ? undefined : "the client was closed";
     this.#connection.leave(this);
     if (seat === undefined) return;
@@ -271,30 +291,87 @@ export class EnvClient<
 
   // ---------------------------------------------------------------- one request
 
-  async #exchange(ask: Ask, { signal }: CallOptions, timeoutS?: number): Promise<Reply> {
+  /** Ask, and wait for the answer. Until the request is sent, its caller can leave at once. */
+  #exchange(ask: Ask, { signal }: CallOptions, timeoutS?: number): Promise<Answered> {
+    return new Promise<Answered>((resolve, reject) => {
+      const abort = (): void => reject(signal?.reason);
+      const noteSent = (): void => signal?.removeEventListener("abort", abort);
+      signal?.addEventListener("abort", abort);
+      void this.#answered(ask, noteSent, signal, timeoutS).then(resolve, reject).finally(noteSent);
+    });
+  }
+
+  /** All calls await the same promise before they are sent, and so are sent in order. */
+  async #answered(
+    ask: Ask,
+    noteSent: () => void,
+    signal: AbortSignal | undefined,
+    timeoutS: number | undefined,
+  ): Promise<Answered> {
     signal?.throwIfAborted();
     const closes = this.#closes;
-    this.#check(ask.type);
+    this.#askedBefore(ask);
     const seat = await this.#seated();
+    signal?.throwIfAborted();
     if (closes !== this.#closes) throw new SessionLost(`the client was closed; ${RESET_HINT}`);
-    this.#check(ask.type);
-    const call = seat.ask(ask);
-    const before = this.#lost;
+    if (ask.type === "render" && !seat.capabilities.has("render")) {
+      throw new NotSupported("the server is too old to render, or speaks version 0");
+    }
+    const asked = this.#askedBefore(ask) ?? this.#send(ask, seat);
+    noteSent();
+    return { reply: await this.#settled(asked, signal, timeoutS), seat };
+  }
+
+  #send(ask: Ask, seat: Seat): Asked {
+    const asked = { ask, call: seat.ask(ask), seat, before: this.#lost, written: undefined };
+    if (seat.version === 1 && !READINGS.has(ask.type)) this.#asked.push(asked);
     if (BEGINNINGS.has(ask.type)) this.#lost = undefined; // what follows it in order may be sent
-    try {
-      return await this.#settled(call, ask, seat, signal, timeoutS);
-    } catch (error) {
-      if (BEGINNINGS.has(ask.type)) {
-        this.#lost ??= error instanceof ServerError ? before : `a ${ask.type} was not answered`;
-      }
-      throw error instanceof SessionLost ? this.#hinted(error) : error;
+    return asked;
+  }
+
+  /**
+   * The same request, whose caller has given up; undefined where there is none.
+   *
+   * @throws SessionLost - There is none, and this one cannot be sent now.
+   */
+  #askedBefore(ask: Ask): Asked | undefined {
+    const givenUp = this.#asked.length === 0 ? [] : this.#givenUp();
+    const again = givenUp.find((asked) => isSame(asked, ask));
+    if (again !== undefined) return again;
+    if (this.#lost !== undefined && !BEGINNINGS.has(ask.type)) {
+      const isOver = this.#current === undefined || this.#current.over !== undefined;
+      if (isOver || !READINGS.has(ask.type)) throw new SessionLost(`${this.#lost}; ${RESET_HINT}`);
+    }
+    if (ask.type === "step" && givenUp[0] !== undefined) {
+      const why = `${unansweredWords(givenUp[0].ask)}, so the state of the episode is unknown`;
+      throw new SessionLost(`${why}; ${ASK_AGAIN_HINT}`);
+    }
+    return undefined;
+  }
+
+  /** Requests that were given up, from the latest on that begins an episode. */
+  #givenUp(): Asked[] {
+    const from = this.#asked.findLastIndex(({ ask }) => BEGINNINGS.has(ask.type));
+    return this.#asked.slice(Math.max(from, 0)).filter(({ call }) => call.isGivenUp);
+  }
+
+  /** Note that a caller has an answer. */
+  #noteTaken({ ask, call }: Asked): void {
+    const place = this.#asked.findIndex((asked) => asked.call === call);
+    if (place === -1) return; // the session is over, or another episode has begun
+    if (BEGINNINGS.has(ask.type)) {
+      this.#asked.splice(0, place + 1); // what was asked of the episode before is over
+      this.#lost = undefined;
+    } else {
+      this.#asked.splice(place, 1);
     }
   }
 
-  #check(type: string): void {
-    if (this.#lost !== undefined && !BEGINNINGS.has(type)) {
-      const isOver = this.#current === undefined || this.#current.over !== undefined;
-      if (isOver || !READINGS.has(type)) throw new SessionLost(`${this.#lost}; ${RESET_HINT}`);
+  /** Note that a caller has an error instead. */
+  #noteFailed({ ask, call, before }: Asked, error: unknown): void {
+    this.#asked = this.#asked.filter((asked) => asked.call !== call);
+    if (BEGINNINGS.has(ask.type)) {
+      this.#lost ??= error instanceof ServerError ? before : `a ${ask.type} was not answered`;
     }
   }
 
@@ -307,43 +384,61 @@ export class EnvClient<
 
   /** Wait for the answer, as long as its caller does. */
   #settled(
-    call: Call,
-    ask: Ask,
-    seat: Seat,
+    asked: Asked,
     signal: AbortSignal | undefined,
     timeoutS: number | undefined,
   ): Promise<Reply> {
+    const { ask, call, seat } = asked;
+    const isAgain = call.isGivenUp;
+    call.isGivenUp = false;
     return new Promise<Reply>((resolve, reject) => {
       const { messageTimeoutS } = this.#connection.options;
-      const slackS = seat.version === 1 ? DEADLINE_SLACK_S : 0;
+      const slackS = seat.version === 1 && !isAgain ? DEADLINE_SLACK_S : 0;
       const limitS = timeoutS === undefined ? messageTimeoutS : timeoutS + slackS;
+      let isLeft = false;
       let timer: ReturnType<typeof setTimeout> | undefined;
       const wait = (seconds: number): void => {
         clearTimeout(timer);
         if (seconds < Infinity) timer = setTimeout(giveUp, seconds * 1000);
       };
       const giveUp = (): void => {
+        const hint = seat.version === 1 ? ASK_AGAIN_HINT : RESET_HINT;
+        const words = `the step took longer than its ${timeoutS} s, and may still be running`;
         const error =
           timeoutS === undefined
-            ? new ResponseTimeout(`no answer to a ${ask.type} within ${limitS} s`)
-            : new StepTimeout(`the step took longer than its ${timeoutS} s`, timeoutS, true);
-        leave(() => reject(this.#unanswered(call, ask, error)));
+            ? new ResponseTimeout(`no answer to a ${nameOf(ask)} within ${limitS} s`)
+            : new StepTimeout(`${words}; ${hint}`, timeoutS, true);
+        leave(() => reject(this.#unanswered(asked, error)));
       };
       const queued = (): void => wait(Math.max(limitS, messageTimeoutS, 2 * QUEUE_HEARTBEAT_S));
-      const abort = (): void => {
-        this.#unanswered(call, ask, undefined);
-        leave(() => reject(signal?.reason));
-      };
+      const abort = (): void =>
+        leave(() => {
+          this.#unanswered(asked, undefined);
+          reject(signal?.reason);
+        });
+      // An answer that comes as its caller leaves is not taken: it stays, for whoever asks again.
       const leave = (settle: () => void): void => {
+        if (isLeft) return;
+        isLeft = true;
         clearTimeout(timer);
         this.#waiting.delete(queued);
         signal?.removeEventListener("abort", abort);
         settle();
       };
-      call.onOverdue = (error) => leave(() => reject(this.#unanswered(call, ask, error)));
+      call.onOverdue = (error) => {
+        if (!isAgain) leave(() => reject(this.#unanswered(asked, error))); // or it is known already
+      };
+      const take = (reply: Reply): void => {
+        this.#noteTaken(asked);
+        resolve(reply);
+      };
+      const fail = (error: unknown): void => {
+        this.#noteFailed(asked, error);
+        reject(error instanceof SessionLost ? this.#hinted(error) : error);
+      };
       call.reply.then(
-        (reply) => leave(() => resolve(reply)),
-        (error: unknown) => leave(() => reject(error)),
+        (reply) => leave(() => take(reply)),
+        (error: unknown) => leave(() => fail(error)),
       );
       this.#waiting.add(queued);
       signal?.addEventListener("abort", abort);
@@ -352,16 +447,24 @@ export class EnvClient<
   }
 
   /** Note that nobody waits for an answer any more, unless its caller asks for it. */
-  #unanswered<E extends OpenEnvError | undefined>(call: Call, ask: Ask, error: E): E {
+  #unanswered<E extends OpenEnvError | undefined>(asked: Asked, error: E): E {
+    const { ask, call, seat } = asked;
     call.isGivenUp = true;
     if (READINGS.has(ask.type)) return error;
-    const lost = `a ${ask.type} was not answered before its caller stopped waiting`;
-    this.#lost = lost;
+    const lost = unansweredWords(ask);
+    if (seat.version === 0) this.#lost = lost;
+    else noteWritten(asked);
     if (error instanceof StepTimeout) {
       error.late = async () => {
-        const reply = await call.reply;
-        if (this.#lost === lost) this.#lost = undefined;
-        return resultOf(reply);
+        try {
+          const reply = await call.reply;
+          this.#noteTaken(asked);
+          if (this.#lost === lost) this.#lost = undefined;
+          return resultOf(reply);
+        } catch (failure) {
+          this.#noteFailed(asked, failure);
+          throw failure;
+        }
       };
     }
     return error;
@@ -369,7 +472,7 @@ export class EnvClient<
 
   async #rpc(method: string, params: Fields, options: CallOptions, tool = ""): Promise<unknown> {
     const data = { jsonrpc: "2.0", id: 1, method, params };
-    const { data: response } = await this.#exchange({ type: "mcp", data }, options);
+    const { data: response } = (await this.#exchange({ type: "mcp", data }, options)).reply;
     const error = response["error"];
     if (!isObject(error)) return response["result"];
     const message = String(error["message"]);
@@ -393,6 +496,7 @@ export class EnvClient<
       onOver: (why) => {
         if (this.#current !== seat) return;
         this.#seat = this.#current = undefined;
+        this.#asked = [];
         // A server that is full, say, ends no episode: it is asked again by the next call.
         const isRefusal = why instanceof ServerError && why.code !== "SESSION_ERROR";
         if (!isRefusal) this.#lost ??= endOf(why);
@@ -417,6 +521,30 @@ export class EnvClient<
 }
 
 const NO_TOOLS = "Environment does not support MCP";
+
+/** What a request is called in messages. */
+function nameOf({ type }: Ask): string {
+  return type === "mcp" ? "call of a tool" : type;
+}
+
+function unansweredWords(ask: Ask): string {
+  return `a ${nameOf(ask)} was not answered before its caller stopped waiting`;
+}
+
+function noteWritten(asked: Asked): void {
+  try {
+    asked.written ??= asked.seat.written?.(asked.ask);
+  } catch {
+    // It cannot be written, so it is not sent, and nobody can ask for it again.
+  }
+}
+
+/** Whether what was asked before is what is asked now. */
+function isSame({ ask: before, seat, written }: Asked, ask: Ask): boolean {
+  if (before.type !== ask.type || written === undefined) return false;
+  const now = seat.written?.(ask);
+  return now !== undefined && isSameFrame(written, now);
+}
 
 function endOf(why: OpenEnvError): string {
   const isEnded = why instanceof ServerError && closes(why.data);

@@ -10,6 +10,12 @@ import { readJson, writeJson } from "./json.ts";
 /** What a frame is in a WebSocket message. */
 export type Frame = string | Uint8Array<ArrayBuffer>;
 
+/** Whether two frames are the same. */
+export function isSameFrame(one: Frame, other: Frame): boolean {
+  if (typeof one === "string" || typeof other === "string") return one === other;
+  return one.length === other.length && one.every((byte, place) => byte === other[place]);
+}
+
 /** A request of version 1. Keys that are left out have their defaults. */
 export interface Request {
   readonly type: string;

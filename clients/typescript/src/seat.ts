@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Frame } from "./codec.ts";
 import type { OpenEnvError, StepTimeout } from "./errors.ts";
 import { withResolvers } from "./promises.ts";
 
@@ -61,6 +62,11 @@ export interface Seat {
   readonly over: OpenEnvError | undefined;
   /** Ask; requests are served in order. */
   ask(ask: Ask): Call;
+  /**
+   * What is asked for, as it is sent, without what differs from one time to the next. Version 0, whose
+   * answers have no numbers, has nothing to ask again by.
+   */
+  written?(ask: Ask): Frame;
   /** Close the session; settles when the server has. */
   close(): Promise<void>;
 }

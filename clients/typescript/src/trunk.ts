@@ -141,6 +141,11 @@ export class Trunk {
     });
   }
 
+  /** Write a request, without sending it. */
+  written(request: Request): Frame {
+    return this.#codec.encode(request);
+  }
+
   /** Drop a session that is over. */
   forget(seat: TrunkSeat): void {
     this.#seats.delete(seat.number);
@@ -404,6 +409,11 @@ export class TrunkSeat implements Seat {
       call.reject(error);
     });
     return call;
+  }
+
+  written({ type, data = {}, arguments: given = {} }: Ask): Frame {
+    const { timeout_s: _, ...kept } = given;
+    return this.#trunk.written({ type, data, arguments: kept });
   }
 
   async close(): Promise<void> {

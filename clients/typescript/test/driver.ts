@@ -11,8 +11,8 @@
 
 import { createInterface } from "node:readline";
 import { EnvClient, json, OpenEnvError, ServerError, StepTimeout } from "../src/index.ts";
-import type { ConnectOptions, Fields } from "../src/index.ts";
-import { readJson, writeJson } from "../src/json.ts";
+import type { Codec, ConnectOptions, Fields } from "../src/index.ts";
+import { fromBase64, readJson, writeJson } from "../src/json.ts";
 import { msgpack } from "../src/msgpack.ts";
 
 interface Asked {
@@ -26,9 +26,22 @@ interface Asked {
   readonly args: unknown[];
 }
 
+/** Told of each frame of version 1, before it is read. */
+let onFrame = (): void => {};
+
+function watched(codec: Codec): Codec {
+  return {
+    ...codec,
+    decode(frame) {
+      onFrame();
+      return codec.decode(frame);
+    },
+  };
+}
+
 const CODECS: Readonly<Record<string, ConnectOptions["codecs"]>> = {
-  msgpack: [msgpack],
-  json: [json],
+  msgpack: [watched(msgpack)],
+  json: [watched(json)],
   none: [],
 };
 
@@ -67,14 +80,46 @@ async function play(asked: Asked, signal: AbortSignal): Promise<unknown> {
     const state = await client.restore(snapshot);
     return [first, state, await client.step(asked.args[0] as Fields)];
   }
+  if (asked.op === "stepAbortedAsItComes") {
+    const [action, turns] = asked.args as [Fields, number];
+    return stepAbortedAsItComes(client, action, turns);
+  }
   const methods = client as unknown as Record<string, (...args: unknown[]) => Promise<unknown>>;
+  if (asked.op === "together") {
+    const calls = asked.args as [string, ...unknown[]][];
+    return Promise.all(calls.map(([method, ...given]) => methods[method]?.(...given)));
+  }
   const args = [...asked.args];
+  if (asked.op === "restore") args[0] = fromBase64(args[0] as string);
   const takesOptions = asked.op !== "close";
   if (takesOptions) {
     const own = asked.op === "step" || asked.op === "callTool" ? args.pop() : {};
     args.push({ ...(own as object), signal });
   }
   return methods[asked.op]?.(...args);
+}
+
+/** Abort a step in the turn in which its answer is read, and make it again if it was aborted. */
+async function stepAbortedAsItComes(
+  client: EnvClient,
+  action: Fields,
+  turns: number,
+): Promise<unknown> {
+  const controller = new AbortController();
+  const abortAfter = (left: number): void => {
+    if (left === 0) controller.abort();
+    else queueMicrotask(() => abortAfter(left - 1));
+  };
+  onFrame = () => {
+    onFrame = () => {};
+    abortAfter(turns);
+  };
+  try {
+    return { result: await client.step(action, { signal: controller.signal }), isAborted: false };
+  } catch (error) {
+    if ((error as Error).name !== "AbortError") throw error;
+    return { result: await client.step(action), isAborted: true };
+  }
 }
 
 function described(error: unknown, call: number): unknown {
