@@ -392,6 +392,7 @@ def test_what_there_is_not_is_named(options: dict[str, str], words: str) -> None
     [
         ({"memory_bytes": 0}, "memory_bytes is 0; it must be positive"),
         ({"wall_s": float("inf")}, "wall_s is inf"),
+        ({"open_files": 31}, "open_files is 31; it must be at least 32"),
         ({"network": ("pypi.org",)}, "network has 'pypi.org'; expected HOST:PORT"),
         ({"readable": ("data",)}, "readable has 'data'; expected an absolute path"),
     ],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 __all__ = ["Guarantee", "SandboxPolicy"]
 
 MIB = 2**20
+LEAST_OPEN_FILES = 32  # the first process of a sandbox has some, and some for each command
 
 
 class Guarantee(enum.IntEnum):
@@ -61,7 +62,7 @@ class SandboxPolicy:
         disk_bytes: Of what is written in the home directory, and again of what is in ``/tmp``.
         file_bytes: Of one file.
         processes: How many at once, threads included.
-        open_files: Of one process.
+        open_files: Of one process; at least 32.
         cpu_s: Seconds of computing, of one process of a command. Interpreters and terminals, which
             stay, have no such limit: each piece of code has `wall_s`.
         wall_s: Seconds that a command may take, where its caller says nothing else.
@@ -73,7 +74,8 @@ class SandboxPolicy:
             machine's come in.
 
     Raises:
-        ValueError: A limit is not positive, a path is not absolute, or a host has no port.
+        ValueError: A limit is not positive, or too low for any command; a path is not absolute; or
+            a host has no port.
     """
 
     network: tuple[str, ...] = ()
@@ -94,6 +96,11 @@ class SandboxPolicy:
             value = getattr(self, one.name)
             if type(value) in (int, float) and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{one.name} is {value}; it must be positive and finite")
+        if self.open_files < LEAST_OPEN_FILES:
+            raise ValueError(
+                f"open_files is {self.open_files}; it must be at least {LEAST_OPEN_FILES}, or no "
+                "command can be started"
+            )
         for path in self.readable:
             if not os.path.isabs(path):
                 raise ValueError(f"readable has {path!r}; expected an absolute path")
