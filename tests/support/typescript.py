@@ -159,8 +159,8 @@ class Driver:
         finally:
             self._process.kill()
             self._process.wait()
-        self._reader.join(10)
-        self._process.stdout.close()
+            self._reader.join(10)
+            self._process.stdout.close()
 
 
 @pytest.fixture(scope="session")

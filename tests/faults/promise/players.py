@@ -7,6 +7,7 @@ answer of each, by its number: what was told, or the error.
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import os
 import pickle
@@ -481,8 +482,7 @@ class Pooled(Player):
 class TypeScript(Awaited):
     """The client in TypeScript, under Node."""
 
-    ways = ("cancel", "blocked", "turns", "none")
-    driver: ClassVar[Any] = None
+    driver: ClassVar[Any] = None  # one process of Node for all schedules
 
     def make(self) -> Any:
         from support.typescript import Driver
@@ -492,28 +492,48 @@ class TypeScript(Awaited):
         return self.loop.run_until_complete(self._connected())
 
     async def _connected(self) -> Any:
-        options = {"messageTimeoutS": LIMIT_S}
-        asked = {"url": self.url, "codec": "msgpack", "options": options}
+        options = {"messageTimeoutS": LIMIT_S, "queueTimeoutS": 20}
+        codec = "none" if os.environ.get("OPENENV_PROTOCOL") == "0" else "msgpack"
         for _ in range(100):
             try:
-                return (await self.driver.call("connect", **asked))["client"]
+                made = await self.driver.call("connect", url=self.url, codec=codec, options=options)
+                return made["client"]
             except ConnectError:
                 await asyncio.sleep(0.05)
         raise AssertionError("the client in TypeScript cannot connect")
 
     async def _done(self, op: str, *arguments: Any) -> Any:
-        return await self.driver.call(op, client=self.env, args=list(arguments))
+        from support.typescript import value_of
+
+        number, said = self.driver.begin(op, client=self.env, args=list(arguments))
+        try:
+            await asyncio.shield(said)
+        except asyncio.CancelledError:
+            self.driver.abort(number)
+            await said  # an answer that Node gave before it heard of this is the caller's
+        return value_of(said.result())
 
     async def a_reset(self, seeds: dict[int, int]) -> Answers:
         return {0: told_of((await self._done("reset", {"seed": seeds[0]}))["observation"])}
 
     async def a_step(self, asked: dict[int, Ask], **options: Any) -> Answers:
         fields = asked[0].model_dump(mode="json", exclude={"metadata"})
-        result = await self._done("step", fields, {"arguments": {}})
+        given = {"timeoutS": options["timeout_s"]} if "timeout_s" in options else {}
+        result = await self._done("step", fields, {"arguments": {}, **given})
         return {0: told_of(result["observation"])}
 
     async def a_state(self) -> Answers:
         return {0: (await self._done("state"))["step_count"]}
+
+    async def a_render(self) -> Answers:
+        return {0: await self._done("render")}
+
+    async def a_snapshot(self) -> bytes:
+        return base64.b64decode(await self._done("snapshot"))
+
+    async def a_restore(self, data: bytes) -> Answers:
+        text = base64.b64encode(data).decode()
+        return {0: (await self._done("restore", text))["step_count"]}
 
     async def a_close(self) -> None:
         await self._done("close")
@@ -528,7 +548,18 @@ class TypeScript(Awaited):
     def pickled(self) -> None:
         pass
 
-    lacks = frozenset({"elsewhere", "render", "snapshot", "fork"})
+    lacks = frozenset({"elsewhere", "fork"})
+
+    @classmethod
+    def stop(cls) -> None:
+        """Let the process of Node end, which it does by itself if its clients hold nothing.
+
+        Raises:
+            subprocess.TimeoutExpired: It did not.
+        """
+        driver, TypeScript.driver = TypeScript.driver, None
+        if driver is not None:
+            driver.close()
 
 
 PLAYERS = {
