@@ -454,7 +454,7 @@ async def test_a_reading_in_between_keeps_the_late_answer(
 class Failing(Counter):
     """Fails, after a while."""
 
-    def step(self, action: Do, timeout_s: float | None = None) -> Seen:
+    def step(self, action: Do, timeout_s: float | None = None) -> Seen:  # type: ignore[override]
         super().step(SLOW)
         raise RuntimeError("as it was asked to")
 
@@ -533,6 +533,19 @@ async def test_a_tool_that_was_given_up_is_not_called_again(
         assert await env.call("callTool", "add", {"number": 1}, {}) == 1
         assert await env.call("callTool", "add", {"number": 1}, {}) == 2
     assert SlowTool.calls == [1, 1]
+
+
+@v1
+async def test_a_close_ends_what_may_be_asked_again(serve: Serve, client: Client, log: Log) -> None:
+    async with client(serve(create_app(Counter, Do, Seen, state_cls=Progress))) as env:
+        await env.reset()
+        await env.aborted(0.05, "step", SLOW_FIELDS, {})
+        await env.close()
+        with pytest.raises(SessionLost, match="the client was closed"):
+            await env.step(SLOW)
+        assert (await env.reset()).observation.text == "ready"
+        assert (await env.step(SLOW)).observation.text == "step 1"
+    assert log.count("step") == 2
 
 
 @v0
