@@ -95,7 +95,12 @@ def test_real_time_goes_by_itself_and_knows_no_episodes() -> None:
 def heard_first(ask: Callable[[], list[str]]) -> list[str]:
     """Ask until something is heard; return it."""
     heard: list[str] = []
-    wait_until(lambda: bool(heard.extend(ask()) or heard))
+
+    def is_heard() -> bool:
+        heard.extend(ask())
+        return bool(heard)
+
+    wait_until(is_heard)
     return heard
 
 

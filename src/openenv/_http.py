@@ -146,11 +146,11 @@ class _ThroughSocks(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         self._proxy = proxy
         self._tls = context
 
-    def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self._connection, request)
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(self._connection, req)
 
-    def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self._connection, request)
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(self._connection, req)
 
     def _connection(self, host: str, /, *, timeout: float = 60.0, **_: Any) -> HTTPConnection:
         if self._tls is None:

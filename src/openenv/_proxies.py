@@ -16,13 +16,14 @@ server that one command reaches is reached by all of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 __all__ = ["Proxy", "connect_through", "direct_mounts", "is_this_machine", "proxy_for"]
 
@@ -161,12 +162,11 @@ def _checked(url: str, variable: str) -> str:
     if not mark:
         scheme, rest = "http", url.strip()
     spoken = SCHEMES.get(scheme.lower())
-    try:
-        parts = urlsplit(f"{spoken}://{rest}")
-        is_usable = spoken is not None and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
+    parts: SplitResult | None = None
+    with contextlib.suppress(ValueError):
+        found = urlsplit(f"{spoken}://{rest}")
+        parts = found if spoken is not None and found.hostname and found.port != 0 else None
+    if parts is None:
         shown = f"{scheme}://{rest.rpartition('@')[2]}"
         raise ValueError(
             f"{variable} names {shown!r:.200}, which is no proxy; expected an address such as "

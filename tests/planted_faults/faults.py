@@ -134,9 +134,7 @@ FAULTS = (
         "client/client.py",
         "            if self._session.is_repeated:\n",
         "            if False:\n",
-        (
-            f"{GIVEN_UP}.py",
-        ),
+        (f"{GIVEN_UP}.py",),
     ),
     Fault(
         "a batch whose caller was interrupted is dropped",

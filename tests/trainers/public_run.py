@@ -77,7 +77,7 @@ def config_without_hardware(folder: str, **options: Any) -> Any:
 # ------------------------------------------------------------------ a model that makes calls
 
 
-class Speaker(Qwen2ForCausalLM):
+class Speaker(Qwen2ForCausalLM):  # type: ignore[misc]
     """A tiny model of which only the choice between whole replies is its own.
 
     Tokens that go on with a reply that it knows are made far likelier than others; which of them

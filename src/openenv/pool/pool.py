@@ -935,8 +935,9 @@ class EnvPool(Generic[C]):
 
     def _answer(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         answer = launch(coroutine, None, block=False)
+        source: Any = answer
         is_source = asyncio.iscoroutine(answer) or isinstance(answer, concurrent.futures.Future)
-        return Pending(answer) if is_source else answer
+        return Pending(source) if is_source else answer
 
     def sync(self) -> SyncEnvPool[C]:
         """The same pool with plain blocking methods."""

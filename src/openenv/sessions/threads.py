@@ -54,6 +54,7 @@ class Call(Protocol):
         Returns:
             Whether it waits no longer.
         """
+        ...
 
 
 def contain(error: BaseException) -> Exception:
