@@ -78,6 +78,17 @@ if os.environ.get("PROMISE_TYPESCRIPT"):  # where Node is installed
     ]
 
 
+def may_lose(server: str, kind: str, version: int) -> bool:
+    """Whether sessions of a combination may be lost at any time, if it is said.
+
+    A pool ends its leases on a server that does not answer three times in a row. A WebSocket of
+    Node is not told on which server of a gateway it is, and may meet another one when it comes
+    back.
+    """
+    by_way = kind == "pooled" or (server, kind) == ("gateway", "typescript")
+    return version == 0 or server in LOSSY or by_way
+
+
 # ------------------------------------------------------------------ one process of players
 
 
@@ -95,13 +106,7 @@ def play_one(
             urls[server],
             kind,
             first,
-            # A pool ends its leases on a server that does not answer three times in a row. A
-            # WebSocket of Node's is not told on which server of a gateway's it is, and may meet
-            # another one when it comes back.
-            is_lossy=version == 0
-            or server in LOSSY
-            or kind == "pooled"
-            or (server, kind) == ("gateway", "typescript"),
+            is_lossy=may_lose(server, kind, version),
             is_dying=server == "dying",
         )
         account = machine.play(acts)
@@ -456,10 +461,12 @@ def judged(
         if times > 1 and n // SPACE in mine
     ]
     lost = [n for n in answered if counted["step"][n] != 1]
-    resets = [
+    resets = [  # where a session is lost, its client resets another one with the same seed
         n
         for n, times in counted["reset"].items()
-        if times > 1 and n // SPACE in mine and COMBINATIONS[n // SPACE % len(COMBINATIONS)][2] == 1
+        if times > 1
+        and n // SPACE in mine
+        and not may_lose(*COMBINATIONS[n // SPACE % len(COMBINATIONS)])
     ]
     happened = collections.Counter(name for one in right for name in one["happened"])
     return {
