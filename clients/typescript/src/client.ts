@@ -293,10 +293,11 @@ export class EnvClient<
 
   /** Ask, and wait for the answer. Until the request is sent, its caller can leave at once. */
   #exchange(ask: Ask, { signal }: CallOptions, timeoutS?: number): Promise<Answered> {
+    if (signal === undefined) return this.#answered(ask, () => {}, undefined, timeoutS);
     return new Promise<Answered>((resolve, reject) => {
-      const abort = (): void => reject(signal?.reason);
-      const noteSent = (): void => signal?.removeEventListener("abort", abort);
-      signal?.addEventListener("abort", abort);
+      const abort = (): void => reject(signal.reason);
+      const noteSent = (): void => signal.removeEventListener("abort", abort);
+      signal.addEventListener("abort", abort);
       void this.#answered(ask, noteSent, signal, timeoutS).then(resolve, reject).finally(noteSent);
     });
   }
