@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from support.amounts import amount
 from support.dice import Dice, DiceEnv, Roll, StoredDice
@@ -28,6 +29,7 @@ from openenv import (
     SessionLost,
     create_app,
 )
+from openenv.client import client as client_module
 from openenv.client.vector import VectorEnv
 from openenv.mcp import MCPEnvironment, MCPToolClient, tool
 
@@ -430,6 +432,26 @@ async def test_another_step_instead_is_refused_and_the_error_names_the_cure(url:
         await give_up_answered(env.step(Do()), env)
         await env.reset()
         assert (await env.step(Do())).observation.text == "step 1", "of the new episode"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("protocol", ["openenv.v1.msgpack", "openenv.v1.json"])
+async def test_an_action_that_is_written_over_is_another_step(
+    url: str, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent counts, not what the caller's objects hold by now."""
+    monkeypatch.setattr(client_module, "offered", lambda _: (protocol,))
+    action: dict[str, Any] = {"what": "echo", "value": np.zeros(3)}
+    env = GenericEnvClient(base_url=url)
+    await env.reset()
+    await give_up_answered(env.step(action), env)
+    action["value"][:] = 1.0
+    with pytest.raises(SessionLost, match="ask again with the same action"):
+        await env.step(action)
+    action["value"][:] = 0.0
+    assert (await env.step(action)).observation["text"] == "echo"
+    await env.close()
+    assert taken() == 1
 
 
 @pytest.mark.parametrize("reading", ["state", "render", "snapshot"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.amounts import amount
 from support.environments import Counter, CounterEnv, Do, Hold
@@ -112,6 +113,25 @@ def test_another_action_is_refused_and_the_error_names_the_cure(
         envs.send([Do()], [2])
         envs.batch_size = 1
         assert texts(envs.recv()) == ["step 1"]
+    assert taken() == SIZE
+
+
+@WHEN
+def test_actions_that_are_written_over_are_other_steps(url: str, when: str, tmp_path: Path) -> None:
+    """What was sent counts, not what the caller's objects hold by now."""
+    hold, value = Hold(tmp_path), np.zeros(3)
+    actions = [hold.action, Do(), Do(what="echo", value=value)]
+    with vector(url) as envs:
+        envs.reset()
+        give_up(envs, lambda: envs.step(actions), hold, SIZE, when)
+        value[:] = 1.0
+        with pytest.raises(EnvironmentsFailed, match="ask again with the same action") as caught:
+            envs.step(actions)
+        assert set(caught.value.errors) == {2}
+        value[:] = 0.0
+        envs.send([actions[2]], [2])
+        envs.batch_size = 1
+        assert texts(envs.recv()) == ["echo"]
     assert taken() == SIZE
 
 

@@ -96,7 +96,7 @@ FAULTS = (
     Fault(
         "any request of the same type counts as asking again",
         "client/session.py",
-        "                if written == self._written(asked.request):\n",
+        "                if written == self._asked_for(ticket, asked):\n",
         "                if written:\n",
         (BEHAVIOUR, RESUME, "tests/client"),
     ),
@@ -139,7 +139,7 @@ FAULTS = (
     Fault(
         "a batch whose caller was interrupted is dropped",
         "client/_trunks.py",
-        "                self.setdefault(index, []).insert(0, _GivenUp(request, outcome))\n",
+        "                self.setdefault(index, []).insert(0, self.note(index, request, outcome))\n",
         "                pass\n",
         (f"{GIVEN_UP}_batches.py::test_a_batch_may_be_interrupted_at_any_moment", PROMISE),
     ),

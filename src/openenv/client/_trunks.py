@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +12,7 @@ from openenv._lazy import lazy_module
 from openenv._timeouts import within
 from openenv.client import background
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
-from openenv.client.session import READINGS, bare
+from openenv.client.session import READINGS, asked_for, bare
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     ConnectError,
@@ -58,12 +58,13 @@ def listed(indices: Sequence[int]) -> str:
 
 
 class _GivenUp:
-    """A request that nobody waits for, and what it came to, if that is known."""
+    """A request that nobody waits for, what it asks for, and what it came to, if that is known."""
 
-    __slots__ = ("outcome", "request")
+    __slots__ = ("asked_for", "outcome", "request")
 
-    def __init__(self, request: Request, outcome: Outcome | None) -> None:
+    def __init__(self, request: Request, asked_for: bytes | None, outcome: Outcome | None) -> None:
         self.request = request
+        self.asked_for = asked_for
         self.outcome = outcome
 
 
@@ -72,11 +73,19 @@ class _AllGivenUp(dict[int, list[_GivenUp]]):
     that were on their way to the caller.
     """
 
+    def __init__(self, asked_for: Callable[[int, Request], bytes | None]) -> None:
+        super().__init__()
+        self._asked_for = asked_for
+
+    def note(self, index: int, request: Request, outcome: Outcome | None) -> _GivenUp:
+        """Return what is to be kept of a request."""
+        return _GivenUp(request, self._asked_for(index, request), outcome)
+
     def update(self, answers: Mapping[int, tuple[Request, Outcome]]) -> None:  # type: ignore[override]
         """Keep answers that came before what is here."""
         for index, (request, outcome) in answers.items():
             if request.type not in READINGS and not isinstance(outcome, ResponseTimeout):
-                self.setdefault(index, []).insert(0, _GivenUp(request, outcome))
+                self.setdefault(index, []).insert(0, self.note(index, request, outcome))
 
 
 class _Unreceived:
@@ -115,7 +124,9 @@ class Trunks:
         self._asked: dict[int, Request] = {}
         self._answered: dict[int, Outcome] = {}
         self._lost: dict[int, str] = {}
-        self._given_up = _AllGivenUp()
+        self._given_up = _AllGivenUp(
+            lambda index, request: self._of[index].sent_for(index, request)
+        )
         self._waiter: asyncio.Future[None] | None = None
         self._among: Collection[int] | None = None  # whose answers count; None is all
         self._missing = 0
@@ -179,8 +190,13 @@ class Trunks:
         """
         again = set()
         for index in self._given_up.keys() & requests.keys() - refused.keys():
-            request, earlier = requests[index], self._given_up[index][0].request
-            if self._of[index].is_same(request, earlier):
+            request, given_up = requests[index], self._given_up[index][0]
+            earlier = given_up.request
+            if (
+                request.type == earlier.type
+                and given_up.asked_for is not None
+                and given_up.asked_for == self._of[index].asks_for(request)
+            ):
                 again.add(index)
             elif request.type not in READINGS and request.type != "reset":
                 refused[index] = SessionLost(
@@ -357,7 +373,9 @@ class Trunks:
         if request.type in READINGS or index in self._lost or isinstance(outcome, ResponseTimeout):
             return  # of what was not answered in time, that is noted already
         if outcome is not None or self._of[index].is_multiplexed:
-            self._given_up.setdefault(index, []).append(_GivenUp(request, outcome))
+            self._given_up.setdefault(index, []).append(
+                self._given_up.note(index, request, outcome)
+            )
         else:  # version 0 has no number by which a late answer could be told
             why = f"a {request.type} {NOT_WAITED_FOR}, so the state of the episode is unknown"
             self.end_episode(index, why)
@@ -461,6 +479,7 @@ class _Trunk:
         self._trunks = trunks
         self._index = index
         self._last_asked: dict[int, int] = {}
+        self._frames: dict[int, dict[int, list[bytes]]] = {}  # by environments and requests
         self._single = ClientConnection()
         self._multiplexer = multiplexer
         self.is_closed = False
@@ -481,15 +500,35 @@ class _Trunk:
         told = () if self._multiplexer is None else self._multiplexer.hello.capabilities
         return frozenset(told)
 
-    def is_same(self, request: Request, earlier: Request) -> bool:
-        """Both ask for the same."""
-        if request.type != earlier.type:
-            return False
+    def asks_for(self, request: Request) -> bytes | None:
+        """What a request asks for, as `sent_for` gives it."""
+        alone = bare(request)
         if self._multiplexer is None:
-            write = self._single.codec.encode_request
-            return write(bare(request)) == write(bare(earlier))
-        encode = self._multiplexer.codec.encode_requests
-        return encode([bare(request)]) == encode([bare(earlier)])
+            return self._single.codec.encode_request(alone)
+        codec = self._multiplexer.codec
+        return asked_for(codec, codec.encode_requests([alone]))
+
+    def sent_for(self, index: int, request: Request) -> bytes | None:
+        """What a request has asked for when it was sent; None if it is not one of the latest two of
+        its environment.
+        """
+        for frame in self._frames.get(index, {}).get(request.id, ()):
+            if self._multiplexer is None:
+                return frame
+            found = asked_for(self._multiplexer.codec, frame, index, request.id)
+            if found is not None:
+                return found
+        return None
+
+    def _note_sent(self, group: dict[int, Request], frames: list[bytes]) -> None:
+        """Keep what was sent, for a caller that gives up; and what was sent just before, since a
+        step may be followed by the reset that belongs to it.
+        """
+        for index, request in group.items():
+            kept = self._frames.setdefault(index, {})
+            kept[request.id] = frames
+            if len(kept) > 2:
+                del kept[next(iter(kept))]
 
     def await_again(self, index: int, request: Request) -> None:
         """Take an earlier request for the latest one."""
@@ -517,12 +556,15 @@ class _Trunk:
             return
         try:
             if self._multiplexer is None:
-                self._last_asked = {i: self._single.note(request) for i, request in group.items()}
+                for request in group.values():
+                    request.id = self._single.note(request)
+                self._last_asked = {i: request.id for i, request in group.items()}
             else:
                 self._multiplexer.note(list(group.values()))
                 self._last_asked |= {index: request.id for index, request in group.items()}
                 for frame in frames:
                     self._multiplexer.sent(frame)
+            self._note_sent(group, frames)
             for frame in frames:
                 self._transport.send(frame)
         except TransportClosed:
@@ -662,6 +704,10 @@ class _NoTrunk:
 
     is_closed = True
     is_multiplexed = False
+
+    def sent_for(self, index: int, request: Request) -> bytes | None:
+        """Nothing was sent."""
+        return None
 
 
 _NO_TRUNK: Any = _NoTrunk()

@@ -57,6 +57,7 @@ from openenv.protocol.v1 import (
     HEARTBEAT_S,
     LARGE_BYTES,
     ClientConnection1,
+    Codec,
     Multiplexer,
     Queued,
     codec_named,
@@ -193,18 +194,32 @@ def bare(request: Request) -> Request:
     return Request(request.type, request.data, kept)
 
 
+def asked_for(codec: Codec, frame: bytes, session: int = 0, number: int = 0) -> bytes | None:
+    """Write what the request of this number in a frame asks for, without what differs from one time
+    to the next; None where it is not in there. The caller may have changed since what it was
+    written from, such as an array that is used for each action.
+    """
+    for request in codec.decode_requests(frame if codec.is_binary else frame.decode()):
+        is_it = request.session == session and request.id == number
+        if is_it and request.type != "open":
+            return codec.encode_requests([bare(request)])
+    return None
+
+
 class _Asked:
     """A request that was sent.
 
     Attributes:
+        frame: As which.
         reply: Its answer, if that has come and the caller did not take it.
         was_answered: The caller's client has had the answer before.
     """
 
-    __slots__ = ("reply", "request", "was_answered")
+    __slots__ = ("frame", "reply", "request", "was_answered")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, frame: bytes) -> None:
         self.request = request
+        self.frame = frame
         self.reply: Reply | None = None
         self.was_answered = False
 
@@ -407,7 +422,7 @@ class ClientSession:
                     return await self._heeded(last_words)
             ticket, frame = self._connection.request(request)
             if request.type not in READINGS:
-                self._unanswered[ticket] = _Asked(request)
+                self._unanswered[ticket] = _Asked(request, frame)
             with contextlib.suppress(TransportClosed):  # the server's last words may be waiting
                 transport.send(frame)
             reply = await self._receive(transport, ticket, limit)
@@ -535,7 +550,7 @@ class ClientSession:
         for ticket, asked in self._unanswered.items():
             if request.type == asked.request.type and self._may_be_answered(asked):
                 written = written or self._written(request)
-                if written == self._written(asked.request):
+                if written == self._asked_for(ticket, asked):
                     return ticket
         return None
 
@@ -543,12 +558,19 @@ class ClientSession:
         """Its answer is there, or has a number by which it will be told: version 0 has none."""
         return asked.reply is not None or self.version != 0
 
-    def _written(self, request: Request) -> bytes:
-        """What is asked for, as it is sent, without what differs from one time to the next."""
+    def _written(self, request: Request) -> bytes | None:
+        """What is asked for, as `_asked_for` gives it."""
+        connection, alone = self._connection, bare(request)
+        if isinstance(connection, ClientConnection1):
+            codec = connection.multiplexer.codec
+            return asked_for(codec, codec.encode_requests([alone]))
+        return connection.codec.encode_request(alone)
+
+    def _asked_for(self, ticket: int, asked: _Asked) -> bytes | None:
         connection = self._connection
         if isinstance(connection, ClientConnection1):
-            return connection.multiplexer.codec.encode_requests([bare(request)])
-        return connection.codec.encode_request(bare(request))
+            return asked_for(connection.multiplexer.codec, asked.frame, number=ticket)
+        return asked.frame  # version 0 numbers nothing: the same request is the same frame
 
     async def _ask_again(self, ticket: int, timeout_s: float | None, began: int) -> Reply:
         """Wait on for the answer of a request that was not answered."""
