@@ -139,8 +139,8 @@ FAULTS = (
     Fault(
         "a batch whose caller was interrupted is dropped",
         "client/_trunks.py",
-        "                self.setdefault(index, []).insert(0, self.note(index, request, outcome))\n",
-        "                pass\n",
+        ".insert(0, self.note(index, request, outcome))\n",
+        "\n",
         (f"{GIVEN_UP}_batches.py::test_a_batch_may_be_interrupted_at_any_moment", PROMISE),
     ),
     Fault(
