@@ -639,14 +639,22 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             self._scoring.begin(result, task)
         return result
 
-    async def _step_async(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
-        if self._scoring is None:
-            return await self._stepped(action, **kwargs)
+    def _step_async(self, action: ActT, **kwargs: Any) -> Coroutine[Any, Any, StepResult[ObsT]]:
+        # No coroutine of its own, since every step goes this way.
+        return (
+            self._stepped(action, **kwargs)
+            if self._scoring is None
+            else self._scored(self._scoring, action, **kwargs)
+        )
+
+    async def _scored(
+        self, scoring: EpisodeScoring, action: ActT, **kwargs: Any
+    ) -> StepResult[ObsT]:
         with background.given_back():
             result = await self._stepped(action, **kwargs)
             if self._session.is_repeated:
-                return await self._scoring.repeat(result)
-            return await self._scoring.step(action, result)
+                return await scoring.repeat(result)
+            return await scoring.step(action, result)
 
     async def _stepped(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
         payload = self._step_payload(action)
