@@ -96,8 +96,8 @@ FAULTS = (
     Fault(
         "any request of the same type counts as asking again",
         "client/session.py",
-        "                if written == self._asked_for(ticket, asked):\n",
-        "                if written:\n",
+        "written is not None and written == self._asked_for(ticket, asked):\n",
+        "written is not None:\n",
         (BEHAVIOUR, RESUME, "tests/client"),
     ),
     Fault(

@@ -45,6 +45,7 @@ from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     ErrorCode,
     NotSupported,
+    OpenEnvError,
     ProtocolError,
     ResponseTimeout,
     SessionLost,
@@ -196,10 +197,14 @@ def bare(request: Request) -> Request:
 
 def asked_for(codec: Codec, frame: bytes, session: int = 0, number: int = 0) -> bytes | None:
     """Write what the request of this number in a frame asks for, without what differs from one time
-    to the next; None where it is not in there. The caller may have changed since what it was
-    written from, such as an array that is used for each action.
+    to the next; None where it is not in there, or cannot be read. The caller may have changed since
+    what it was written from, such as an array that is used for each action.
     """
-    for request in codec.decode_requests(frame if codec.is_binary else frame.decode()):
+    try:
+        requests = codec.decode_requests(frame if codec.is_binary else frame.decode())
+    except OpenEnvError:  # the server will say why
+        return None
+    for request in requests:
         is_it = request.session == session and request.id == number
         if is_it and request.type != "open":
             return codec.encode_requests([bare(request)])
@@ -546,12 +551,11 @@ class ClientSession:
 
     def _asked_before(self, request: Request) -> int | None:
         """The ticket of the same request, whose caller has not had the answer."""
-        written = None
+        written = self._written(request)
         for ticket, asked in self._unanswered.items():
-            if request.type == asked.request.type and self._may_be_answered(asked):
-                written = written or self._written(request)
-                if written == self._asked_for(ticket, asked):
-                    return ticket
+            is_there = request.type == asked.request.type and self._may_be_answered(asked)
+            if is_there and written is not None and written == self._asked_for(ticket, asked):
+                return ticket
         return None
 
     def _may_be_answered(self, asked: _Asked) -> bool:
