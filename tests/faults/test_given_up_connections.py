@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import itertools
 import os
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -241,6 +244,34 @@ def test_nor_does_one_of_many_environments_that_is_interrupted(
     assert envs.step([Do()] * 4)[1].tolist() == [1.0] * 4
     envs.close()
     wait_until(lambda: sockets() == before, shown=lambda: (before, sockets()))
+
+
+@pytest.mark.parametrize("loop_ends", [False, True])
+def test_a_connect_that_is_cancelled_twice_closes_its_socket_itself(
+    url: str, loop_ends: bool
+) -> None:
+    """The second comes while what the first has given up is being cut."""
+
+    async def connect() -> None:
+        async with CounterEnv(base_url=url):
+            pass
+
+    async def give_up(first: int, second: int) -> None:
+        connecting = asyncio.ensure_future(connect())
+        for turns in (first, second):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            connecting.cancel()
+        if not loop_ends:
+            await asyncio.gather(connecting, return_exceptions=True)
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for turns in itertools.product(range(10), range(6)):
+            asyncio.run(give_up(*turns))
+            gc.collect()
+            unclosed = [str(one.message) for one in found if one.category is ResourceWarning]
+            assert not unclosed, turns
 
 
 @needs_proc

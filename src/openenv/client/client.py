@@ -754,13 +754,18 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         await self._session.close()
 
     async def _close_async(self) -> None:
-        closing = [self._session.close()]
+        siblings: list[Self] = []
         while self._siblings:
-            closing.append(self._siblings.pop()._close_async())
+            siblings.append(self._siblings.pop())  # type: ignore[arg-type]
+        closing = [self._session.close(), *(one._close_async() for one in siblings)]
         try:
             for outcome in await asyncio.gather(*closing, return_exceptions=True):
                 if outcome is not None:
                     raise outcome
+        except asyncio.CancelledError:  # before some of them began, perhaps
+            for session in (self._session, *(one._session for one in siblings)):
+                session.cut()
+            raise
         finally:
             if self._launch is not None:
                 await asyncio.shield(self._launch.stop())

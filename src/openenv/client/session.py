@@ -771,6 +771,13 @@ class ClientSession:
         if transport.is_broken and may_resume(connection, TransportClosed("it broke")):
             await self._close_broken()
 
+    def cut(self) -> None:
+        """Close the connection, if there is one, without a goodbye."""
+        self.closes += 1
+        if self._transport is not None:
+            self._transport.abort()
+            self._drop(CLOSED)
+
     async def _close_broken(self) -> None:
         """Tell a server that it need not wait for this client to come back, if it can be told."""
         connection = self._connection

@@ -220,15 +220,19 @@ class Link(WSListener):
             self._watch(deadline)
 
     async def close(self) -> None:
-        """Say goodbye, and wait until the server has said so too."""
+        """Say goodbye, and wait until the server has said so too: who is cancelled does not."""
         transport = self._transport
         if transport is None or transport.is_disconnected:
             return
         if not transport.is_close_frame_sent:
             transport.send_close(WSCloseCode.OK)
-        while not transport.is_disconnected:
-            with contextlib.suppress(WSError):  # it says why the connection has ended
-                await transport.wait_disconnected()
+        try:
+            while not transport.is_disconnected:
+                with contextlib.suppress(WSError):  # it says why the connection has ended
+                    await transport.wait_disconnected()
+        except asyncio.CancelledError:
+            self.abort()
+            raise
 
     def leave(self) -> None:
         """Say goodbye, and wait for nothing."""

@@ -204,8 +204,7 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
         return await _linked(url, options, headers, wanted, sockets)
     except BaseException:
         wanted.clear()
-        for one in sockets:
-            await _cut(one)
+        await _cut(*sockets)
         raise
 
 
@@ -277,17 +276,30 @@ async def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
     return [(family, address) for family, _, _, _, address in found]
 
 
-async def _cut(one: socket.socket) -> None:
-    """Cut a connection that is being made. The transport of the loop that has its socket, if there
-    is one, finds it at its end, and closes it.
+async def _cut(*sockets: socket.socket) -> None:
+    """Cut connections that are being made. The transport of the loop that has the socket of one, if
+    there is one, finds it at its end, and closes it.
+
+    A task that is cancelled meanwhile, once more perhaps, is so when they are closed.
     """
-    with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
+    given_up: BaseException | None = None
+    for one in sockets:
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
     for _ in range(TICKS_TO_NOTICE):
-        if one.fileno() < 0:
-            return
-        await asyncio.sleep(0)
-    one.close()
+        if all(one.fileno() < 0 for one in sockets):
+            break
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError as error:
+            given_up = error
+        except GeneratorExit as error:  # its loop is gone
+            given_up = error
+            break
+    for one in sockets:
+        one.close()
+    if given_up is not None:
+        raise given_up
 
 
 @functools.cache
