@@ -319,10 +319,11 @@ class EnvironmentCrashed(OpenEnvError):
 
 
 class SessionBusyError(OpenEnvError):
-    """A call whose time is over has not come back yet, so nothing else can be begun.
+    """An overdue call has not come back yet, so nothing else can be begun. It is a call of this
+    session, or of another one whose thread this session shares.
 
     Attributes:
-        running_s: Seconds for which it has been running.
+        running_s: Seconds for which it has been running, or has held the shared thread.
     """
 
     def __init__(self, running_s: float, message: str | None = None) -> None:
@@ -765,7 +766,9 @@ class SessionFailed(ServerError):
 
 
 class SessionBusy(ServerError):
-    """A call whose time is over has not come back yet; see `StepTimeout`."""
+    """An overdue call, of this session or of another one on the same thread, has not come back
+    yet; see `StepTimeout`.
+    """
 
 
 class MessageTooLarge(ServerError, ValueError):

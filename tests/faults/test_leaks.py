@@ -15,6 +15,7 @@ import pytest
 from support.amounts import ALL, amount
 from support.commands import environ
 from support.environments import CounterEnv, Do
+from support.held import excess
 from support.waiting import wait_until
 from support.zygote import PythonProcess
 
@@ -26,8 +27,6 @@ A_ROUND = {  # ways, how many processes, how many sessions each: 2,000 in `make 
     "cancelled": (1, amount(400, 100)),
     "left_open": (1, amount(100, 20)),
 }
-# What may differ: the pool's idle threads come and go, the allocator keeps some.
-LEEWAY = {"threads": 6, "descriptors": 3, "kibibytes": 40_000}
 
 
 @dataclass
@@ -119,11 +118,6 @@ def vandalise(url: str, seed: int) -> None:
         assert vandal.wait(90) in (0, -signal.SIGKILL)
 
 
-def is_back(url: str, before: dict[str, int]) -> bool:
-    now = held(url)
-    return all(now[what] <= count + LEEWAY.get(what, 0) for what, count in before.items())
-
-
 @pytest.mark.slow("opens and leaves hundreds of sessions")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
@@ -140,7 +134,7 @@ def test_thousands_of_sessions_leave_nothing_behind(
         with witness(url):
             for number in range(1, rounds + 1):
                 vandalise(url, number)
-        wait_until(lambda: is_back(url, before), 60)
+        wait_until(lambda: not excess(before, held(url)), 60, lambda: (before, held(url)))
         assert held(url)["directories"] == 0
         assert opened(url) - opened_before == rounds * sum(n * m for n, m in A_ROUND.values()) + 1
     if workers != "0" and ALL:  # of fewer sessions none may hang

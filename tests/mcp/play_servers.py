@@ -3,6 +3,7 @@
 python play_servers.py fastmcp|sdk|lowlevel     drive environments here; one object as JSON
 python play_servers.py serve fastmcp|...        serve one, and print its port, until stdin ends
 python play_servers.py stdio fastmcp|...        the same over standard input and output
+python play_servers.py flood                    wrap servers over HTTP that send too much
 """
 
 from __future__ import annotations
@@ -442,5 +443,30 @@ def stdio() -> None:
     asyncio.run(run())
 
 
+def flood() -> None:
+    """Call a tool whose answer is too large, and then another; print the error and the answer."""
+    from support.flooding_server import Flooding
+    from support.servers import serving
+
+    from openenv.mcp import transports, wrap
+
+    transports.MAX_MESSAGE_BYTES = 2**20
+
+    async def run(url: str) -> list[str]:
+        env = wrap(f"{url}/mcp")()
+        await env.reset_async()
+        seen: Any = await env.step_async(CallToolAction(tool_name="flood"), timeout_s=20)
+        action = CallToolAction(tool_name="add", arguments={"n": 5})
+        after: Any = await env.step_async(action, timeout_s=20)
+        await env.close_async()
+        return [seen.error.message, after.result["content"][0]["text"]]
+
+    found = {}
+    for kind in ("json", "event"):
+        with serving(Flooding(kind)) as url:
+            found[kind] = asyncio.run(run(url))
+    say(found)
+
+
 if __name__ == "__main__":
-    {"serve": serve, "stdio": stdio, "client": client}.get(sys.argv[1], main)()
+    {"flood": flood, "serve": serve, "stdio": stdio, "client": client}.get(sys.argv[1], main)()

@@ -119,6 +119,11 @@ def text(called: Any) -> str:
     return str(called["result"]["content"][0]["text"])
 
 
+def test_an_answer_over_http_that_is_too_large_is_not_read(python: str) -> None:
+    for told, after in play(python, "flood").values():
+        assert "a message of over 1048576 bytes" in told and after == "5"
+
+
 @pytest.mark.parametrize("kind", mostly_extended(["lowlevel", "fastmcp", "sdk"]))
 def test_a_server_is_an_environment(fastmcp: str, python: str, kind: str) -> None:
     found = play(python, kind)

@@ -722,21 +722,38 @@ for line in sys.stdin:
         }
     elif asked["method"] == "tools/list":
         schema = {"type": "object"}
-        answer = {"tools": [{"name": f"t{n}", "inputSchema": schema} for n in range(12_000)]}
+        count = 12_000 if sys.argv[1] == "tools" else 1
+        answer = {"tools": [{"name": f"t{n}", "inputSchema": schema} for n in range(count)]}
+        if sys.argv[1] == "pages":
+            answer["nextCursor"] = "on"
+        while sys.argv[1] == "bytes":
+            sys.stdout.write("x" * 2**16)
     if "id" in asked:
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
 """
 
 
 @pytest.mark.slow
-def test_a_wrapped_server_that_lists_too_much_harms_no_neighbour() -> None:
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("tools", "lists 12000 tools; at most 1000 are taken"),
+        ("pages", "tools/list has no end after 100 pages"),
+        ("bytes", "a message of over 1048576 bytes"),
+    ],
+    ids=["tools", "pages", "bytes"],
+)
+def test_a_wrapped_server_that_lists_too_much_harms_no_neighbour(
+    what: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both are mounted in one application, on one event loop."""
+    monkeypatch.setattr("openenv.mcp.connections.MAX_PAGES", 100)
+    monkeypatch.setattr("openenv.mcp.transports.MAX_MESSAGE_BYTES", 2**20)
     app = FastAPI()
     app.mount("/other", create_app(Chained))
-    app.mount("/wrapped", create_app(wrap([sys.executable, "-c", LISTS])))
+    app.mount("/wrapped", create_app(wrap([sys.executable, "-c", LISTS, what])))
 
     def attack() -> None:
-        told = "lists 12000 tools; at most 1000 are taken"
         with (
             CounterEnv(base_url=f"{url}/wrapped").sync() as env,
             pytest.raises(ServerError, match=told),

@@ -96,6 +96,12 @@ ENVIRONMENTS = {
 
 
 def app() -> Any:
-    """Serve what the variables name."""
+    """Serve what the variables name, and say how many tasks there are."""
     workers = int(os.environ["TEST_WORKERS"]) or None
-    return create_app(ENVIRONMENTS[os.environ["TEST_ENVIRONMENT"]], workers=workers)
+    app = create_app(ENVIRONMENTS[os.environ["TEST_ENVIRONMENT"]], workers=workers)
+
+    @app.get("/tasks")
+    async def tasks() -> int:
+        return len(asyncio.all_tasks())
+
+    return app

@@ -1,6 +1,6 @@
 """An MCP server without a library, which starts in no time and misbehaves as it is told.
 
-python bare_server.py [--reset] [--exit CODE] [--mute] [--garbage] [--modern] [--stubborn]
+python bare_server.py [--reset] [--exit CODE] [--mute] [--garbage] [--modern] [--stubborn] [--pages]
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ TOOLS = {
     "refuse": TEXT,  # as an error of JSON-RPC
     "advance": NONE,  # tells how far it is
     "big": NUMBER,  # so many characters
+    "flood": NONE,  # a message without an end
     "step": NONE,
     "state": NONE,
 }
@@ -70,7 +71,12 @@ class Server:
             return {"result": {"supportedVersions": ["2026-07-28"], **info, **more}}
         if method == "tools/list":
             tools = [{"name": n, "inputSchema": schema} for n, schema in self.tools.items()]
+            if "--pages" in self.options:  # each is followed by another
+                more = {**more, "nextCursor": str(int(params.get("cursor", 0)) + 1)}
             return {"result": {"tools": tools, **more}}
+        if method == "resources/list" and "--pages" in self.options:
+            found = [{"name": "a", "uri": "a:"}]
+            return {"result": {"resources": found, "nextCursor": params.get("cursor", "") + "x"}}
         if method == "tools/call" and params["name"] == "refuse":
             return {"error": {"code": -32602, "message": "not these"}}
         if method == "tools/call":
@@ -135,6 +141,10 @@ class Server:
 
     def do_big(self, n: int) -> str:
         return "x" * n
+
+    def do_flood(self) -> None:
+        while True:
+            sys.stdout.write("x" * 2**16)
 
 
 def put(text: str) -> None:

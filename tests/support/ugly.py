@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from openenv import Environment, Limits, create_app
 from support.environments import Do, Progress, Seen
+from support.held import children, kibibytes
 
 WORKERS = int(os.environ.get("UGLY_WORKERS", "0")) or None
 
@@ -89,20 +90,6 @@ def held() -> dict[str, int]:
         "threads": threading.active_count(),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "directories": len(os.listdir(os.environ["UGLY_DIRECTORY"])),
-        "processes": _descendants(os.getpid()),
-        "kibibytes": _resident(),
+        "processes": len(children(os.getpid())),
+        "kibibytes": kibibytes(os.getpid()),
     }
-
-
-def _descendants(pid: int) -> int:
-    """How many processes there are below one; each is listed with the thread that started it."""
-    lists = [task / "children" for task in Path(f"/proc/{pid}/task").glob("*")]
-    children = [int(child) for one in lists if one.exists() for child in one.read_text().split()]
-    return len(children) + sum(map(_descendants, children))
-
-
-def _resident() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise AssertionError("there is no VmRSS")

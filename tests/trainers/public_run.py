@@ -59,7 +59,7 @@ def config_without_hardware(folder: str, **options: Any) -> Any:
     kept["max_completion_length"] = min(kept.get("max_completion_length", LONGEST), LONGEST)
     needed = {
         "per_device_train_batch_size": 32,
-        "num_generations": 4,
+        "num_generations": 8,  # of four prompts a step, which the shortest dataset has
         "gradient_accumulation_steps": 1,
         "temperature": 1.0,
         "output_dir": folder,

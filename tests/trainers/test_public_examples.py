@@ -167,12 +167,18 @@ def trained(folder: Path, speech: dict[str, Any], script: Path, *arguments: str)
 
 
 def rollouts(found: Any, by: str) -> list[tuple[list[tuple[str, Any, str]], float]]:
-    """Return the calls of each rollout that a function rewarded, with answers, and its reward."""
+    """Return the calls of each rollout that a function rewarded, with answers, and its reward.
+
+    A rollout whose last call TRL made, and whose answer it left out as too long for the completion,
+    is not among them: the reward knows of the call, and nobody else.
+    """
     listed = []
     for one in found["rollouts"]:
         if one["by"] == by and one["reward"] is not None:
             asked = [call["function"] for said in one["messages"] for call in calls_of(said)]
             told = [said["content"] for said in one["messages"] if said["role"] == "tool"]
+            if len(told) == len(asked) - 1 and one["messages"][-1]["role"] == "assistant":
+                continue
             calls = [
                 (call["name"], call["arguments"], answer)
                 for call, answer in zip(asked, told, strict=True)

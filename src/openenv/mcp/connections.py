@@ -17,6 +17,7 @@ from importlib import metadata
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
 
 from openenv.errors import OpenEnvError, Refused
 from openenv.mcp.functions import InvalidToolArguments, UnknownTool
@@ -36,7 +37,9 @@ __all__ = [
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
-MAX_PAGES = 1000  # of a list; a server that goes in circles is none that can be listed
+# Of a list: a server that goes in circles is none that can be listed. All pages together take as
+# much as one message may.
+MAX_PAGES, MAX_LISTED_BYTES = 1000, 64 * 2**20
 CLOSE_LIMIT_S, TELL_LIMIT_S = 10.0, 1.0
 INVALID_PARAMS = -32602  # of JSON-RPC
 # What the SDK says of a server that is no longer there, and servers of a session that is not.
@@ -104,6 +107,33 @@ async def ask_session(session: Any, method: str, params: dict[str, Any]) -> dict
     return plain(await session.send_request(request, _Anything))
 
 
+class _Listed:
+    """What a list comes to, page by page.
+
+    Args:
+        method: The method of MCP that lists.
+    """
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+        self._pages = self._bytes = 0
+
+    def count(self, page: Any) -> None:
+        """Count a page that another is to follow.
+
+        Raises:
+            Refused: That would be too many, or too much.
+        """
+        self._pages += 1
+        self._bytes += len(to_json(page))
+        if self._pages >= MAX_PAGES or self._bytes > MAX_LISTED_BYTES:
+            raise Refused(
+                f"the MCP server's answer to {self._method} has no end after {self._pages} pages, "
+                f"{self._bytes} bytes; at most {MAX_PAGES} pages and {MAX_LISTED_BYTES} bytes of "
+                "a list are taken"
+            )
+
+
 class SDKSpeaker:
     """Asks by a client of the official SDK: `mcp.Client`, or `ClientSession` before version 2."""
 
@@ -113,17 +143,19 @@ class SDKSpeaker:
     async def tools(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         cursor: str | None = None
-        for _ in range(MAX_PAGES):
+        listed = _Listed("tools/list")
+        while True:
             if sdk_version() >= 2:
                 page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
                 cursor = page.next_cursor
             else:
                 page = await self._client.list_tools(cursor)
                 cursor = page.nextCursor
-            found += [plain(tool) for tool in page.tools]
+            tools = [plain(tool) for tool in page.tools]
+            found += tools
             if cursor is None:
                 return found
-        raise OpenEnvError(f"the MCP server's list of tools has no end after {MAX_PAGES} pages")
+            listed.count(tools)
 
     async def call(
         self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None
@@ -353,16 +385,17 @@ class Connection:
         speaker = await self.open()
         with self._asking():
             result = page = _told(await speaker.ask(method, dict(params)))
-            for _ in range(MAX_PAGES):
+            listed = _Listed(method)
+            while True:
                 if page.get("nextCursor") is None:
                     result.pop("nextCursor", None)
                     return result
+                listed.count(page)
                 asked = {**params, "cursor": page["nextCursor"]}
                 page = _told(await speaker.ask(method, asked))
                 for name, found in page.items():
                     if isinstance(found, list):
                         result[name] = [*result.get(name, ()), *found]
-        raise OpenEnvError(f"{self._name}: {method} has no end after {MAX_PAGES} pages")
 
     async def aclose(self) -> None:
         """Disconnect, and end a process that was started for it; from any event loop."""

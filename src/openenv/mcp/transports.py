@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextlib
 import importlib
+import inspect
 import logging
 import os
 import signal
@@ -20,6 +21,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
+
+from pydantic_core import from_json, to_json
 
 from openenv._pipes import reader_of, write_all
 from openenv._proxies import direct_mounts
@@ -45,6 +48,10 @@ EOF_GRACE_S, TERM_GRACE_S = 1.0, 2.0
 LATE_S = 1.0  # how long after its output has ended a process may live on and be said to have ended
 TICK_S = 0.01
 CHUNK_BYTES = 65536
+EVENTS = "text/event-stream"
+ENDS_OF_EVENTS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+ENCODINGS = ("identity", "gzip", "deflate")  # that unpack to 1000 times what was read at most
+INTERNAL_ERROR = -32603  # of JSON-RPC
 
 # Codes of JSON-RPC by which a server says that it knows no handshake.
 NO_HANDSHAKE = (-32022, -32601)
@@ -66,6 +73,7 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_code: int | None = None
         self._fell_silent = self._is_left = False
+        self._excess: str | None = None
         self._maker = os.getpid()
         self._said: deque[str] = deque(maxlen=KEPT_LINES)
         self._listening: asyncio.Task[None] | None = None
@@ -86,6 +94,7 @@ class ServerProcess:
 
         self._said.clear()
         self._fell_silent = self._is_left = False
+        self._excess = None
         process = self._process = self._started()
         _running.add(self)
         assert process.stdin and process.stdout and process.stderr
@@ -137,7 +146,9 @@ class ServerProcess:
             raise ConnectionBroken(redact(f"{error.filename}: {why}")) from None
 
     async def how_it_ended(self) -> str | None:
-        """How the process ended; None unless it did so by itself."""
+        """How the process ended, or what it did that ended it; None where it goes on."""
+        if self._excess is not None:
+            return self._excess
         if not self._fell_silent or not await self._ends_within(LATE_S):
             return None
         if self._listening is not None:  # for its last words
@@ -175,7 +186,7 @@ class ServerProcess:
         await _cancelled(sending)  # before its pipe is closed, whose number may be another's then
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
-        if not await self._ends_within(EOF_GRACE_S):
+        if self._excess is None and not await self._ends_within(EOF_GRACE_S):
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGTERM)
             await self._ends_within(TERM_GRACE_S)
@@ -221,7 +232,7 @@ class ServerProcess:
         try:
             return await stdout.readline()
         except ValueError:
-            self._note(f"(a message of over {MAX_MESSAGE_BYTES} bytes, which is not read)")
+            self._excess = f"it wrote {_excess()}"
             return b""
 
     async def _send(self, to_server: Any, pipe: int, to_client: Any) -> None:
@@ -265,6 +276,10 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 # ------------------------------------------------------------------ messages, by either SDK
+
+
+def _excess() -> str:
+    return f"a message of over {MAX_MESSAGE_BYTES} bytes, which is the most that is read of one"
 
 
 def _parser() -> Callable[[bytes], Any]:
@@ -322,10 +337,16 @@ async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
+    # Version 2 has a limit of 1 MiB by itself, of events only. That of `_BoundedBody` replaces it.
+    options: dict[str, Any] = {}
+    if "max_sse_event_size" in inspect.signature(streamable_http_client).parameters:
+        options["max_sse_event_size"] = None
     async with (
         _directed(create_mcp_http_client(headers=dict(headers)), url) as client,
-        streamable_http_client(url, http_client=client) as streams,
+        streamable_http_client(url, http_client=client, **options) as streams,
     ):
+        client.headers["accept-encoding"] = ", ".join(ENCODINGS)
+        client.event_hooks = {"response": [_bound_body]}
         yield streams
 
 
@@ -340,3 +361,73 @@ def _directed(client: Any, url: str) -> Any:
         follow_redirects=client.follow_redirects,
         **mounts,
     )
+
+
+# ------------------------------------------------------------------ bodies over HTTP
+
+
+class _BoundedBody:
+    """The body of an answer over HTTP, whose messages have at most `MAX_MESSAGE_BYTES` each.
+
+    The SDK reads a body of JSON however long it is, and its version 1 events too. In the place of a
+    message that is too large it reads an error of JSON-RPC, so that whoever asked is told at once.
+    In a stream that answers no request nobody waits for it: that ends with an exception.
+
+    Args:
+        response: An answer of which nothing was read.
+        library: Which of ``httpx`` and ``httpx2`` it is of.
+    """
+
+    def __init__(self, response: Any, library: Any) -> None:
+        self._library = library
+        self._decoded = library.Response(
+            response.status_code, headers=response.headers, stream=response.stream
+        )
+        self._encoding = response.headers.pop("content-encoding", "identity")
+        self._is_events = response.headers["content-type"].startswith(EVENTS)
+        self._asked = response.request.content
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._encoding not in ENCODINGS:  # others may unpack to any size at once
+            await self.aclose()
+            yield self._refusal(f"an answer in the encoding {self._encoding!r}, which is not read")
+            return
+        whole: list[bytes] = []
+        held, tail = 0, b""
+        async for part in self._decoded.aiter_bytes():
+            held += len(part)
+            if self._is_events:
+                tail += part
+                if (end := max(map(tail.rfind, ENDS_OF_EVENTS))) >= 0:
+                    held = len(tail) - end
+                tail = tail[-3:]
+            if held > MAX_MESSAGE_BYTES:
+                await self.aclose()
+                yield self._refusal(_excess())
+                return
+            if self._is_events:
+                yield part
+            else:
+                whole.append(part)
+        yield b"".join(whole)
+
+    async def aclose(self) -> None:
+        await self._decoded.aclose()
+
+    def _refusal(self, why: str) -> bytes:
+        """What is read in a message's place: an error, after an event that nobody knows."""
+        why = f"the MCP server sent {why}"
+        number = from_json(self._asked).get("id") if self._asked else None
+        if number is None:
+            raise self._library.StreamError(why)
+        error = {"code": INTERNAL_ERROR, "message": why}
+        text = to_json({"jsonrpc": "2.0", "id": number, "error": error})
+        return b"\nevent: left-out\n\ndata: " + text + b"\n\n" if self._is_events else text
+
+
+async def _bound_body(response: Any) -> None:
+    """Have an answer's body bounded, if it is one that the SDK reads."""
+    if response.headers.get("content-type", "").startswith(("application/json", EVENTS)):
+        library = importlib.import_module(type(response).__module__.partition(".")[0])
+        bounded = type("BoundedBody", (_BoundedBody, library.AsyncByteStream), {})
+        response.stream = bounded(response, library)

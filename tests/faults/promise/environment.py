@@ -116,6 +116,9 @@ class Chained(Environment[Ask, Told, State]):
     def render(self) -> str:
         return self.of.chain
 
+    def render_web(self, observation: dict[str, Any]) -> str:
+        return str(observation["chain"])
+
     def snapshot(self) -> bytes:
         return self.of.write()
 
@@ -154,6 +157,9 @@ class AsyncChained(Environment[Ask, Told, State]):
 
     def render(self) -> str:
         return self.of.chain
+
+    async def render_web(self, observation: dict[str, Any]) -> str:
+        return str(observation["chain"])
 
     async def snapshot(self) -> bytes:
         return self.of.write()

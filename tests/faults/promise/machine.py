@@ -374,6 +374,14 @@ class Machine:
             else:
                 insist(isinstance(text, GIVEN_UP), repr(text))
 
+    def act_view(self, chance: random.Random) -> None:
+        """Ask for what a page shows, and which action a message is."""
+        if not self.player.has_view or self.is_lossy:
+            return
+        view = self.player.call("view", {})
+        insist(view["html"] == self.chains[0].value, f"{view} is shown of {self.chains[0]}")
+        insist(view["action"] == {"message": "a message"}, f"a message is the action of {view}")
+
     def act_snapshot(self, chance: random.Random) -> None:
         """Store an episode; or go back to it."""
         if "snapshot" in self.player.lacks or self.is_lossy:
@@ -505,6 +513,7 @@ ACTS = {
     "reset": 6,
     "state": 5,
     "render": 4,
+    "view": 4,
     "snapshot": 5,
     "fork": 3,
     "close": 3,

