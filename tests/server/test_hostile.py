@@ -221,7 +221,7 @@ def test_many_requests_in_one_frame_leave_others_their_turn(kind: str) -> None:
         socket_of(url) as client,
         ThreadPoolExecutor(1) as beside,
     ):
-        watching = beside.submit(httpx.get, f"{url}/turns", trust_env=False)
+        watching = beside.submit(httpx.get, f"{url}/turns", trust_env=False, timeout=60)
         assert watches.wait(10)
         numbers = range(1, count + 1)
         client.send(json.dumps([{"type": kind, "session": n, "id": 1} for n in numbers]))
@@ -229,7 +229,7 @@ def test_many_requests_in_one_frame_leave_others_their_turn(kind: str) -> None:
             told = messages(client.recv())
             answered |= {one["session"] for one in told if one["session"] is not None}
         is_over.set()
-        assert watching.result(10).status_code == 200
+        assert watching.result(60).status_code == 200
     assert len(seen) > 50
 
 
