@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 
 import pytest
 from sandbox.conftest import KINDS, Make
+from support.memory import kept_below
 from support.waiting import wait_until
 
 from openenv.sandbox import Sandbox, SandboxEnded, SandboxPolicy
 from openenv.sandbox.policy import MIB
 from openenv.sandbox.proxy import Proxy
+from openenv.sandbox.sandbox import MAX_UNREAD, MAX_UNREAD_OF_CHANNEL
 
 STEPS = 3  # that a witness takes, at least, while its neighbour is over a limit
 
@@ -113,6 +115,29 @@ def too_much_output(make: Make, kind: str) -> None:
     assert len(done.stdout) < 1100 and done.left_out["stdout"] > 1_000_000
 
 
+def too_much_that_nobody_reads(make: Make, kind: str) -> None:
+    """The last of it is kept, and how much is missing is said."""
+    sandbox = make(kind=kind)
+    job = sandbox.start("seq 1 300000")
+    with kept_below(32 * MIB):
+        assert job.wait(20)
+    kept = job.read_bytes(0)
+    assert len(kept) == MAX_UNREAD and kept.endswith(b"\n300000\n")
+    whole = sum(len(f"{n}\n") for n in range(1, 300_001))
+    assert job.left_out == {"stdout": whole - MAX_UNREAD}
+    assert sandbox.run("echo on").stdout == "on\n"
+
+
+def too_much_on_a_channel(make: Make, kind: str) -> None:
+    sandbox = make(kind=kind)
+    job = sandbox.start("head -c 64000000 /dev/zero >&4; sleep 60", has_channel=True)
+    told = f"said over {MAX_UNREAD_OF_CHANNEL} bytes on a channel that nobody has read"
+    with kept_below(64 * MIB), pytest.raises(SandboxEnded, match=told):
+        job.wait(20)
+    with pytest.raises(SandboxEnded, match=told):
+        sandbox.run("true")
+
+
 def too_long_a_command(make: Make, kind: str) -> None:
     assert make(SandboxPolicy(wall_s=0.3), kind=kind).run("sleep 60").timed_out
 
@@ -129,6 +154,8 @@ ATTACKS = [
     too_large_a_file,
     too_many_open_files,
     too_much_output,
+    too_much_that_nobody_reads,
+    too_much_on_a_channel,
     too_long_a_command,
     too_much_computing,
 ]

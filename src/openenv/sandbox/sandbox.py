@@ -39,7 +39,9 @@ OnOutput = Callable[[str, str], Any]
 START_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 30.0  # of the first process, which never computes
 INTERRUPT_GRACE_S = 1.0
-MAX_UNREAD = 2**20  # bytes of a running command that nobody has read
+# Bytes of a running command that nobody has read: the last of each stream are kept. On a channel
+# nothing may be left out, so that ends the sandbox.
+MAX_UNREAD, MAX_UNREAD_OF_CHANNEL = 2**20, 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -603,7 +605,8 @@ class Running:
             return
         self._sandbox._tell({"do": "settle", "id": self._id})
         header, _ = self._sandbox._answer(self._id, "settled", "")
-        self.left_out = _counts(header.get("left_out"))
+        if not self._is_stream:
+            self.left_out = _counts(header.get("left_out"))
 
     def forget(self) -> None:
         """Drop what it has printed so far."""
@@ -643,12 +646,15 @@ class Running:
             self.has_more = bool(header.get("more"))
             self._said.append(body)
             self._said_bytes += len(body)
-            if self._said_bytes > 16 * MAX_UNREAD:
-                self._sandbox._fail("it said more on a channel than anybody read")
+            if self._said_bytes > MAX_UNREAD_OF_CHANNEL:
+                self._sandbox._fail(
+                    f"it said over {MAX_UNREAD_OF_CHANNEL} bytes on a channel that nobody has read"
+                )
         elif what == "exited":
             code = header.get("code")
             self.code = code if isinstance(code, int) else 255
-            self.left_out = _counts(header.get("left_out"))
+            if not self._is_stream:  # else it is known here alone, where nobody read it
+                self.left_out = _counts(header.get("left_out"))
             self._sandbox._jobs.pop(self._id, None)
 
     def _keep(self, stream: str, after: Any, body: bytes) -> None:

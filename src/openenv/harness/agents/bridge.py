@@ -275,7 +275,10 @@ class _Answering:
         if request.method != b"POST":
             return 405, None
         if body is None:
-            return 413, _error(None, Code.INVALID_REQUEST, f"over {MAX_REQUEST_BYTES} bytes")
+            why = (
+                f"the request has over {MAX_REQUEST_BYTES} bytes, the most that is taken; send less"
+            )
+            return 413, _error(None, Code.INVALID_REQUEST, why)
         try:
             message = from_json(body)
         except ValueError as error:
