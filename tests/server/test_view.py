@@ -67,6 +67,17 @@ def test_a_message_is_the_action_that_the_environment_makes_of_it(wire: Wire) ->
     assert wire.ask("step", told["data"]["action"])["data"]["observation"]["words"] == ["HI"]
 
 
+def test_an_episode_that_was_left_by_a_restore_is_not_shown(wire: Wire) -> None:
+    wire.ask("reset")
+    wire.ask("step", {"word": "hi"})
+    stored = wire.ask("snapshot")["data"]
+    wire.ask("step", {"word": "there"})
+    assert wire.ask("restore", stored)["data"]["step_count"] == 1
+    assert wire.ask("view")["data"] == {"html": None, "moves": [], "action": None}
+    wire.ask("step", {"word": "again"})
+    assert wire.ask("view")["data"]["html"] == "<b>2 0.5 False</b>"
+
+
 def test_what_a_method_may_not_return_is_an_error_and_the_session_goes_on(wire: Wire) -> None:
     for first, words in (
         ("bad html", "render_web returned int; it must return str"),

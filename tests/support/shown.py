@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from typing import Any
 
@@ -54,6 +55,12 @@ class Talker(Environment[Say, Heard, State]):
     def state(self) -> State:
         return State(step_count=len(self.words))
 
+    def snapshot(self) -> Any:
+        return json.dumps(self.words).encode()
+
+    def restore(self, data: bytes) -> Any:
+        self.words = json.loads(data)
+
     def render_web(self, observation: dict[str, Any]) -> Any:
         first = next(iter(observation["words"]), "")
         if first == "no html":
@@ -81,6 +88,13 @@ class AwaitingTalker(Talker):
 
     async def step_async(self, action: Say) -> Heard:  # type: ignore[override]
         return super().step(action)
+
+    async def snapshot(self) -> Any:
+        return super().snapshot()
+
+    async def restore(self, data: bytes) -> Any:
+        await asyncio.sleep(0)
+        super().restore(data)
 
     async def render_web(self, observation: dict[str, Any]) -> Any:
         await asyncio.sleep(0)

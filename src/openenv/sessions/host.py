@@ -87,6 +87,7 @@ class Host:
         "_environment",
         "_events",
         "_heard",
+        "_left",
         "_reward",
         "_scorer",
         "_shown",
@@ -104,6 +105,7 @@ class Host:
         self._events: EventQueue | None = None
         self._heard: tuple[Event, ...] = ()
         self._shown: Transition | None = None
+        self._left: Transition | None = None  # that of the episode which a restore has left
         self._reward: dict[str, Any] | None = None  # what rewards mean, where that is declared
         self._scorer: EpisodeScorer | None = None
         self.context = contextvars.copy_context()
@@ -393,7 +395,10 @@ class Host:
             if self._scorer is not None:
                 self._scorer.lose("the episode was restored, and its beginning is not known")
             restored = self._storing(RESTORE)(snapshot_bytes(command.data))
-            return self._state_after(restored) if is_awaitable(type(restored)) else self._state()
+            if is_awaitable(type(restored)):
+                return self._state_after(restored)
+            self._left = self._shown
+            return self._state()
         if isinstance(command, Ask):
             return asked(self._optional(command.method), command)
         method = getattr(self._environment, command.method, None)
@@ -407,6 +412,7 @@ class Host:
 
     async def _state_after(self, restored: Awaitable[Any]) -> Any:
         await restored
+        self._left = self._shown
         state = self._state()
         return await state if is_awaitable(type(state)) else state
 
@@ -425,7 +431,7 @@ class Host:
     def _view(self, message: Any) -> Any:
         """What the environment's methods for a page say, by their names."""
         asked: dict[str, Any] = {}
-        if self._shown is not None:
+        if self._shown is not None and self._shown is not self._left:
             shown = {
                 **plain(self._shown.observation),
                 "reward": self._shown.reward,
