@@ -50,7 +50,8 @@ class Fragments:
         if limit is not None and self._size > limit:
             raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, f"over {limit} bytes")
         if len(self._parts) > self.MAX_FRAGMENTS:
-            raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, "in too many fragments")
+            why = f"in too many fragments; at most {self.MAX_FRAGMENTS}"
+            raise WSProtocolError(WSCloseCode.MESSAGE_TOO_BIG, why)
         if not is_last:
             return None
         whole = bytearray().join(self._parts)

@@ -17,7 +17,7 @@ from support.certificates import certificates
 from support.waiting import wait_until
 
 from openenv.sandbox import Interpreter, Sandbox, SandboxPolicy, SandboxUnavailable
-from openenv.sandbox.proxy import Proxy, is_public
+from openenv.sandbox.proxy import MAX_HEAD, Proxy, is_public
 
 Make = Callable[..., Sandbox]
 Ask = Callable[..., bytes]
@@ -210,6 +210,30 @@ def test_a_host_that_does_not_answer_is_told(ask: Ask) -> None:
 def test_a_head_without_end_is_not_read_on(ask: Ask) -> None:
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         assert ask((), b"GET " + b"x" * 2**18) == b""
+
+
+def test_the_head_of_a_request_has_a_bound(port: int) -> None:
+    """Who sends one without an end is told so, and another connection is served meanwhile."""
+    with (
+        contextlib.closing(Proxy((f"127.0.0.1:{port}",))) as proxy,
+        socket.socket(socket.AF_UNIX) as endless,
+        socket.socket(socket.AF_UNIX) as other,
+    ):
+        for one in (endless, other):
+            one.settimeout(20)
+            one.connect(str(proxy.path))
+        endless.sendall(b"GET http://a/ HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD // 2))
+        other.sendall(connect("127.0.0.1", port))
+        assert other.recv(2**16).startswith(b"HTTP/1.1 200 ")
+        endless.sendall(b"x" * (MAX_HEAD // 2))
+        told = endless.recv(2**16)
+        assert told.startswith(b"HTTP/1.1 431 ") and b"over 65536 bytes" in told
+        other.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = b""
+        while WORDS not in answer:
+            part = other.recv(2**16)
+            assert part, answer
+            answer += part
 
 
 def test_connections_have_a_bound(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

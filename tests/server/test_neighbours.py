@@ -38,6 +38,7 @@ from support.zygote import PythonProcess
 from websockets.sync.client import connect
 
 from openenv import StepTimeout, create_app
+from openenv._fragments import Fragments
 from openenv.errors import ServerError
 from openenv.harness.capture import CaptureServer
 from openenv.mcp import wrap
@@ -212,6 +213,15 @@ def fragments_too_large(served: Served) -> None:
         with contextlib.suppress(ConnectionError):
             for _ in range(4):
                 client.send(frame(CONTINUATION, b"x" * 60_000, fin=False))
+        assert close_code(client) == 1009
+
+
+def fragments_too_many(served: Served) -> None:
+    """Empty ones: of them no byte is counted."""
+    with served.raw() as client:
+        client.send(frame(TEXT, b"", fin=False))
+        with contextlib.suppress(ConnectionError):
+            client.send(frame(CONTINUATION, b"", fin=False) * Fragments.MAX_FRAGMENTS)
         assert close_code(client) == 1009
 
 
@@ -530,6 +540,7 @@ def recordings_beyond_their_room(served: Served) -> None:
 ATTACKS = [
     message_too_large,
     fragments_too_large,
+    fragments_too_many,
     body_too_large,
     answer_too_large,
     tasks_too_large,

@@ -169,7 +169,11 @@ class _Connection(socketserver.BaseRequestHandler):
         while b"\r\n\r\n" not in head:
             data = self.request.recv(MAX_HEAD)
             head += data
-            if not data or len(head) > MAX_HEAD:
+            if not data:
+                return
+            if len(head) > MAX_HEAD:
+                why = f"the head of a request has over {MAX_HEAD} bytes"
+                self._say("431 Request Header Fields Too Large", why)
                 return
         try:
             outside, first = self._reached(head)
@@ -203,8 +207,11 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _refuse(self, error: Exception) -> None:
         status = "403 Forbidden" if isinstance(error, PermissionError) else "502 Bad Gateway"
+        self._say(status, str(error))
+
+    def _say(self, status: str, words: str) -> None:
         with contextlib.suppress(OSError):
-            self.request.sendall(_answer(status, str(error)))
+            self.request.sendall(_answer(status, words))
 
 
 _FULL = f"a sandbox has at most {MAX_CONNECTIONS} connections at once; close some, and try again"
