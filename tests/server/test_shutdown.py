@@ -20,7 +20,7 @@ import httpx
 import pytest
 import uvicorn
 from support.commands import environ
-from support.environments import Counter, CounterEnv, Do, Log, Seen
+from support.environments import Counter, CounterEnv, Do, Hold, Log, Seen
 from support.logs import tracebacks
 from support.noted import DIRECTORY, notes
 from support.raw import reset_connection
@@ -31,7 +31,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
 
-from openenv import CapacityError, SessionLost, create_app
+from openenv import CapacityError, Limits, SessionLost, create_app
 from openenv.errors import FactoryFailed
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server import run
@@ -193,6 +193,32 @@ def test_environments_that_hang_do_not_keep_uvicorn_from_ending(
     assert server.notes.count("closed") == 2, "all but the one that is still in its step"
     assert "2 sessions did not close within 10 s" in server.log
     assert "Traceback" not in server.log, server.log
+
+
+def test_a_step_that_ends_in_time_is_answered_while_another_hangs_beyond_drain_s(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Who hangs is cut off after `drain_s`, and holds up nobody else."""
+    monkeypatch.setattr(Counter, "log", Log())
+    hold, stack = Hold(tmp_path), contextlib.ExitStack()
+    url = stack.enter_context(serving(create_app(Counter, limits=Limits(drain_s=0.6))))
+    ending = threading.Thread(target=stack.close)
+    with CounterEnv(base_url=url) as hung, CounterEnv(base_url=url) as neighbour:
+        hung.reset()
+        neighbour.reset()
+        hanging, lost = stepping(hung, hold.action)
+        playing, raised = stepping(neighbour, Do(what="sleep", value=0.3))
+        wait_until(lambda: Counter.log.count("step") == 2)
+        began = time.monotonic()
+        ending.start()
+        playing.join(5)
+        assert raised == [], "its step is answered"
+        hanging.join(5)
+        assert isinstance(lost[0], SessionLost) and 0.5 < time.monotonic() - began < 4
+    hold.release()
+    ending.join(20)
+    assert not ending.is_alive()
+    assert Counter.log.count("close") == 2
 
 
 # ------------------------------------------------------------------ several servers
