@@ -130,7 +130,7 @@ def test_thousands_of_sessions_leave_nothing_behind(
     with ugly_server(tmp_path, UGLY_WORKERS=workers) as url:
         vandalise(url, 0)  # warmed up: what a server keeps once, it keeps
         wait_until(lambda: held(url)["sessions"] == 0, 60)
-        before, opened_before = held(url), opened(url)
+        opened_before, before = opened(url), held(url)
         with witness(url):
             for number in range(1, rounds + 1):
                 vandalise(url, number)

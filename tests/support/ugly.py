@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from openenv import Environment, Limits, create_app
 from support.environments import Do, Progress, Seen
-from support.held import children, kibibytes
+from support.held import children, kibibytes, objects
 
 WORKERS = int(os.environ.get("UGLY_WORKERS", "0")) or None
 
@@ -91,5 +91,6 @@ def held() -> dict[str, int]:
         "descriptors": len(os.listdir("/proc/self/fd")),
         "directories": len(os.listdir(os.environ["UGLY_DIRECTORY"])),
         "processes": len(children(os.getpid())),
+        "objects": objects(),
         "kibibytes": kibibytes(os.getpid()),
     }
