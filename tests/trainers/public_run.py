@@ -27,12 +27,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 import torch
 import trl
+from datasets import concatenate_datasets
 from tiny_models import model_for, tokenizer_for
 from transformers import Qwen2ForCausalLM
 from transformers.utils import get_json_schema
 from trl.chat_template_utils import qwen3_chat_template
 
 STEPS = 2
+ROLLOUTS, GENERATIONS = 32, 4  # of a step, and of each of its prompts
 NO_THOUGHT = "<think>\n\n</think>\n\n"
 END = "<|im_end|>"
 LAST = 0.1  # of how many calls a reply that makes none is said once
@@ -58,8 +60,8 @@ def config_without_hardware(folder: str, **options: Any) -> Any:
     }
     kept["max_completion_length"] = min(kept.get("max_completion_length", LONGEST), LONGEST)
     needed = {
-        "per_device_train_batch_size": 32,
-        "num_generations": 8,  # of four prompts a step, which the shortest dataset has
+        "per_device_train_batch_size": ROLLOUTS,
+        "num_generations": GENERATIONS,
         "gradient_accumulation_steps": 1,
         "temperature": 1.0,
         "output_dir": folder,
@@ -204,6 +206,9 @@ def trainer_without_hardware(speech: dict[str, Calls], **options: Any) -> Any:
     rows = list({json.dumps(row): row for row in options["train_dataset"]}.values())
     model, tokenizer = speaker(options["environment_factory"], rows, speech)
     options["reward_funcs"] = [watched(one) for one in functions]
+    dataset = options["train_dataset"]  # of which a step takes as many rows as it has prompts
+    times = -(-ROLLOUTS // GENERATIONS // len(dataset))
+    options["train_dataset"] = concatenate_datasets([dataset] * times)
     trainer = GRPOTrainer(model=model, processing_class=tokenizer, **options)
     trained.append(trainer)
     return trainer

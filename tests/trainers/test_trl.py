@@ -54,6 +54,12 @@ PROGRAM = str(Path(__file__).parent / "trl_play.py")
 
 
 def played(way: str, folder: Path, told: str = "", trl: str = NEWEST, **options: Any) -> Any:
+    return json.loads(ran(way, folder, told, trl, **options).stdout.splitlines()[-1])
+
+
+def ran(
+    way: str, folder: Path, told: str = "", trl: str = NEWEST, **options: Any
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [python(trl), PROGRAM, way, str(folder), json.dumps(options)],
         env=environ(ROOT / "tests") | {"OMP_NUM_THREADS": "1"},
@@ -63,7 +69,7 @@ def played(way: str, folder: Path, told: str = "", trl: str = NEWEST, **options:
         timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return done
 
 
 def steps_of(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -428,6 +434,14 @@ def test_an_environment_factory_is_refused_where_processes_share_a_server(tmp_pa
         assert "rollout_func" in one["error"]
 
 
+def test_an_environment_factory_is_refused_where_weights_are_split(tmp_path: Path) -> None:
+    with serving(create_app(Echoes, max_concurrent_envs=32)) as url:
+        both = played_by_two("split", tmp_path, environment=url)
+    for one in both:
+        assert one["error"].startswith("environment_factory with several processes and weights")
+        assert "FSDP" in one["error"] and "rollout_func" in one["error"]
+
+
 def test_a_group_that_two_processes_share_begins_alike(tmp_path: Path) -> None:
     """Each plays six rollouts, of groups of four: two of the second group, and a whole one."""
     settings = {"per_device_train_batch_size": 6, "max_steps": 2}
@@ -452,3 +466,11 @@ def test_the_process_that_async_grpo_spawns_plays_groups_that_begin_alike(tmp_pa
     assert unscored
     assert {one["advantage"] for one in unscored} == {0.0}
     assert {one["reward"] for one in samples if not isnan(one["reward"])} == {0.0, 0.4}
+
+
+def test_a_reward_function_beside_the_environments_is_refused_by_async_grpo(tmp_path: Path) -> None:
+    """It would score rollouts that have failed: nothing tells it which."""
+    with staged(breaks_every=5) as url:
+        done = ran("workers", tmp_path, trl="async", environment=url, is_alone=False)
+    assert "does not tell the reward function 'brevity' which rollouts have failed" in done.stderr
+    assert "exited during init" in json.loads(done.stdout.splitlines()[-1])["error"]

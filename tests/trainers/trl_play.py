@@ -498,7 +498,33 @@ def shared(folder: str, environment: str, by: str = "rollout_func") -> dict[str,
     }
 
 
-def workers(folder: str, environment: str) -> dict[str, Any]:
+def split(folder: str, environment: str) -> dict[str, Any]:
+    """One of several processes over which FSDP splits the weights: accelerate, which does that on
+    no CPU, is told that it has.
+    """
+    from accelerate import DistributedType
+
+    from openenv.integrations.trl.rewards import TrainingRefused
+    from openenv.integrations.trl.trainers import check_trainer
+
+    tokenizer = tokenizer_for([qwen2_5_chat_template, ORDER], qwen2_5_chat_template, 400)
+    trainer = GRPOTrainer(
+        args=config(folder, num_generations=2),
+        model=model_for(tokenizer),
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": ORDER}]] * 16}),
+        environment_factory=environment_factory(environment),
+    )
+    check_trainer(trainer)
+    trainer.accelerator.state.distributed_type = DistributedType.FSDP
+    try:
+        check_trainer(trainer)
+    except TrainingRefused as error:
+        return {"error": str(error)}
+    return {"error": None}
+
+
+def workers(folder: str, environment: str, is_alone: bool = True) -> dict[str, Any]:
     """Rollouts in the process that AsyncGRPO spawns; a small server stands for vLLM's."""
     import threading
 
@@ -537,7 +563,7 @@ def workers(folder: str, environment: str) -> dict[str, Any]:
         dataset=Dataset.from_dict(
             {"prompt": [[{"role": "user", "content": f"{ORDER} {i}"}] for i in range(8)]}
         ),
-        reward_funcs=[],
+        reward_funcs=[] if is_alone else [brevity],
         processing_class=tokenizer,
         eos_token_ids=[tokenizer.eos_token_id],
         environment_factory=factory,
@@ -546,19 +572,23 @@ def workers(folder: str, environment: str) -> dict[str, Any]:
         max_tool_calling_iterations=2,
         vllm_server_url=f"http://127.0.0.1:{port}",
     )
-    worker.start()
     samples: list[Any] = []
+    error = None
     try:
+        worker.start()
         while len({one.group_id for one in samples}) < 4:
             given = worker.rollout_buffer.get(timeout=60)
             samples += given if isinstance(given, list) else [given]
+    except RuntimeError as found:
+        error = str(found)
     finally:
         worker.stop()
     return {
+        "error": error,
         "samples": [
             {"group": one.group_id, "advantage": one.advantage, "reward": one.metrics["reward"]}
             for one in samples
-        ]
+        ],
     }
 
 
@@ -568,6 +598,7 @@ WAYS: dict[str, Callable[..., dict[str, Any]]] = {
     "rows": rows_of_datasets,
     "unknown": unknown,
     "shared": shared,
+    "split": split,
     "workers": workers,
     "harness": harness,
     "schemas": schemas,

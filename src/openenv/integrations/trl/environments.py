@@ -21,7 +21,12 @@ from openenv._json import read_json
 from openenv.client import background
 from openenv.errors import CapacityError, OpenEnvError
 from openenv.integrations.trl.rewards import TrainingRefused
-from openenv.integrations.trl.trainers import calling_trainer, check_trainer, clock_of
+from openenv.integrations.trl.trainers import (
+    calling_trainer,
+    check_trainer,
+    check_worker,
+    clock_of,
+)
 from openenv.integrations.trl.versions import LOWEST_WITH_FACTORY, check_trl
 from openenv.integrations.typed_tools import (
     Parameters,
@@ -122,6 +127,8 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
         self._seat: Seat | None = None
         self._has_begun = False
         self._terms.places.add(self)
+        if self._terms.is_elsewhere:
+            check_worker()
 
     # ------------------------------------------------------------------ of the episode
 

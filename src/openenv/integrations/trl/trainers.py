@@ -9,16 +9,29 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from openenv.integrations.trl.rewards import TrainingRefused, check_reward_functions
+from openenv.integrations.trl.rewards import (
+    TrainingRefused,
+    check_reward_functions,
+    names_of,
+)
 from openenv.rollouts.jobs import derived_seed
 
-__all__ = ["BatchClock", "calling_trainer", "check_trainer", "clock_of", "group_size"]
+__all__ = [
+    "BatchClock",
+    "calling_trainer",
+    "check_trainer",
+    "check_worker",
+    "clock_of",
+    "group_size",
+]
 
 CALLERS = 12  # between a trainer and what is called by it
 MARKS = ("accelerator", "environments", "num_generations", "reward_funcs", "state")
+WORKER_MARKS = ("reward_funcs", "reward_func_names")  # of AsyncGRPO's, in a process of its own
 
 _clocks: WeakKeyDictionary[Any, BatchClock] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -116,15 +129,19 @@ def group_size(trainer: Any) -> int:
     return int(trainer.num_generations if is_training else trainer.num_generations_eval)
 
 
-def calling_trainer() -> Any:
-    """Return the trainer that calls, in this thread; None if none does."""
+def calling_trainer(marks: Sequence[str] = MARKS) -> Any:
+    """Return the trainer that calls, in this thread; None if none does.
+
+    Args:
+        marks: The attributes that tell it.
+    """
     frame = inspect.currentframe()
     for _ in range(CALLERS):
         frame = frame.f_back if frame is not None else None
         if frame is None:
             return None
         found = frame.f_locals.get("self")
-        if found is not None and all(hasattr(found, name) for name in MARKS):
+        if found is not None and all(hasattr(found, name) for name in marks):
             return found
     return None
 
@@ -134,13 +151,16 @@ def check_trainer(trainer: Any) -> None:
 
     Raises:
         TrainingRefused: A reward function would count failed rollouts; or the completions of
-            several processes would be mixed up.
+            several processes would be mixed up; or they would wait for each other for ever.
     """
     check_reward_functions(trainer)
-    if not getattr(trainer, "use_vllm", False) or trainer.accelerator.num_processes < 2:
+    if trainer.accelerator.num_processes < 2:
         return
+    uses_vllm = getattr(trainer, "use_vllm", False)
     mode = getattr(trainer, "vllm_mode", "server")
-    if mode == "server" or int(getattr(trainer, "vllm_tensor_parallel_size", 1) or 1) > 1:
+    if uses_vllm and (
+        mode == "server" or int(getattr(trainer, "vllm_tensor_parallel_size", 1) or 1) > 1
+    ):
         raise TrainingRefused(
             "environment_factory with several processes and a vLLM that they share: TRL asks it "
             "for replies as often as each process's own tools are called, and hands out what comes "
@@ -148,3 +168,36 @@ def check_trainer(trainer: Any) -> None:
             "Use rollout_func, which has all processes ask together; or vllm_mode='colocate' with "
             "vllm_tensor_parallel_size=1; or one process"
         )
+    by = _splits_weights(trainer.accelerator)
+    if by and not uses_vllm:
+        raise TrainingRefused(
+            f"environment_factory with several processes and weights that {by} splits over them: "
+            "all have to ask the model equally often, and TRL asks it as often as each process's "
+            "own tools are called, so the processes would wait for each other for ever. Use "
+            "rollout_func, which has all processes ask together; or use_vllm=True with "
+            "vllm_mode='colocate'; or ZeRO up to stage 2"
+        )
+
+
+def check_worker() -> None:
+    """Refuse the worker of AsyncGRPO that calls, if it would train on a wrong signal.
+
+    Raises:
+        TrainingRefused: It has reward functions, which would count failed rollouts.
+    """
+    worker = calling_trainer(WORKER_MARKS)
+    functions = [] if worker is None else list(worker.reward_funcs)
+    if functions:
+        raise TrainingRefused(
+            f"AsyncGRPO does not tell the reward function {', '.join(names_of(functions))} which "
+            "rollouts have failed, and would add its reward to an environment's that is not there. "
+            "Let the environment's own be the only one: reward_funcs=[]; or use GRPOTrainer"
+        )
+
+
+def _splits_weights(accelerator: Any) -> str | None:
+    """What splits the weights over the processes, so that a forward pass needs all of them."""
+    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
+    if plugin is not None and int(plugin.zero_stage) == 3:
+        return "ZeRO-3"
+    return "FSDP" if accelerator.distributed_type == "FSDP" else None
