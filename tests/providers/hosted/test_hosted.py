@@ -118,7 +118,7 @@ def test_a_server_is_started_by_its_manifest_and_stepped(provider: OfHere) -> No
         assert sandbox.machine is not None
         processes = sandbox.machine.processes()
         assert processes
-    assert not [pid for pid in processes if is_alive(pid)]
+    wait_until(lambda: not [pid for pid in processes if is_alive(pid)])
 
 
 @pytest.mark.slow
