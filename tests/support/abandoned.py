@@ -9,6 +9,7 @@ from typing import Any
 
 from openenv import Environment, create_app
 from support.environments import Do, Progress, Seen
+from support.held import objects
 
 LATE_S = 0.15
 
@@ -96,12 +97,12 @@ ENVIRONMENTS = {
 
 
 def app() -> Any:
-    """Serve what the variables name, and say how many tasks there are."""
+    """Serve what the variables name, and say what there is in this process."""
     workers = int(os.environ["TEST_WORKERS"]) or None
     app = create_app(ENVIRONMENTS[os.environ["TEST_ENVIRONMENT"]], workers=workers)
 
-    @app.get("/tasks")
-    async def tasks() -> int:
-        return len(asyncio.all_tasks())
+    @app.get("/held")
+    async def held() -> dict[str, int]:
+        return {"tasks": len(asyncio.all_tasks()), "objects": objects()}
 
     return app
