@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -283,3 +284,33 @@ async def _harm(manager: SessionManager, by: signal.Signals) -> None:
         await session.handle(Step(Ask(what="length", value="")))
     await manager.close(session.id)
     await eventually(lambda: not is_alive(pid))
+
+
+@pytest.mark.anyio
+async def test_a_worker_that_is_ended_before_its_start_is_known_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy machine: the process has answered before the thread that started it goes on."""
+    may_go_on = threading.Event()
+
+    def start_and_dawdle(*args: Any, **options: Any) -> Any:
+        child = _children.run_module(*args, **options)
+        may_go_on.wait(20)
+        return child
+
+    monkeypatch.setattr(process, "run_module", start_and_dawdle)
+    spec = EnvironmentSpec.of(ProbeEnvironment)
+    manager = SessionManager(spec)
+    manager.run_on(Workers(spec, 2, spec_source(spec)))
+    try:
+        session = await manager.create()
+        pid = int((await session.handle(Step(Ask(what="where")))).observation.value["pid"])
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(StepTimeout):
+            await session.handle(Step(Ask(what="length", value=""), {"timeout_s": 0.05}))
+        await session.handle(Reset())  # in another process; this one is to be ended
+        may_go_on.set()
+        await eventually(lambda: not is_alive(pid))
+    finally:
+        may_go_on.set()
+        await manager.aclose()

@@ -116,7 +116,7 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
         self._connecting: asyncio.Task[Any] | None = None
-        self._is_lost = self._is_stopped = False
+        self._is_lost = self._is_stopped = self._is_killed = False
         self._ended: asyncio.Future[int | None] = self._loop.create_future()
         self._start_later = self._loop.call_later(pause_s, self._start)
         setup = (sys.path, workers.grace_s, workers.source)
@@ -176,6 +176,8 @@ class WorkerProcess:
                     stdin=theirs.fileno(),
                     outlives_s=2 * self._workers.grace_s,
                 )
+            if self._is_killed:  # it was quicker to answer than this thread to hear of its start
+                self._child.kill()
             code = wait_for_all(self._child)
         except Exception as error:
             self.unfit = error
@@ -231,7 +233,8 @@ class WorkerProcess:
         return None if self._child is None else self._child.pid
 
     def kill(self) -> None:
-        """End the process at once."""
+        """End the process at once, or as soon as it is known which it is."""
+        self._is_killed = True  # first: `_mind` notes the process, and looks at this
         if self._child is not None and not self._ended.done():
             self._child.kill()
 
