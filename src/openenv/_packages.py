@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from openenv.errors import OpenEnvError
 
-__all__ = ["MissingPackage", "needs"]
+__all__ = ["MissingPackage", "check_installed", "needs"]
 
 COMMANDS = {
     "dm_env": "pip install dm-env gymnasium",
@@ -54,3 +55,20 @@ def needs(needed_by: str, command: str | None = None) -> Iterator[None]:
         raise MissingPackage(
             f"{needed_by} needs {package!r}, which {cure}", name=package
         ) from error
+
+
+def check_installed(needed_by: str, packages: Iterable[str], command: str) -> None:
+    """Refuse work that would end at an import, before it begins. Nothing is imported for it.
+
+    Args:
+        needed_by: Who imports them, for the message.
+        packages: The names that are imported.
+        command: What installs them.
+
+    Raises:
+        MissingPackage: One of them is not installed.
+    """
+    for package in packages:
+        with needs(needed_by, command):
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(f"No module named {package!r}", name=package)

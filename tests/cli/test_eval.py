@@ -240,6 +240,66 @@ def test_a_result_that_was_evaluated_otherwise_is_refused(tmp_path: Path) -> Non
     assert "was evaluated with threshold=1.0, and 0.5 is asked for" in str(error)
 
 
+def evaluated(folder: Path, rewards: dict[str, Any], *options: str) -> Path:
+    """A run in its folder, evaluated by the command."""
+    folder.mkdir()
+    path = written(folder / "rollouts.jsonl", rewards)
+    asked = ["eval", str(path), "-o", str(folder), "--report", "none", *options]
+    done = CliRunner().invoke(app, asked)
+    assert done.exception is None, done.output
+    return folder
+
+
+def test_a_comparison_keeps_the_threshold_of_the_run(tmp_path: Path) -> None:
+    """Which is not the one that follows from the rewards that are declared."""
+    half = evaluated(tmp_path / "half", {"a": [0.6], "b": [0.2]}, "--threshold", "0.5")
+    whole = evaluated(tmp_path / "whole", {"a": [0.6], "b": [0.7]})
+    asked = ["eval", "--from", str(half), "--compare", str(whole), "--json"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exception is None, done.output
+    data = json.loads(done.stdout)
+    assert data["scores"]["success_rate"] == 0.5  # from 1 on, it would be none
+    assert data["comparison"]["regressed"] == ["b"]
+    done = CliRunner().invoke(app, ["eval", "--from", str(whole), "--compare", str(half), "--json"])
+    data = json.loads(done.stdout)
+    assert (data["scores"]["success_rate"], data["comparison"]["regressed"]) == (0.0, [])
+    done = CliRunner().invoke(app, [*asked, "--threshold", "0.1"])
+    assert json.loads(done.stdout)["scores"]["success_rate"] == 1.0
+
+
+@pytest.mark.slow("plays an environment")
+def test_what_is_played_is_compared_by_the_rules_of_the_earlier_run(tmp_path: Path) -> None:
+    play = ["eval", "blackjack_env", "--num-tasks", "2", "--report", "none", "--no-check"]
+    first = [*play, "-o", str(tmp_path / "first"), "--threshold", "-1"]
+    assert CliRunner().invoke(app, first).exception is None
+    done = CliRunner().invoke(app, [*play, "--compare", str(tmp_path / "first"), "--json"])
+    assert done.exception is None, done.output
+    data = json.loads(done.stdout)
+    assert data["scores"]["success_rate"] == 1.0
+    assert (data["comparison"]["fixed"], data["comparison"]["regressed"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("missing", "options"),
+    [("scipy", []), ("matplotlib", ["-o", "run"]), ("jinja2", ["-o", "run", "--report", "md"])],
+)
+def test_a_missing_extra_is_told_of_before_anything_is_played(
+    missing: str, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, missing, None)
+    error = refused("no_such_environment", *options)
+    assert f"'{missing}', which is not installed: pip install 'openenv[eval]'" in str(error)
+    assert not (tmp_path / "run").exists()
+
+
+def test_rollouts_that_are_there_are_told_of_with_how_to_go_on(tmp_path: Path) -> None:
+    folder = evaluated(tmp_path / "run", {"a": [1.0]})
+    error = refused("no_such_environment", "-o", str(folder))
+    assert str(error) == f"there are rollouts in {folder} already"
+    assert error.hint is not None and f"--output-dir {folder} --resume" in error.hint
+
+
 def test_words_are_short_where_there_are_many_tasks() -> None:
     from openenv.cli.commands.eval import compared_in_words, in_words
     from openenv.evals import compare, evaluate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import pytest
 from support.llm_server import Asked, Reply, llm_server
 from support.sums import SumObservation, SumsEnvironment
 
+from openenv._packages import MissingPackage
 from openenv.errors import ConnectError
 from openenv.evals import (
     ComparisonError,
@@ -326,6 +328,54 @@ def test_a_result_is_not_told_to_be_of_options_that_it_is_not_of(tmp_path: Path)
     with pytest.raises(EvaluationError, match="with unscored='fail'"):
         load_evaluation(result, unscored="skip")
     assert load_evaluation(tmp_path, threshold=0.5).threshold == 0.5
+
+
+@pytest.mark.parametrize("name", ["", "rollouts.jsonl"])
+def test_a_run_that_is_read_keeps_the_rules_it_was_evaluated_by(tmp_path: Path, name: str) -> None:
+    stored(tmp_path, success_threshold=0.5, unscored="fail-all", lowest_reward=-2.0, level=0.8)
+    again = load_evaluation(tmp_path / name)
+    assert (again.threshold, again.threshold_from) == (0.5, "as asked for")
+    assert (again.unscored_policy, again.lowest, again.level) == ("fail-all", -2.0, 0.8)
+    assert load_evaluation(tmp_path / name, threshold=None, level=0.9).threshold == 0.5
+    (tmp_path / "others.jsonl").write_bytes((tmp_path / "rollouts.jsonl").read_bytes())
+    assert load_evaluation(tmp_path / "others.jsonl").threshold == 1.0  # nobody says of what it is
+    (tmp_path / "result.json").write_text("{}")
+    assert load_evaluation(tmp_path / "rollouts.jsonl").threshold == 1.0
+    with pytest.raises(EvaluationError, match="is no result"):
+        load_evaluation(tmp_path)
+
+
+def never_asked(observation: Any) -> Any:
+    raise AssertionError("it was played")
+
+
+@pytest.mark.parametrize(
+    ("missing", "reports"), [("scipy", []), ("matplotlib", ["html"]), ("jinja2", ["md"])]
+)
+def test_what_an_evaluation_needs_is_looked_for_before_it_plays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, reports: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingPackage, match=rf"'{missing}'.*pip install 'openenv\[eval\]'"):
+        stored(tmp_path / "run", never_asked, reports=reports)
+    assert not (tmp_path / "run").exists()
+
+
+def test_rollouts_that_are_there_are_told_of_before_the_environment_is_begun(
+    tmp_path: Path,
+) -> None:
+    stored(tmp_path)
+    begun: list[int] = []
+
+    class Noted(SumsEnvironment):
+        def __init__(self) -> None:
+            begun.append(1)
+            super().__init__()
+
+    harness = EnvEvalHarness(Noted, never_asked, TASKS, output_dir=tmp_path)
+    with pytest.raises(FileExistsError, match="resume=True goes on with them"):
+        harness.run_from_config(config())
+    assert begun == []
 
 
 def test_what_was_found_of_an_environment_is_said_of_its_run_later(tmp_path: Path) -> None:

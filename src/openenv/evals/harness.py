@@ -6,6 +6,7 @@ After RFC 013. Training and evaluation play by the same code: `openenv.rollouts.
 from __future__ import annotations
 
 import copy
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing_extensions import Self
 from openenv.evals.base import EvalHarness
 from openenv.evals.metrics import Evaluation, Unscored, evaluate
 from openenv.evals.reproducibility import check_reproducible
-from openenv.evals.results import ROLLOUTS, result_of, save
+from openenv.evals.results import ROLLOUTS, check_extra, result_of, save
 from openenv.evals.types import EvalConfig, EvalResult
 from openenv.rollouts.limits import RolloutLimits
 from openenv.rollouts.policies.named import FORMS, policy_named
@@ -53,9 +54,14 @@ def play_and_evaluate(
         options: Of `openenv.rollouts.rollout`. The seed is 0 where it is not given.
 
     Raises:
+        FileExistsError: The folder has rollouts already, and `resume` was not asked for.
+        MissingPackage: The extra ``eval`` is not installed; nothing was played.
         RolloutsFailed: More rollouts have failed than may.
         OpenEnvError: They cannot be played, or not evaluated.
     """
+    check_extra()
+    if output_dir is not None and not options.get("resume"):
+        _check_new(Path(output_dir) / ROLLOUTS)
     if options.get("seed") is None:
         options["seed"] = 0
     is_same = None
@@ -68,6 +74,17 @@ def play_and_evaluate(
         output = Path(output_dir) / ROLLOUTS
     run = rollout(env, policy, tasks, output=output, **options)
     return evaluate(run, run.header, reproducible=is_same, **(evaluation or {}))
+
+
+def _check_new(rollouts: Path) -> None:
+    """Refuse a folder that has rollouts already, before anything is played.
+
+    Raises:
+        FileExistsError: There are some.
+    """
+    if rollouts.exists():
+        why = "there are rollouts already; resume=True goes on with them, or name another folder"
+        raise FileExistsError(errno.EEXIST, why, str(rollouts))
 
 
 class EvalParameters(BaseModel):
@@ -155,11 +172,14 @@ class EnvEvalHarness(EvalHarness):
         """Play and evaluate; with an `output_dir`, write the files of the run.
 
         Raises:
+            FileExistsError: The folder has rollouts already, and `resume` was not asked for.
+            MissingPackage: The extra ``eval`` is not installed; nothing was played.
             ValueError: A parameter is unknown, or out of range.
             RolloutsFailed: More rollouts have failed than may.
             OpenEnvError: They cannot be played, or not evaluated.
         """
         parameters = _parameters(eval_parameters)
+        check_extra(parameters.reports if self.output_dir is not None else ())
         tasks, first = self._what(parameters)
         found = play_and_evaluate(
             dataset if self.env is None else self.env,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 __all__ = [
+    "ASKED",
     "Breakdown",
     "Estimate",
     "Evaluation",
@@ -50,6 +51,9 @@ Unscored = Literal["fail", "skip", "fail-all"]
 - ``fail-all``: those that the policy gave up count as for ``fail``; others count as not solved, and
   are in no mean of rewards.
 """
+
+ASKED = "as asked for"
+"""Where a threshold comes from that was given to `evaluate`."""
 
 Method = Literal["wilson", "bootstrap", "student"]
 
@@ -348,7 +352,7 @@ def _threshold(given: float | None, reward: Mapping[str, Any] | None) -> tuple[f
     if given is not None:
         if not math.isfinite(given):
             raise ValueError(f"threshold={given}; expected a finite number")
-        return float(given), "as asked for"
+        return float(given), ASKED
     declared = None if reward is None else RewardSpec.from_data(reward).range
     if declared is None:
         return 1.0, "no range of rewards is declared"
@@ -849,7 +853,7 @@ def _reasons(evaluation: Evaluation, what: str, is_one: Callable[[SampleResult],
 
 def _of_threshold(evaluation: Evaluation) -> str:
     reward = evaluation.reward or {}
-    if evaluation.threshold_from == "as asked for" or reward.get("kind") != "per_step":
+    if evaluation.threshold_from == ASKED or reward.get("kind") != "per_step":
         return ""
     return (
         f"A sample is solved from {evaluation.threshold:g} on ({evaluation.threshold_from}), but "

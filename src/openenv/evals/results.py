@@ -9,6 +9,7 @@ report.md
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,9 +17,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from openenv._packages import check_installed
 from openenv._redaction import redact
 from openenv.evals.comparison import Comparison, compare
-from openenv.evals.metrics import Evaluation, EvaluationError, evaluate
+from openenv.evals.metrics import ASKED, Evaluation, EvaluationError, evaluate
 from openenv.evals.report import html_report, markdown_report
 from openenv.evals.types import EvalConfig, EvalResult
 from openenv.rollouts.files import read_header, read_rollouts
@@ -28,11 +30,13 @@ __all__ = [
     "REPORTS",
     "RESULT",
     "ROLLOUTS",
+    "check_extra",
     "compare_eval_results",
     "is_stored",
     "load_evaluation",
     "result_of",
     "save",
+    "stored_rules",
 ]
 
 ROLLOUTS, RESULT, COMPARISON = "rollouts.jsonl", "result.json", "comparison.json"
@@ -44,6 +48,25 @@ REPORTS: dict[str, Callable[[Evaluation, Comparison | None], str]] = {
 
 # Under which of the scores a result has the evaluation as a whole.
 WHOLE = "evaluation"
+
+# What the extra ``eval`` installs: for the figures, and for each kind of report.
+PACKAGES = ("numpy", "scipy")
+OF_REPORTS = {"html": ("jinja2", "matplotlib"), "md": ("jinja2",)}
+INSTALL = "pip install 'openenv[eval]'"
+
+
+def check_extra(reports: Iterable[str] = ()) -> None:
+    """Look for what an evaluation and its reports need, before anything is played for it.
+
+    Args:
+        reports: The kinds of reports that are to be written.
+
+    Raises:
+        MissingPackage: The extra ``eval`` is not installed.
+    """
+    check_installed("an evaluation", PACKAGES, INSTALL)
+    for kind in reports:
+        check_installed("a report of an evaluation", OF_REPORTS.get(kind, ()), INSTALL)
 
 
 def result_of(config: EvalConfig, evaluation: Evaluation) -> EvalResult:
@@ -91,7 +114,8 @@ def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
 
     Args:
         path: Its folder, its rollouts, or its ``result.json``. What is in a result was evaluated
-            before; rollouts are evaluated anew, and so is a folder that has some.
+            before; rollouts are evaluated anew, by the same rules unless `options` say otherwise
+            (see `stored_rules`), and so is a folder that has some.
         options: Of `evaluate`. Of a result, what it was evaluated by.
 
     Raises:
@@ -105,13 +129,52 @@ def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
         names = [name for name in (ROLLOUTS, RESULT) if (path / name).is_file()]
         if not names:
             raise EvaluationError(f"{path} is no run: it has no {ROLLOUTS} and no {RESULT}")
-        if len(names) == 2:
-            stored = load_evaluation(path / RESULT)
-            options = {"reproducible": stored.reproducible, **options}
+        stored_rules(path)  # a result that is damaged is told of
         return load_evaluation(path / names[0], **options)
     if path.suffix == ".json":
         return _evaluated_so(_evaluation_of(_read_result(path), str(path)), path, options)
-    return evaluate(read_rollouts(path), read_header(path), **options)
+    given = {name: value for name, value in options.items() if value is not None}
+    rules = {**stored_rules(path), **given}
+    return evaluate(read_rollouts(path), read_header(path), **rules)
+
+
+def stored_rules(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the arguments of `evaluate` by which a stored run was evaluated; none where its
+    rollouts have no result beside them. A threshold that follows from what the environment declares
+    is not among them: it follows again.
+
+    Args:
+        path: The folder of the run, its rollouts, or its ``result.json``.
+
+    Raises:
+        EvaluationError: The result of the folder cannot be read.
+        OSError: A file cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _rules_of(path / RESULT) if (path / RESULT).is_file() else {}
+    if path.suffix == ".json":
+        return _rules_of(path)
+    beside = path.with_name(RESULT)
+    if path.name == ROLLOUTS and beside.is_file():
+        with contextlib.suppress(EvaluationError):  # whoever names the rollouts can do without it
+            return _rules_of(beside)
+    return {}
+
+
+def _rules_of(file: Path) -> dict[str, Any]:
+    result = _read_result(file)
+    stored, asked = _evaluation_of(result, str(file)), result.config.eval_parameters
+    rules: dict[str, Any] = {
+        "unscored": stored.unscored_policy,
+        "level": stored.level,
+        "reproducible": stored.reproducible,
+    }
+    if stored.threshold_from == ASKED:
+        rules["threshold"] = stored.threshold
+    if asked.get("lowest", asked.get("lowest_reward")) is not None:
+        rules["lowest"] = stored.lowest
+    return rules
 
 
 def _evaluated_so(found: Evaluation, path: Path, options: dict[str, Any]) -> Evaluation:

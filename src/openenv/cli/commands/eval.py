@@ -153,8 +153,6 @@ def evaluate_command(
         openenv eval --from after --compare before  # two runs that are stored
     """
     options = dict(locals())
-    from openenv.evals.results import load_evaluation, result_of, save
-
     reports = _reports(report)
     if resume and output_dir is None:
         why = "--resume needs to know which folder"
@@ -168,6 +166,17 @@ def evaluate_command(
     evaluation = {name: value for name, value in asked.items() if value is not None}
     run = _stored_run(env, stored)
     with _said(output_dir):
+        from openenv.evals.results import (
+            check_extra,
+            load_evaluation,
+            result_of,
+            save,
+            stored_rules,
+        )
+
+        check_extra(reports if output_dir is not None else ())
+        if run is None and compare is not None:  # both are to be evaluated alike
+            evaluation = {**_comparable(stored_rules(compare)), **evaluation}
         found = load_evaluation(run, **evaluation) if run else _played(options, evaluation)
         here = run or output_dir
         compared = None if compare is None else _compared(compare, here, found, evaluation)
@@ -304,13 +313,22 @@ def _played(options: dict[str, Any], evaluation: dict[str, Any]) -> Evaluation:
     return found
 
 
+def _comparable(rules: dict[str, Any]) -> dict[str, Any]:
+    """Of the rules of one run, those that another one is evaluated by too, to be compared."""
+    return {name: rules[name] for name in ("threshold", "unscored", "lowest") if name in rules}
+
+
 def _compared(
     other: Path, run: Path | None, found: Evaluation, evaluation: dict[str, Any]
 ) -> Comparison:
     from openenv.evals import compare
-    from openenv.evals.results import load_evaluation
+    from openenv.evals.results import load_evaluation, stored_rules
 
-    before = load_evaluation(other, **evaluation)
+    rules = {} if run is None else _comparable(stored_rules(run))
+    rules |= {"unscored": found.unscored_policy, **evaluation}
+    if "threshold" in stored_rules(other):
+        rules.setdefault("threshold", found.threshold)
+    before = load_evaluation(other, **rules)
     is_same = before.policy == found.policy
     names = (str(other), str(run or "this run")) if is_same else None
     return compare(before, found, names=names, level=found.level)
@@ -327,7 +345,9 @@ def _said(output_dir: Path | None) -> Iterator[None]:
             try:
                 yield
             except FileExistsError as error:
-                hint = "--resume goes on with them; or name another folder"
+                hint = (
+                    f"go on with them: --output-dir {output_dir} --resume; or name another folder"
+                )
                 why = f"there are rollouts in {output_dir} already"
                 raise CommandError(why, hint=hint, exit_code=MISUSED) from error
             except RolloutsFailed as error:
