@@ -30,6 +30,7 @@ LAYERS = {
     "openenv.spaces": "contract",
     "openenv._choices": "contract",
     "openenv.manifest": "contract",
+    "openenv._addresses": "contract",
     "openenv._bars": "contract",
     "openenv._children": "contract",
     "openenv._consent": "contract",

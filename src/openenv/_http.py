@@ -6,7 +6,6 @@ Redirects are not followed: what is sent, a key among it, is for the host that w
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 import urllib.error
@@ -22,7 +21,7 @@ from openenv._tls import client_context
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["FAILURES", "MAX_BYTES", "Answer", "ask", "open_answer", "over_http"]
+__all__ = ["FAILURES", "MAX_BYTES", "Answer", "ask", "open_answer"]
 
 MAX_BYTES = 16 * 2**20
 CHUNK_BYTES = 2**16
@@ -107,13 +106,6 @@ def open_answer(
         answer.close()
         raise ConnectionError(proxy.describe("it wants a name and a password (status 407)"))
     return answer
-
-
-def over_http(base_url: str) -> str:
-    """The address of a server for HTTP, where it may be that of its WebSocket, or lack a scheme."""
-    url = base_url.strip().rstrip("/").removesuffix("/ws")
-    url = re.sub(r"^ws(s?)://", r"http\1://", url, flags=re.IGNORECASE)
-    return url if "://" in url else f"http://{url}"
 
 
 # ------------------------------------------------------------------ on the way

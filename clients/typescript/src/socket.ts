@@ -211,16 +211,31 @@ export async function isHealthy(address: Address, timeoutS: number): Promise<boo
   }
 }
 
+/** The routes that a server prints, one of which may end the address that people paste. */
+const PAGES = /\/(docs|health|mcp|web|ws)$/i;
+
 /** The address of `/ws`, or another route, by a scheme of WebSockets or of HTTP. */
-function at(url: string, scheme: "ws" | "http", route = "ws"): string {
-  const target = new URL(url);
+export function at(url: string, scheme: "ws" | "http", route = "ws"): string {
+  const target = parsed(url);
   const isSecure = target.protocol === "https:" || target.protocol === "wss:";
   if (!isSecure && target.protocol !== "http:" && target.protocol !== "ws:") {
     throw new ConnectError(`${url} is no address of a server; expected http://HOST:PORT`);
   }
   target.protocol = isSecure ? `${scheme}s:` : `${scheme}:`;
-  target.pathname = `${target.pathname.replace(/\/+$/, "")}/${route}`;
+  const root = target.pathname.replace(/\/+$/, "").replace(PAGES, "");
+  target.pathname = `${root.replace(/\/+$/, "")}/${route}`;
+  target.search = target.hash = "";
   return target.href;
+}
+
+/** An address with its scheme, which is that of HTTP where there is none: `localhost:8000`. */
+function parsed(url: string): URL {
+  const text = url.trim();
+  try {
+    return new URL(text.includes("://") ? text : `http://${text}`);
+  } catch {
+    throw new ConnectError(`${url} is no address of a server; expected http://HOST:PORT`);
+  }
 }
 
 function base64Url(text: string): string {

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from openenv._addresses import over_http
 from openenv._consent import agrees, is_at_terminal
-from openenv._http import FAILURES, ask, over_http
+from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._peers import is_loopback as is_loopback_host
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution

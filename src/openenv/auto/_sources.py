@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from openenv._http import FAILURES, ask, over_http
+from openenv._addresses import over_http
+from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._keys import key_for, key_headers
 from openenv.auto._hub import PROBE_TIMEOUT_S

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from openenv._addresses import is_address, over_http
 from openenv._keys import key_for
 from openenv.auto._discovery import EnvironmentInfo, get_discovery
 from openenv.cli._readings import Unreadable, read
@@ -17,12 +17,10 @@ from openenv.providers.process import ProcessProvider
 from openenv.tasks import TaskAPIClient
 from openenv.validation.collector import fetch
 from openenv.validation.evidence import Fetched
-from openenv.validation.targets import is_url
 from openenv.validation.url import mode_of
 
 __all__ = ["address_of", "installed", "of_files", "of_server", "outline", "served"]
 
-ADDRESS = re.compile(r"[\w.-]+:\d+")
 # What each action and observation has; nobody needs to be told.
 COMMON = {"metadata", "done", "reward", "truncated", "type"}
 
@@ -45,9 +43,7 @@ def _of_info(info: EnvironmentInfo) -> dict[str, Any]:
 
 def address_of(target: str) -> str | None:
     """The server's address that a target is; None if it is none."""
-    if is_url(target):
-        return target.rstrip("/")
-    return f"http://{target}" if ADDRESS.fullmatch(target) else None
+    return over_http(target) if is_address(target) else None
 
 
 # ------------------------------------------------------------------ its files

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overloa
 
 from typing_extensions import Self
 
+from openenv._addresses import server_root
 from openenv._lazy import lazy_module
 from openenv.client import background, codec
 from openenv.client.hybrid import (
@@ -111,7 +112,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     a connection is lost.
 
     Args:
-        base_url: Where the server is: ``http``, ``https``, ``ws``, ``wss`` or no scheme.
+        base_url: Where the server is: ``http``, ``https``, ``ws``, ``wss`` or no scheme. An address
+            of its page or its WebSocket means the server too: ``ws://localhost:8000/ws``.
         connect_timeout_s: Seconds to wait for a connection.
         message_timeout_s: Seconds to wait for an answer; None for no limit.
         max_message_size_mb: Largest answer that is accepted, in MiB.
@@ -177,7 +179,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     ) -> None:
         if base_url is None and provider is None:
             raise ValueError("an EnvClient needs a base_url or a provider that starts a server")
-        self._base_url = None if base_url is None else base_url.rstrip("/")
+        self._base_url = None if base_url is None else server_root(base_url)
         self._mode = client_mode(mode)
         self._message_timeout = message_timeout_s
         self._websocket = WebSocketOptions(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from openenv._addresses import server_root
 from openenv.errors import ConnectError
 from openenv.sessions.principal import KeyLimits
 
@@ -83,7 +84,8 @@ class Server:
     idle: list[Any] = field(default_factory=list, repr=False)  # its connections that wait
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url if "://" in self.url else f"http://{self.url}")
+        root = server_root(self.url)
+        parts = urlsplit(root if "://" in root else f"http://{root}")
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError(f"{self.url!r} is no address of a server, such as http://host:8000")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

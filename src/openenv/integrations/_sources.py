@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter
 
-from openenv._http import FAILURES, ask, over_http
+from openenv._addresses import over_http
+from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._keys import key_for
 from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec

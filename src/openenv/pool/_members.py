@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from openenv._addresses import server_root
 from openenv._keys import note_key
 from openenv.client._resuming import greeted
 from openenv.client.transports.websocket import (
@@ -33,7 +34,7 @@ class Given(Server):
     """
 
     def __init__(self, url: str, key: str | None) -> None:  # the base notes that it wants none
-        self.url = url.rstrip("/")
+        self.url = server_root(url)
         self.name = self.url
         self._key = key
         self._is_stopped = False

@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from openenv._http import FAILURES, ask, over_http
+from openenv._addresses import over_http
+from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._keys import key_for
 from openenv.client import codec

@@ -9,11 +9,10 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from openenv._http import over_http
+from openenv._addresses import is_address, over_http
 from openenv._proxies import proxy_for
 from openenv._redaction import redact
 from openenv.client import background
@@ -51,9 +50,6 @@ logger = logging.getLogger(__name__)
 
 Client = EnvClient[Any, Any, Any]
 OnQueue = Callable[[Queued], None]
-
-ADDRESSES = ("http://", "https://", "ws://", "wss://")
-PORT_AT_THE_END = re.compile(r"^[\w.-]+:\d+$")
 
 
 class Sessions:
@@ -269,15 +265,11 @@ async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
 
 
 def _of_text(text: str, on_queue: OnQueue) -> Sessions:
-    if _is_address(text):
+    if is_address(text):
         asked = GenericEnvClient(text)
         return Sessions(text, lambda: GenericEnvClient(text, on_queue=on_queue), asked=asked)
     source, client = _installed(text)
     return _in_process(text, source, client, on_queue)
-
-
-def _is_address(text: str) -> bool:
-    return text.startswith(ADDRESSES) or PORT_AT_THE_END.match(text) is not None
 
 
 def _installed(text: str) -> tuple[Any, type[Client]]:
@@ -311,7 +303,7 @@ def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
     """
     made = (
         GenericEnvClient(environment)
-        if _is_address(environment)
+        if is_address(environment)
         else GenericEnvClient.local(_installed(environment)[0])
     )
     with made.sync() as client:

@@ -8,7 +8,6 @@ Evaluation").
 from __future__ import annotations
 
 import base64
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pydantic_core import from_json, to_json
 
+from openenv._addresses import over_http
 from openenv._http import FAILURES, open_answer
 from openenv._keys import key_for, key_headers
 from openenv.errors import (
@@ -110,8 +110,7 @@ def only_name(names: Any, where: str) -> str:
 
 def http_url(base_url: str) -> str:
     """A server's address, of whichever scheme, as one of HTTP."""
-    address = base_url.rstrip("/").removesuffix("/ws")
-    return re.sub("^ws", "http", address) if "://" in address else f"http://{address}"
+    return over_http(base_url)
 
 
 class TaskCalls(ABC):

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic_core import to_json
 from typing_extensions import Self
 
+from openenv._addresses import over_http
 from openenv._http import FAILURES, ask
 from openenv._keys import key_for
 from openenv.client.transports.base import TransportClosed
@@ -277,7 +278,7 @@ def fetch(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -
     Raises:
         ValueError: The URL is none of HTTP.
     """
-    target = url.rstrip("/") + path
+    target = over_http(url) + path
     if not target.lower().startswith(("http://", "https://")):
         raise ValueError(f"{url!r} is no URL of HTTP")
     data = None if body is None else to_json(body)

@@ -13,7 +13,7 @@ from openenv.validation.types import SignatureKind
 
 __all__ = ["NoPackage", "find_package", "is_url", "packages_in"]
 
-URL = re.compile("https?://[^/?#]", re.IGNORECASE)
+URL = re.compile("(https?|wss?)://[^/?#]", re.IGNORECASE)
 FOLDER = "envs"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from openenv._addresses import over_http
 from openenv.validation.collector import fetch
 from openenv.validation.evidence import Fetched
 
@@ -110,7 +111,7 @@ def inspect_server(url: str, *, timeout_s: float = TIMEOUT_S) -> ServerReport:
         url: Its address, with http:// or https://.
         timeout_s: Seconds that each route may take.
     """
-    target = url.rstrip("/")
+    target = over_http(url)
     document = fetch(target, "/openapi.json", timeout_s=timeout_s)
     version = _version(document)
     paths = document.object.get("paths") if version else None

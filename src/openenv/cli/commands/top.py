@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from openenv._addresses import over_http
 from openenv._keys import checked_key
 from openenv.cli._console import CommandError, emit, stderr, stdout
 from openenv.cli._readings import Change, Reading, Unreadable, changed, read
@@ -47,7 +48,7 @@ def top(
         openenv top http://10.0.0.1:8000 http://10.0.0.2:8000 --once --json
     """
     key = _key(api_key_file)
-    views = _views([_with_scheme(url) for url in urls], key, interval)
+    views = _views([over_http(url) for url in urls], key, interval)
     if as_json:
         for view in _some(views, once):
             emit({url: _as_data(row) for url, row in view.items()})
@@ -68,10 +69,6 @@ def _key(file: Path | None) -> str | None:
         raise CommandError(
             f"{where} does not hold a key: {error}", hint="it is to hold one key and nothing else"
         ) from error
-
-
-def _with_scheme(url: str) -> str:
-    return url.rstrip("/") if "://" in url else f"http://{url.rstrip('/')}"
 
 
 def _some(views: Iterator[View], once: bool) -> Iterator[View]:

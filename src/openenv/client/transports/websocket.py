@@ -12,6 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from openenv._addresses import server_root
 from openenv._keys import key_for, key_headers
 from openenv._lazy import lazy_module
 from openenv._proxies import Proxy, proxy_for
@@ -49,10 +50,12 @@ TICKS_TO_NOTICE = 20  # of a loop, until its transport has closed a socket that 
 def websocket_url(base_url: str) -> str:
     """Turn a base URL (``http``, ``https``, ``ws``, ``wss`` or no scheme) into that of `/ws`.
 
+    It may be any address that the server prints: see `openenv._addresses`.
+
     Raises:
         ValueError: It has another scheme.
     """
-    url = base_url.rstrip("/")
+    url = server_root(base_url)
     scheme, rest = url.split("://", 1) if "://" in url else ("ws", url)
     if scheme.lower() not in _SCHEMES:
         raise ValueError(f"{base_url!r}: the scheme must be one of {', '.join(_SCHEMES)}, or none")

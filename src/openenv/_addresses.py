@@ -1,0 +1,44 @@
+"""Addresses of servers, as people paste them: one place that reads them.
+
+A server prints several addresses (of its page, its WebSocket, its MCP endpoint), and a browser
+adds a query and a fragment. All of them mean the server, so each is reduced to its base URL.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["PAGES", "is_address", "over_http", "server_root"]
+
+PAGES = frozenset({"docs", "health", "mcp", "web", "ws"})
+"""The routes that `openenv serve` prints, one of which may end an address."""
+
+_URL = re.compile(r"(https?|wss?)://", re.IGNORECASE)
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+):\d+(/.*)?", re.IGNORECASE)
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is the address of a server: a URL, or ``host:port`` without a scheme."""
+    text = text.strip()
+    return _URL.match(text) is not None or _HOST_AND_PORT.fullmatch(text) is not None
+
+
+def server_root(address: str) -> str:
+    """Return a server's base URL, with the scheme of the address, if it has one.
+
+    Spaces around it, slashes at its end, one of `PAGES`, a query and a fragment are left out:
+    ``ws://localhost:8000/ws``, ``ws://localhost:8000/`` and ``ws://localhost:8000/web/?theme=dark``
+    are all ``ws://localhost:8000``. A path before that stays.
+    """
+    scheme, mark, rest = address.strip().rpartition("://")
+    path = re.split(r"[?#]", rest, maxsplit=1)[0].rstrip("/")
+    before, slash, last = path.rpartition("/")
+    if slash and last.lower() in PAGES:
+        path = before.rstrip("/")
+    return f"{scheme}{mark}{path}"
+
+
+def over_http(address: str) -> str:
+    """Return a server's base URL for HTTP, of an address of any scheme, or of none."""
+    url = re.sub(r"^ws(s?)://", r"http\1://", server_root(address), flags=re.IGNORECASE)
+    return url if "://" in url else f"http://{url}"
