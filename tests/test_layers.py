@@ -49,6 +49,7 @@ LAYERS = {
     "openenv._lazy": "contract",
     "openenv._loops": "contract",
     "openenv._methods": "contract",
+    "openenv._models": "contract",
     "openenv._packages": "contract",
     "openenv._peers": "contract",
     "openenv._pipes": "contract",
@@ -201,7 +202,12 @@ EVERYWHERE = {"annotated_types", "pydantic", "pydantic_core", "typing_extensions
 HOMES = {
     "accelerate": {"openenv.integrations.trl.processes"},
     "anthropic": {"openenv.llm.anthropic"},
-    "anyio": {"openenv.mcp.connections", "openenv.mcp.speech1", "openenv.mcp.transports"},
+    "anyio": {
+        "openenv.mcp.connections",
+        "openenv.mcp.speech1",
+        "openenv.mcp.transports",
+        "openenv.server.home",
+    },
     "fastapi": {"openenv.integrations.nemo_gym", "openenv.server", "openenv.web"},
     "fastmcp": {"openenv.mcp.servers"},
     "dm_env": {"openenv.adapters", "openenv.integrations"},

@@ -12,10 +12,11 @@ from fastapi import FastAPI
 
 from openenv import settings
 from openenv.server.auth import KeyGuard
+from openenv.server.home import HomeLoop
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
 from openenv.server.keyfile import keyring_of
-from openenv.server.mcp import MCPEndpoint, mcp_routes
+from openenv.server.mcp import mcp_routes
 from openenv.server.metrics import metrics_route
 from openenv.server.origins import OriginGuard
 from openenv.server.recording import Record, recording_options
@@ -146,6 +147,7 @@ class HTTPEnvServer:
             self.manager.run_on(workers)
             # One that is called in this process, and not served, has nobody who shuts it down.
             weakref.finalize(app, workers.abandon, os.getpid()).atexit = False
+        first = len(app.router.routes)
         app.router.routes.append(websocket_route(self.manager))
         routes, endpoint = mcp_routes(self.manager)
         app.router.routes.extend(routes)
@@ -157,6 +159,10 @@ class HTTPEnvServer:
             app.router.routes.append(harness_route(self.manager))
         app.router.routes.extend(info_routes(self.manager).routes)
         app.router.routes.append(metrics_route(self.manager))
+        home = HomeLoop(self.manager, endpoint)
+        home.keep(app.router.routes[first:])
+        app.state.openenv_homes = [*getattr(app.state, "openenv_homes", ()), home]
+        weakref.finalize(app, home.end).atexit = False  # at exit they are ended, and waited for
         app.add_middleware(
             KeyGuard,
             keys=self.manager.keys,
@@ -166,21 +172,20 @@ class HTTPEnvServer:
         app.add_middleware(OriginGuard, manager=self.manager)
         app.add_middleware(AdoptsUvicorn, manager=self.manager)
         note_manager(app, self.manager)
-        _close_at_shutdown(app, self.manager, endpoint)
+        _close_at_shutdown(app, home)
 
 
-def _close_at_shutdown(app: FastAPI, manager: SessionManager, endpoint: MCPEndpoint) -> None:
+def _close_at_shutdown(app: FastAPI, home: HomeLoop) -> None:
     inner = app.router.lifespan_context
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
         async with inner(app) as state:
-            manager.start()
+            home.enter()
             try:
                 yield state
             finally:
-                await endpoint.aclose()
-                await manager.aclose()
+                await home.leave()
 
     app.router.lifespan_context = lifespan
 

@@ -153,6 +153,7 @@ class SessionManager:
         unheard: Those of them that broke before anything came over them, the oldest first.
         tally: What has happened, in numbers.
         closing: It is shutting down, so no session can be opened.
+        home_loop: The event loop that its sessions live on, once that is settled.
 
     Raises:
         ConcurrencyConfigurationError: More than one session was asked of a class that does not
@@ -178,6 +179,7 @@ class SessionManager:
         self.tally = Tally()
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
+        self.home_loop: asyncio.AbstractEventLoop | None = None
         self.keys: Keyring | None = None
         self._owners: dict[str, Principal] = {}  # of sessions, where there are keys
         self._sessions: dict[str, Session] = {}

@@ -186,9 +186,13 @@ class WebInterfaceManager:
 
     async def _on_its_loop(self, work: Coroutine[Any, Any, T]) -> T:
         here = asyncio.get_running_loop()
-        if self._loop is None or self._loop.is_closed():
-            self._loop = here if self._manager is not None else background.background_loop()
-            self._turn = None
+        if self._manager is None:
+            its = background.background_loop()
+        else:
+            its = self._manager.home_loop or self._loop or here
+            its = its if its.is_running() else here
+        if self._loop is not its:
+            self._loop, self._turn = its, None
         if self._loop is here:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))

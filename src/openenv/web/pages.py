@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from openenv._json import read_json
 from openenv.errors import InvalidMessageError
 from openenv.server.bodies import read_body
+from openenv.server.home import keep_at_home
 from openenv.server.refusals import JSON, error_response
 from openenv.sessions.manager import SessionManager
 from openenv.settings import ServerMode
@@ -84,17 +85,17 @@ def add_web_page(
     )
     tabs: list[Tab] = []
     told = functools.partial(about, manager, title, tabs, shows_playground=show_default_tab)
-    app.router.routes.extend(
-        [
-            Route("/", _to_page, include_in_schema=False),
-            Route("/web", _to_page, include_in_schema=False),
-            Route("/web/", _page, include_in_schema=False),
-            Route("/web/assets/{name:path}", _asset, include_in_schema=False),
-            Route("/web/about", _about(told, manager), include_in_schema=False),
-            watch_route(manager),
-            *_routes_of_old(shared, told, manager),
-        ]
-    )
+    routes = [
+        Route("/", _to_page, include_in_schema=False),
+        Route("/web", _to_page, include_in_schema=False),
+        Route("/web/", _page, include_in_schema=False),
+        Route("/web/assets/{name:path}", _asset, include_in_schema=False),
+        Route("/web/about", _about(told, manager), include_in_schema=False),
+        watch_route(manager),
+        *_routes_of_old(shared, told, manager),
+    ]
+    keep_at_home(app, manager, routes)
+    app.router.routes.extend(routes)
     if gradio_builder is not None:
         tabs.append(
             custom_tab(

@@ -1,0 +1,281 @@
+"""The event loop that the sessions of an application live on.
+
+Sessions, their queues and their timers belong to one event loop. Usually that is the loop on which
+the web server runs the application's lifespan. Test clients do otherwise: Starlette's
+``TestClient(app)`` without ``with`` starts a loop for each request and never runs the lifespan, and
+``httpx.ASGITransport`` is used from whichever loop runs just then. A session that was opened on a
+loop which has ended would wait for ever.
+
+So each application has a `HomeLoop`, the first of these that there is:
+
+1. the loop on which its lifespan runs;
+2. the loop of a web server that is known to keep it (`SERVERS`): an application that is mounted in
+   another has no lifespan of its own;
+3. a loop on a thread of its own, until the application is garbage collected or the program ends.
+
+A request that comes on another loop is answered on the home loop; its `receive` and `send` are
+called where it came from. What it costs is two changes of thread for each message. Only the routes
+of this package go there: what a user has added to the application runs where it is called.
+
+The in-process transport of our own clients stays on its loop while there is no home loop: its
+sessions end with its connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import contextvars
+import logging
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from openenv._loops import new_event_loop
+from openenv.protocol.http import IN_PROCESS_EXTENSION
+from openenv.server.mcp import MCPEndpoint
+from openenv.server.websocket import SOCKET_EXTENSION
+from openenv.sessions.manager import SessionManager
+
+__all__ = ["HomeLoop", "keep_at_home"]
+
+logger = logging.getLogger(__name__)
+
+# Packages whose servers keep one event loop for as long as they serve an application.
+SERVERS = ("uvicorn", "hypercorn", "granian", "daphne", "openenv.server")
+WRAPPINGS = 5  # at most, around what a server passes as `receive`
+EXIT_GRACE_S = 2.0
+
+_on_threads: weakref.WeakSet[HomeLoop] = weakref.WeakSet()
+
+
+class HomeLoop:
+    """Finds, and where need be runs, the event loop of one application's sessions.
+
+    Args:
+        manager: The sessions.
+        endpoint: What serves their tools, which is closed before they are.
+    """
+
+    def __init__(self, manager: SessionManager, endpoint: MCPEndpoint) -> None:
+        self.manager = manager
+        self._endpoint = endpoint
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop, if there is one and it runs."""
+        loop, thread = self.manager.home_loop, self._thread
+        is_alive = loop is not None and (thread.is_alive() if thread else loop.is_running())
+        return loop if is_alive else None
+
+    def keep(self, routes: Iterable[BaseRoute]) -> None:
+        """Have routes answer on the home loop."""
+        for route in routes:
+            if isinstance(route, Route | WebSocketRoute):
+                route.app = _AtHome(route.app, self)
+
+    # ------------------------------------------------------------------ the lifespan
+
+    def enter(self) -> None:
+        """The lifespan begins on the running loop, which becomes the home unless there is one."""
+        with self._lock:
+            if self.loop is None:
+                self._thread, self.manager.home_loop = None, asyncio.get_running_loop()
+        if self.manager.home_loop is asyncio.get_running_loop():
+            self.manager.start()
+
+    async def leave(self) -> None:
+        """The lifespan ends: close every session, unless the home is that of another server."""
+        loop = self.loop
+        if loop is asyncio.get_running_loop():
+            await self._close()
+            self.manager.home_loop = None
+        elif loop is not None and self._thread is not None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), loop))
+            self.end()
+
+    async def _close(self, **options: Any) -> None:
+        await self._endpoint.aclose()
+        await self.manager.aclose(**options)
+
+    # ------------------------------------------------------------------ requests
+
+    def of(self, scope: Scope, receive: Receive) -> asyncio.AbstractEventLoop | None:
+        """Find the loop that answers a request; None is the one that it has come on.
+
+        Args:
+            scope: Of the request.
+            receive: What its server passed, which shows what server that is.
+        """
+        with self._lock:
+            loop = self.loop
+            if loop is None:
+                loop = self._chosen(scope, receive)
+        return loop
+
+    def _chosen(self, scope: Scope, receive: Receive) -> asyncio.AbstractEventLoop | None:
+        extensions = scope.get("extensions") or {}
+        if IN_PROCESS_EXTENSION in extensions:
+            return None
+        if SOCKET_EXTENSION in extensions or _is_of_server(receive):
+            self._thread, self.manager.home_loop = None, asyncio.get_running_loop()
+            return None
+        loop = new_event_loop()
+        self._thread = threading.Thread(target=_run, args=[loop], name="openenv-home", daemon=True)
+        self._thread.start()
+        self.manager.home_loop = loop
+        loop.call_soon_threadsafe(self.manager.start)
+        _on_threads.add(self)
+        return loop
+
+    # ------------------------------------------------------------------ the thread of its own
+
+    def end(self) -> threading.Thread | None:
+        """Close every session and end the thread, if there is one, without waiting for it."""
+        loop, thread = self.loop, self._thread
+        if loop is None or thread is None:
+            return None
+        self._thread = self.manager.home_loop = None
+        _on_threads.discard(self)
+        with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+            loop.call_soon_threadsafe(self._end_here, loop)
+        return thread
+
+    def _end_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        closing = loop.create_task(self._close(grace_s=EXIT_GRACE_S))
+        closing.add_done_callback(lambda _: loop.stop())
+
+
+@atexit.register
+def _end_all() -> None:
+    """At exit, close the environments of applications that nobody shuts down."""
+    threads = [home.end() for home in list(_on_threads)]
+    for thread in threads:
+        if thread is not None:
+            thread.join(EXIT_GRACE_S + 1.0)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, and end what libraries have left running on it."""
+    loop.run_forever()
+    loop.run_until_complete(_end_tasks())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def keep_at_home(app: Any, manager: SessionManager, routes: Iterable[BaseRoute]) -> None:
+    """Have further routes of an application answer where the sessions of `manager` live."""
+    for home in getattr(app.state, "openenv_homes", ()):
+        if home.manager is manager:
+            home.keep(routes)
+
+
+def _is_of_server(receive: Any, wrappings: int = WRAPPINGS) -> bool:
+    """Whether a web server that is known calls the application; middleware may have wrapped what
+    it passes in functions, or in a request of Starlette's.
+    """
+    owner = getattr(receive, "__self__", None)
+    if type(owner).__module__.startswith(SERVERS):
+        return True
+    if not wrappings:
+        return False
+    inner = [getattr(owner, "_receive", None)]
+    for cell in getattr(receive, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # an empty one
+            inner.append(cell.cell_contents)
+    return any(callable(one) and _is_of_server(one, wrappings - 1) for one in inner)
+
+
+class _AtHome:
+    """An ASGI application that is called on the home loop."""
+
+    __slots__ = ("_home", "app")
+
+    def __init__(self, app: ASGIApp, home: HomeLoop) -> None:
+        self.app = app
+        self._home = home
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        here = _running_loop()
+        if self._home.manager.home_loop is here and here is not None:
+            await self.app(scope, receive, send)
+            return
+        home = self._home.of(scope, receive)
+        if home is None or home is here:
+            await self.app(scope, receive, send)
+        else:
+            await _call_on(home, self.app, scope, receive, send)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:  # trio's, or that of another library
+        return None
+
+
+async def _call_on(
+    home: asyncio.AbstractEventLoop, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Call an application on another loop; what it receives and sends passes by the running one.
+
+    Raises:
+        Exception: Whatever it raised.
+    """
+    import anyio
+    from anyio.from_thread import BlockingPortal
+
+    if extensions := scope.get("extensions"):  # a socket cannot be moved to another loop
+        kept = {name: value for name, value in extensions.items() if name != SOCKET_EXTENSION}
+        scope = {**scope, "extensions": kept}
+    ended, tasks = anyio.Event(), []
+    async with BlockingPortal() as portal:
+
+        async def receive_here() -> Message:
+            message: Message = await asyncio.wrap_future(portal.start_task_soon(receive))
+            return message
+
+        async def send_here(message: Message) -> None:
+            await asyncio.wrap_future(portal.start_task_soon(send, message))
+
+        def begin() -> None:
+            task = home.create_task(_called(app, scope, receive_here, send_here))
+            tasks.append(task)
+            task.add_done_callback(lambda _: portal.start_task_soon(ended.set))
+
+        # Context variables go along, except from loops that are none of asyncio's: theirs say
+        # which library runs.
+        is_like = _running_loop() is not None
+        context = contextvars.copy_context() if is_like else contextvars.Context()
+        home.call_soon_threadsafe(begin, context=context)
+        try:
+            await ended.wait()
+        except BaseException:
+            home.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            with anyio.CancelScope(shield=True):
+                await ended.wait()
+            raise
+        finally:
+            await portal.stop(cancel_remaining=True)
+    (task,) = tasks
+    if task.cancelled():
+        raise RuntimeError("the application was shut down during the request")
+    task.result()
+
+
+async def _called(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    await app(scope, receive, send)
