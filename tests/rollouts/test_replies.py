@@ -241,3 +241,30 @@ def test_of_a_reply_without_an_action_it_is_told_how_to_act() -> None:
 def test_a_reply_of_nothing_but_beginnings_is_read_soon(text: str) -> None:
     assert not any(one.calls for one in regions_in(text))
     assert read_reply(text, TOOLS).problem
+
+
+@pytest.mark.timeout(60)  # each of them took minutes, or hours
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<tool_call>f\n" + "<arg_key>a</arg_key><arg_value>b</arg_value>" * 1000,
+        "<tool_call>f<arg_key>" * 3000 + "</arg_value>",
+        "<function=f>" * 15_000,
+        "<function=f>" + "<parameter=a>" + " " * 100_000 + "x</function>",
+        '<invoke name="f">' * 10_000 + "</function>",
+        '<invoke name="f">' + '<parameter name="a">' * 10_000 + "</invoke>",
+        '<|open|>call tool="f"<|sep|>' * 5000,
+        "<|tool_call>call:f{a:[1," * 3000,
+        ">>>f" + "\n" * 100_000 + "x",
+        '{"name":"f"} x <tool_call>{"name":"f"}</tool_call> x ' * 3000,
+        "[" * 100_000,
+        "[{" * 50_000,
+        '{"a":' * 30_000,
+        "<tool_call>[" * 10_000,
+    ],
+    ids=lambda said: said[:24].strip(),
+)
+def test_a_reply_is_read_in_proportion_to_its_length(said: str) -> None:
+    """Whatever a policy says, or wherever it is cut."""
+    calls = [name for one in regions_in(said) for name, _ in one.calls]
+    assert calls in ([], ["f"], ["f"] * 3000)

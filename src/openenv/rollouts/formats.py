@@ -14,6 +14,9 @@ Three shapes cover nearly all of them:
   Nemotron 3, Seed-OSS, GLM, MiniMax, DeepSeek 3.2).
 
 LFM2 and Llama 4 write Python, Gemma 4 a notation of its own.
+
+A policy may say anything, and is cut at any place: reading takes time in proportion to a reply's
+length, whatever stands in it.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 __all__ = ["Region", "regions_in", "typed_value", "unread"]
@@ -30,6 +35,11 @@ __all__ = ["Region", "regions_in", "typed_value", "unread"]
 NAMES = ("name", "tool", "tool_name")
 ARGUMENTS = ("arguments", "args", "parameters")
 MAX_DEPTH = 50
+MOST_UNCLOSED = 8  # of calls that are not closed, before the rest of a reply is left unread
+IN_VAIN = 16  # times the length of a reply, that JSON in it is read without finding any
+TRY = 64  # characters that it costs to try, at least
+WINDOW = 512  # characters that are tried first: an error costs as much as what is before it
+DEEPEST = 10_000  # brackets that a reader of JSON follows before it gives up
 
 Called = tuple[str, Mapping[str, Any]]
 """A tool's name and its arguments."""
@@ -116,14 +126,25 @@ def regions_in(text: str) -> list[Region]:
     """
     found: list[Region] = []
     for read in FORMATS:
-        found += [one for one in read(text) if not _overlaps(one, found)]
+        taken = _Taken(found)
+        found += [one for one in read(text) if not taken.overlaps(one.start, one.end)]
     found.sort(key=lambda one: one.start)
     marked = [one for one in found if one.is_marked]
     return marked or found
 
 
-def _overlaps(one: Region, others: list[Region]) -> bool:
-    return any(one.start < other.end and other.start < one.end for other in others)
+class _Taken:
+    """The parts of a text that regions have read."""
+
+    def __init__(self, regions: Iterable[Region]) -> None:
+        spans = sorted((one.start, one.end) for one in regions)
+        self._starts = [start for start, _ in spans]
+        self._furthest = list(accumulate((end for _, end in spans), max))
+
+    def overlaps(self, start: int, end: int) -> bool:
+        """Whether one of them has read something between these places."""
+        before = bisect_left(self._starts, end)
+        return before > 0 and self._furthest[before - 1] > start
 
 
 # ------------------------------------------------------------------ a header, and JSON behind it
@@ -140,7 +161,7 @@ HEADERS = [
         rf"\[TOOL_CALLS\]\s*(?P<name>{_WORD})(?:\[CALL_ID\]\w+)?\s*(?:\[ARGS\])?\s*(?=\{{)",
         rf"<{_BAR}tool▁call▁begin{_BAR}>(?:function<{_BAR}tool▁sep{_BAR}>)?(?P<name>{_WORD})"
         rf"(?:<{_BAR}tool▁sep{_BAR}>|\s*```json)\s*(?=\{{)",  # DeepSeek
-        rf">>>(?P<name>{_WORD})\s*\n\s*(?=\{{)",  # Functionary 3.2
+        rf">>>(?P<name>{_WORD})[^\S\n]*\n\s*(?=\{{)",  # Functionary 3.2
         rf"<\|tool_call:name\|>(?P<name>{_WORD})<\|tool_call:args\|>\s*(?=\{{)",  # Solar
     )
 ]
@@ -184,8 +205,8 @@ _OPENERS = re.compile(
 
 
 def _by_marked_json(text: str) -> Iterator[Region]:
-    at = 0
-    while opener := _OPENERS.search(text, at):
+    at, unclosed = 0, 0
+    while unclosed < MOST_UNCLOSED and (opener := _OPENERS.search(text, at)):
         start, at = opener.start(), opener.end()
         keyed_by_name = opener[0].startswith("<|tools_prefix|>")
         while at < len(text) and text[at] in "[{":  # several, one after the other
@@ -193,6 +214,7 @@ def _by_marked_json(text: str) -> Iterator[Region]:
             if why is not None:
                 if start >= 0:
                     yield Region(start, at + 1, why=why)
+                    unclosed += end == len(text)
                 break
             first, at = (at if start < 0 else start), _closed(text, end)
             yield _region(first, at, value, keyed_by_name=keyed_by_name)
@@ -201,9 +223,11 @@ def _by_marked_json(text: str) -> Iterator[Region]:
 
 def _by_plain_json(text: str) -> Iterator[Region]:
     found = _BRACKET.search(text)
-    while found is not None:
+    patience = IN_VAIN * len(text) + WINDOW * TRY
+    while found is not None and patience >= 0:
         value, end, why = _json_at(text, found.start())
         if why is not None:
+            patience -= end - found.start() + TRY
             end = found.end()
         else:
             values = value if isinstance(value, list) else [value]
@@ -213,7 +237,7 @@ def _by_plain_json(text: str) -> Iterator[Region]:
         found = _BRACKET.search(text, end)
 
 
-_BRACKET = re.compile(r"[\[{]")
+_BRACKET = re.compile(r"""\{(?=\s*["}])|\[(?=\s*["\]\[{\-\dtfnNI])""")
 
 
 def _region(start: int, end: int, value: Any, *, keyed_by_name: bool = False) -> Region:
@@ -254,63 +278,130 @@ def _named(value: Any, *, keyed_by_name: bool) -> Called:
 
 
 def _json_at(text: str, at: int) -> tuple[Any, int, str | None]:
-    """The JSON value that begins at a place, where it ends, and why there is none."""
+    """The JSON value that begins at a place, where it ends, and why there is none; it has been
+    looked for up to its end then.
+    """
+    window = text[at : at + WINDOW]
     try:
-        value, end = json.JSONDecoder().raw_decode(text, at)
+        value, end = _JSON.raw_decode(window)
+        if end < len(window):  # a number may go on behind it
+            return value, at + end, None
+    except json.JSONDecodeError as error:
+        if error.pos < len(window) - len("-Infinity") and not error.msg.startswith("Unterm"):
+            return None, at + error.pos, _no_json(error.msg, error.pos)
+    except (ValueError, RecursionError):
+        pass  # the whole says why
+    try:
+        value, end = _JSON.raw_decode(text, at)
     except RecursionError:
-        return None, at, "it is nested too deeply"
-    except ValueError as error:
-        return None, at, f"it is no valid JSON ({error})"
+        return None, min(at + DEEPEST, len(text)), "it is nested too deeply"
+    except json.JSONDecodeError as error:
+        # What is not closed has been read to its end, and is told from where it begins.
+        end = len(text) if error.msg.startswith("Unterm") else error.pos
+        return None, end, _no_json(error.msg, error.pos - at)
+    except ValueError as error:  # a number of thousands of digits
+        return None, len(text), f"it is no valid JSON ({error})"
     return value, end, None
+
+
+_JSON = json.JSONDecoder()
+
+
+def _no_json(what: str, at: int) -> str:
+    return f"it is no valid JSON ({what}, at character {at} of it)"
 
 
 # ------------------------------------------------------------------ tags around plain text
 
-_PREFIX = rf"(?:\w+:|{_BAR}DSML{_BAR})?"
-_FUNCTION = re.compile(
-    r"(?:<(?:\w+:)?tool_call>\s*)?<function=(?P<name>[^\s>]+)>(?P<body>.*?)"
-    r"(?:</function>|(?=</(?:\w+:)?tool_call>))(?:\s*</(?:\w+:)?tool_call>)?",
-    re.DOTALL,
+_PREFIX = rf"(?:\w{{1,40}}:|{_BAR}DSML{_BAR})?"
+
+
+@dataclass(frozen=True)
+class _Tag:
+    """What stands between an opening and what closes it.
+
+    Attributes:
+        opening: The pattern of the opening.
+        closing: The pattern of what closes one. It is looked for behind the opening.
+    """
+
+    opening: re.Pattern[str]
+    closing: Callable[[re.Match[str]], str]
+
+    def read(self, text: str) -> Iterator[tuple[re.Match[str], str, int]]:
+        """Yield each opening that is closed, what stands in it, and where it ends."""
+        unclosed = set[str]()  # which do not come again further behind either
+        at = 0
+        while len(unclosed) < MOST_UNCLOSED and (found := self.opening.search(text, at)):
+            at = found.end()
+            pattern = self.closing(found)
+            if pattern in unclosed:
+                continue
+            closed = re.compile(pattern).search(text, at)
+            if closed is None:
+                unclosed.add(pattern)
+            else:
+                yield found, text[at : closed.start()], closed.end()
+                at = closed.end()
+
+
+def _always(closing: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: closing
+
+
+def _closing_of_glm(found: re.Match[str]) -> str:
+    suffix = f"(?:{re.escape(found['suffix'])})?" if found["suffix"] else ""
+    last = rf"</arg_value{suffix}>\s*" if found.string.startswith("<arg_key", found.end()) else ""
+    return rf"{last}</tool_call{suffix}>"
+
+
+_FUNCTION = _Tag(
+    re.compile(r"(?:<(?:\w{1,40}:)?tool_call>\s*)?<function=(?P<name>[^\s>]{1,200})>"),
+    _always(r"</function>(?:\s*</(?:\w{1,40}:)?tool_call>)?|</(?:\w{1,40}:)?tool_call>"),
 )
-_PARAMETER = re.compile(
-    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?"
-    r"(?:</parameter>|(?=<parameter=)|(?=\s*\Z))",
-    re.DOTALL,
+_PARAMETER = _Tag(
+    re.compile(r"<parameter=(?P<key>[^>\n]{1,200})>\n?"),
+    _always(r"\n?(?:</parameter>|(?=<parameter=)|\Z)"),
 )
-_INVOKE = re.compile(
-    rf"(?:<{_PREFIX}(?:function_calls|tool_calls?)>\s*)?<(?P<tag>{_PREFIX}(?:invoke|function)) "
-    rf'name="(?P<name>[^"]+)">(?P<body>.*?)</(?P=tag)>(?:\s*</{_PREFIX}(?:function_calls|'
-    r"tool_calls?)>)?",
-    re.DOTALL,
+_INVOKE = _Tag(
+    re.compile(
+        rf"(?:<{_PREFIX}(?:function_calls|tool_calls?)>\s*)?<(?P<tag>{_PREFIX}(?:invoke|function)) "
+        r'name="(?P<name>[^"]+)">'
+    ),
+    lambda found: (
+        rf"</{re.escape(found['tag'])}>(?:\s*</{_PREFIX}(?:function_calls|tool_calls?)>)?"
+    ),
 )
-_NAMED = re.compile(
-    rf'<(?P<tag>{_PREFIX}param(?:eter)?) name="(?P<key>[^"]+)"'
-    r'(?: string="(?P<is_text>true|false)")?>(?P<value>.*?)</(?P=tag)>',
-    re.DOTALL,
+_NAMED = _Tag(
+    re.compile(
+        rf'<(?P<tag>{_PREFIX}param(?:eter)?) name="(?P<key>[^"]+)"'
+        r'(?: string="(?P<is_text>true|false)")?>'
+    ),
+    lambda found: rf"</{re.escape(found['tag'])}>",
 )
-_GLM = re.compile(
-    r"<tool_call(?P<suffix>:\w+)?>\s*(?P<name>[\w.\-]+)\s*(?:<tool_sep(?P=suffix)?>)?\s*"
-    r"(?P<body>(?:<arg_key(?:(?P=suffix))?>.*?</arg_value(?:(?P=suffix))?>\s*)*)"
-    r"</tool_call(?:(?P=suffix))?>",
-    re.DOTALL,
+_GLM = _Tag(
+    re.compile(
+        r"<tool_call(?P<suffix>:\w{1,40})?>\s*(?P<name>[\w.\-]{1,200})\s*"
+        r"(?:<tool_sep(?:(?P=suffix))?>\s*)?(?=<arg_key|</tool_call)"
+    ),
+    _closing_of_glm,
+)
+_PAIR = _Tag(
+    re.compile(
+        r"<arg_key(?::\w{1,40})?>(?P<key>[^<]*)</arg_key(?::\w{1,40})?>\s*"
+        r"<arg_value(?::\w{1,40})?>"
+    ),
+    _always(r"</arg_value(?::\w{1,40})?>|\Z"),  # that of the last one has closed the call
 )
 # Kimi K3
-_OPEN = re.compile(
-    r'(?:<\|open\|>tools<\|sep\|>)?<\|open\|>call tool="(?P<name>[^"]+)"[^<]*<\|sep\|>(?P<body>.*?)'
-    r"<\|close\|>call<\|sep\|>(?:<\|close\|>tools<\|sep\|>)?",
-    re.DOTALL,
+_OPEN = _Tag(
+    re.compile(r'(?:<\|open\|>tools<\|sep\|>)?<\|open\|>call tool="(?P<name>[^"]+)"[^<]*<\|sep\|>'),
+    _always(r"<\|close\|>call<\|sep\|>(?:<\|close\|>tools<\|sep\|>)?"),
 )
-_OPEN_ARGUMENT = re.compile(
-    r'<\|open\|>argument key="(?P<key>[^"]+)" type="(?P<type>\w+)"<\|sep\|>(?P<value>.*?)'
-    r"<\|close\|>argument<\|sep\|>",
-    re.DOTALL,
+_OPEN_ARGUMENT = _Tag(
+    re.compile(r'<\|open\|>argument key="(?P<key>[^"]+)" type="(?P<type>\w+)"<\|sep\|>'),
+    _always(r"<\|close\|>argument<\|sep\|>"),
 )
-_PAIR = re.compile(
-    r"<arg_key(?::\w+)?>(?P<key>.*?)</arg_key(?::\w+)?>\s*"
-    r"<arg_value(?::\w+)?>(?P<value>.*?)</arg_value(?::\w+)?>",
-    re.DOTALL,
-)
-
 
 TAGS = [
     (_FUNCTION, _PARAMETER),
@@ -321,24 +412,27 @@ TAGS = [
 
 
 def _by_tags(text: str) -> Iterator[Region]:
-    for pattern, pairs in TAGS:
-        for found in pattern.finditer(text):
-            body = found["body"]
-            if pattern is _FUNCTION and body.lstrip().startswith("{"):
+    for call, parameter in TAGS:
+        for found, body, closed in call.read(text):
+            if call is _FUNCTION and body.lstrip().startswith("{"):
                 continue  # JSON behind a header
-            arguments = {pair["key"].strip(): _plain(pair) for pair in pairs.finditer(body)}
-            rest = pairs.sub("", body).strip()
+            arguments, beside, at = dict[str, Any](), list[str](), 0
+            body = body.rstrip()
+            for named, value, end in parameter.read(body):
+                arguments[named["key"].strip()] = _plain(named, value)
+                beside.append(body[at : named.start()])
+                at = end
+            rest = "".join([*beside, body[at:]]).strip()
             why = f"it holds {rest[:100]!r} beside its parameters" if rest else None
-            end = _closed(text, found.end())
             calls = [] if why else [(found["name"], arguments)]
-            yield Region(found.start(), end, calls, why)
+            yield Region(found.start(), _closed(text, closed), calls, why)
 
 
-def _plain(pair: re.Match[str]) -> Any:
+def _plain(named: re.Match[str], value: str) -> Any:
     """The value of a parameter: text, where its tag says so."""
-    said = pair.groupdict()
+    said = named.groupdict()
     is_text = said.get("is_text") == "true" or said.get("type") == "string"
-    return pair["value"] if is_text else Text(pair["value"])
+    return value if is_text else Text(value)
 
 
 # ------------------------------------------------------------------ Python, and Gemma's notation
@@ -408,10 +502,14 @@ _GEMMA_QUOTE = re.compile(r'<\|"\|>|<escape>|"')
 
 
 def _by_gemma(text: str) -> Iterator[Region]:
+    unclosed = 0
     for found in _GEMMA.finditer(text):
+        if unclosed == MOST_UNCLOSED:
+            return
         try:
             arguments, end = _gemma_value(text, found.end(), 0)
-        except ValueError as error:  # noqa: PERF203 - of few calls
+        except ValueError as error:
+            unclosed += 1
             yield Region(found.start(), found.end(), why=str(error))
         else:
             yield Region(found.start(), _closed(text, end), [(found["name"], arguments)])
@@ -494,9 +592,9 @@ _BEGINNINGS = re.compile(
 def unread(text: str, regions: Sequence[Region]) -> bool:
     """Whether a call begins somewhere that no region has read, such as one that is not closed."""
     marked = [one for one in regions if one.is_marked]
-    starts = {one.start for one in marked}
+    starts, taken = {one.start for one in marked}, _Taken(marked)
     for found in _BEGINNINGS.finditer(text):
-        is_read = any(one.start <= found.start() < one.end for one in marked)
+        is_read = taken.overlaps(found.start(), found.start() + 1)
         if not is_read and _skip(text, found.end()) not in starts:  # which wraps calls
             return True
     return False
