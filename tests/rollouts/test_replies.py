@@ -261,10 +261,11 @@ def test_a_reply_of_nothing_but_beginnings_is_read_soon(text: str) -> None:
         "[{" * 50_000,
         '{"a":' * 30_000,
         "<tool_call>[" * 10_000,
+        "<|channel|>analysis<|message|>" * 10_000,
     ],
     ids=lambda said: said[:24].strip(),
 )
 def test_a_reply_is_read_in_proportion_to_its_length(said: str) -> None:
     """Whatever a policy says, or wherever it is cut."""
-    calls = [name for one in regions_in(said) for name, _ in one.calls]
+    calls = [call.name for call in read_reply(said, TOOLS).calls]
     assert calls in ([], ["f"], ["f"] * 3000)

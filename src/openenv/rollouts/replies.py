@@ -250,9 +250,11 @@ def split_thoughts(text: str, *, in_thought: bool = False) -> tuple[str, str, in
         whether the last thought is still open.
     """
     spans, is_open = _thoughts(text, in_thought)
-    masked = text
+    masked, at = "", 0
     for start, end, _ in spans:
-        masked = masked[:start] + " " * (end - start) + masked[end:]
+        masked += text[at:start] + " " * (end - start)
+        at = end
+    masked += text[at:]
     said = [thought.strip() for _, _, thought in spans]
     begin = spans[-1][1] if spans else 0
     return "\n".join(one for one in said if one), masked, begin, is_open
@@ -270,8 +272,12 @@ def _thoughts(text: str, in_thought: bool) -> tuple[list[tuple[int, int, str]], 
     ):  # the prompt has opened it
         spans.append((0, close.end(), text[: close.start()]))
         at = close.end()
+    opened, analysis = _OPEN.search(text, at), _ANALYSIS.search(text, at)
     while True:
-        opened, analysis = _OPEN.search(text, at), _ANALYSIS.search(text, at)
+        if opened is not None and opened.start() < at:
+            opened = _OPEN.search(text, at)
+        if analysis is not None and analysis.start() < at:
+            analysis = _ANALYSIS.search(text, at)
         if analysis is not None and (opened is None or analysis.start() < opened.start()):
             start, end, thought = analysis.start(), analysis.end(), analysis["thought"]
             is_open = end == len(text) and not analysis["end"]
