@@ -21,7 +21,7 @@ from support.abandoned import LATE_S, Late, LateAsync
 from support.amounts import amount, rest
 from support.commands import environ
 from support.environments import CounterEnv, Do
-from support.held import LEEWAY, excess, held_by, held_here
+from support.held import excess, held_by, held_here
 from support.probe import Ask, ProbeEnvironment
 from support.processes import is_alive
 from support.waiting import eventually, wait_until
@@ -38,7 +38,9 @@ from openenv.sessions.spec import EnvironmentSpec
 
 TESTS = Path(__file__).parents[1]
 COUNT, AT_ONCE = amount(2000, 24), amount(32, 8)
-WORKERS_LEEWAY = {**LEEWAY, "threads": 0, "descriptors": 0}
+# Threads that start and end take memory of their own, which the allocator keeps: a process grows by
+# some 60 MiB within 800 workers that are killed, four at a time, and by none in the next 3,200.
+WORKERS_LEEWAY = {"objects": 300, "kibibytes": 100_000}
 
 # ------------------------------------------------------------------ one of them
 
