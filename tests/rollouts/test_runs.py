@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,10 @@ from openenv.rollouts import (
     read_rollouts,
     rollout,
     rollout_async,
+    runs,
 )
 from openenv.rollouts.endings import is_given_up
+from openenv.rollouts.episodes import LONG
 from openenv.rollouts.jobs import Group, Job, Jobs
 from openenv.rollouts.sessions import sessions_of
 from openenv.tasks.samplers import ShuffledSampler
@@ -789,6 +792,60 @@ def test_what_is_no_environment_is_refused() -> None:
 def test_a_server_that_is_not_there_is_said_at_once() -> None:
     with pytest.raises(ConnectError):
         rollout("http://127.0.0.1:9", script("over"), n=3)
+
+
+@pytest.mark.timeout(30)
+def test_a_server_that_does_not_tell_how_one_acts_is_given_up_at_once() -> None:
+    """Sessions of it can be opened, and every one of them ends at its ``/schema``."""
+    app = create_app(Talk)
+
+    async def mute(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == "/schema":
+            await send({"type": "http.response.start", "status": 503, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await app(scope, receive, send)
+
+    with serving(mute) as url, pytest.raises(ConnectError, match="/schema answered with status"):
+        rollout(url, "random", n=2)
+
+
+def test_why_no_session_can_be_had_is_told_until_the_run_gives_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(runs, "RETRY_TOLD_EVERY_S", 0.2)
+
+    def stop(observation: Any, step: int) -> dict[str, str]:
+        if not stopped.is_set():
+            stopped.set()
+            server.close()
+        return {"word": "over"}
+
+    stopped, server = threading.Event(), ExitStack()
+    with server:
+        url = server.enter_context(serving(create_app(Talk)))
+        rollout(url, script("over"))
+        with pytest.raises(ConnectError):
+            rollout(url, stop, n=40, concurrency=1, retries=1000, error_budget=1.0)
+    told = [one for one in caplog.records if "is tried again for 0 s" in one.getMessage()]
+    assert len(told) in range(1, 6) and "refused" in told[0].getMessage()
+    assert all(one.levelname == "WARNING" for one in told)
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_told"),
+    [({}, True), ({"steps": 300}, False), ({"seconds": 30.0}, False), ({"tokens": 9}, False)],
+)
+def test_that_no_episode_ends_is_told_once_and_at_once(
+    limits: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def goes_on(observation: Any, step: int) -> dict[str, str]:
+        assert step < LONG or is_told == ("--max-steps" in caplog.text)
+        return {"word": "over" if step > LONG else "on"}
+
+    rollout(Talk, goes_on, n=3, concurrency=3, limits=RolloutLimits(**limits))
+    assert caplog.text.count("no episode has ended within 200 steps") == is_told
 
 
 @pytest.mark.anyio

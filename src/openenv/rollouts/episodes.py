@@ -63,6 +63,8 @@ WAITS = 8  # in a row, for a key that asks too much
 SLACK_S = 5.0  # for which an answer may be late before it is given up here
 TICK_S = 0.002  # by which a timer of a loop that counts milliseconds (libuv) may be early
 MAX_WHY = 500  # characters
+LONG = 200
+"""Steps after which an episode may be one that has no end."""
 
 
 @dataclass
@@ -91,6 +93,7 @@ class Terms:
         scoring: How it is scored.
         interface: How one acts in the environment, where the policy asks for it.
         takes_seed: The environment takes a seed, as far as is known.
+        note_long: Called where an episode that nothing but itself ends has come to `LONG` steps.
     """
 
     policy: Policy
@@ -98,6 +101,7 @@ class Terms:
     scoring: Scoring
     interface: Interface | None = None
     takes_seed: bool = True
+    note_long: Callable[[], None] | None = None
 
 
 async def play(
@@ -172,6 +176,8 @@ class _Episode:
                 if self._limits.steps is not None and len(self._results) >= self._limits.steps:
                     raise _LimitReached("steps")
                 result = await self._advance(result)
+                if len(self._results) == LONG and self._terms.note_long is not None:
+                    self._terms.note_long()
             self.rollout.outcome = "truncated" if result.truncated else "done"
         except _LimitReached as reached:
             self.rollout.outcome, self.rollout.limit = "limit", reached.limit

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -40,7 +41,7 @@ from openenv.rewards.credit import Credit, TokenCredit, credit_named
 from openenv.rewards.delayed import TrajectoryScorer
 from openenv.rewards.external.names import token_credit_named
 from openenv.rollouts.calls import Caller
-from openenv.rollouts.episodes import Scoring, Terms, failed, play
+from openenv.rollouts.episodes import LONG, Scoring, Terms, failed, play
 from openenv.rollouts.failures import AttemptFailed, RolloutsFailed, is_passing, pressure
 from openenv.rollouts.files import (
     PARQUET,
@@ -74,6 +75,7 @@ OPENED_AT_ONCE = 64
 # How long nobody may have a session before it is given up, where there was one before.
 PATIENCE_S = 60.0
 RETRY_S, PRESSED_RETRY_S, LONGEST_RETRY_S = 0.1, 0.5, 30.0
+RETRY_TOLD_EVERY_S = 10.0
 TICK_S = 0.2
 SYNC_EVERY_S = 5.0
 END_GRACE_S = 10.0
@@ -323,8 +325,8 @@ class _Run:
         self._caller = Caller(1)
         self._door = asyncio.Semaphore(OPENED_AT_ONCE)
         self._opening = self._open = 0
-        self._has_opened = self._is_queued = False
-        self._alive_at = time.monotonic()
+        self._has_opened = self._is_queued = self._is_long = False
+        self._alive_at, self._told_of_retry_at = time.monotonic(), -math.inf
         self._terms: Terms | None = None
         self._learning = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
@@ -468,19 +470,20 @@ class _Run:
                 client: Client | None = await self._unless_over(self._sessions.open())
             if client is None:
                 return None
-            self._has_opened = True
             self._open += 1
-            self._alive_at = time.monotonic()
             self._note_room()
             try:
                 await self._learn(client)
             except BaseException:
                 self._close(client)
                 raise
+            # A session of which nothing can be learned is none: that would be tried for ever.
+            self._has_opened = True
+            self._alive_at = time.monotonic()
             return client
         except Exception as error:
             self._check_worth_waiting(error)
-            logger.info("no session could be opened, it is tried again: %s", error)
+            self._tell_of_retry(error)
         finally:
             self._opening -= 1
         await self._unless_over(asyncio.sleep(_delay(RETRY_S, waited)))
@@ -495,13 +498,45 @@ class _Run:
         if not self._open and time.monotonic() - self._alive_at > PATIENCE_S:
             raise error
 
+    def _tell_of_retry(self, error: Exception) -> None:
+        """Say why no session can be had, at once and then now and then: it is tried again."""
+        now = time.monotonic()
+        if now - self._told_of_retry_at < RETRY_TOLD_EVERY_S:
+            logger.debug("no session could be opened: %s", error)
+            return
+        self._told_of_retry_at = now
+        for_s = "while others play"
+        if not self._open:
+            for_s = f"for {max(0.0, PATIENCE_S - (now - self._alive_at)):.0f} s"
+        logger.warning("no session could be opened; it is tried again %s: %s", for_s, error)
+
+    def _note_long(self) -> None:
+        """Say once that episodes may have no end, where no limit gives them one."""
+        limits = self._options.limits
+        is_bounded = any(one is not None for one in (limits.steps, limits.seconds, limits.tokens))
+        if is_bounded or self._is_long or self._tally.ended:
+            return
+        self._is_long = True
+        logger.warning(
+            "no episode has ended within %d steps. Where an environment has no end of its own, its "
+            "episodes go on for ever: --max-steps NUMBER ends them "
+            "(limits=RolloutLimits(steps=NUMBER))",
+            LONG,
+        )
+
     async def _learn(self, client: Client) -> None:
         """Find out how one acts in the environment, if the policy wants to know."""
         async with self._learning:
             if self._terms is None:
                 needed = self._policy.needs_interface
                 interface = await self._sessions.interface(client) if needed else None
-                self._terms = Terms(self._policy, self._options.limits, self._scoring, interface)
+                self._terms = Terms(
+                    self._policy,
+                    self._options.limits,
+                    self._scoring,
+                    interface,
+                    note_long=self._note_long,
+                )
 
     async def _unless_over(self, work: Any) -> Any:
         """Await something; None, and it is given up, where there is nothing to be had any more."""

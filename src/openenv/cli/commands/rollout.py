@@ -209,7 +209,8 @@ def rollout(
     It exits 0; 1 if more rollouts failed than may, or nothing could be played; 2 if it was misused.
 
     Examples:
-        openenv rollout echo -n 8  # at random, in this process
+        openenv rollout blackjack -n 8  # at random, in this process
+        openenv rollout echo -n 8 --max-steps 10  # whose episodes have no end of their own
         openenv rollout http://localhost:8000 --policy openai:gpt-5-mini -n 64 -o episodes.jsonl
     """
     from openenv import rollouts
