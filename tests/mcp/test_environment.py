@@ -322,6 +322,30 @@ def test_each_mode_has_its_tools(shop: Shop) -> None:
         shop.tool(mode="testing")
 
 
+def test_an_author_may_set_the_mode_and_a_server_in_production_has_its_own(shop: Shop) -> None:
+    shop._mode = "production"
+    assert {one.name for one in shop.step(ListToolsAction()).tools} >= {"price", "pay"}
+    assert shop.step(call("price")).result["data"] == "real"
+    shop.mcp_serve_in(ServerMode.SIMULATION)
+    assert shop.step(call("price")).result["data"] == "real"
+    shop._mode = "simulation"
+    assert shop.step(call("price")).result["data"] == "simulated"
+    assert shop.get_callables()["price"]() == "simulated"
+    shop.mcp_serve_in(ServerMode.PRODUCTION)
+    assert shop.get_callables()["pay"]() == "paid"
+    shop._mode = "of its own kind"  # an attribute of the author's that means something else
+    assert shop.step(call("price")).result["data"] == "real"
+
+
+@pytest.mark.slow
+def test_code_calls_the_tools_of_the_mode_that_an_author_sets(shop: Shop) -> None:
+    shop.TOOL_TIMEOUT_S = 20  # type: ignore[misc]
+    for mode, expected in (("simulation", "simulated"), ("production", "real, paid")):
+        shop._mode = mode
+        code = "result = price()" if mode == "simulation" else "result = f'{price()}, {pay()}'"
+        assert shop.execute_code(code).metadata["result"] == expected
+
+
 @pytest.mark.slow
 def test_code_calls_tools_in_a_sandbox(shop: Shop) -> None:
     shop.TOOL_TIMEOUT_S = 20  # type: ignore[misc]

@@ -18,6 +18,7 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -99,7 +100,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     # What is there also where a subclass does not call this constructor.
     mcp_server: Any = None
-    _mode: ServerMode = ServerMode.SIMULATION
+    _mode: ServerMode | str | None = None  # that of its author, who may set it at any time
+    _server_mode: ServerMode | None = None
     _mcp_tools: Any = None
     _has_let_go = False
     _own_tools: tuple[FunctionTool, ...] = ()
@@ -107,6 +109,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     _own_loop: asyncio.AbstractEventLoop | None = None  # where there is no server
     _own_client: Any = None
     _code: CodeMode | None = None
+    _coded: AbstractSet[str] = frozenset()  # the functions that are tools there
     _own_state: State | None = None
     _thread: asyncio.Future[Any] | None = None  # where a plain function is being called
 
@@ -175,7 +178,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     def _functions(self) -> dict[str, FunctionTool]:
         """The functions that are tools, in the server's mode; later ones hide earlier ones."""
         every = (*declared_tools(type(self)), *self._own_tools)
-        return {one.name: one for one in every if one.offered_in(self._mode)}
+        return {one.name: one for one in every if one.offered_in(self._tools_mode)}
 
     async def mcp_list_tools(self) -> list[dict[str, Any]]:
         """The tools, as MCP's `tools/list` has them.
@@ -412,15 +415,29 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     def _code_mode(self) -> CodeMode:
         from openenv.mcp.code import CodeMode
 
+        functions = set(self._functions())
+        if self._code is not None and functions != self._coded:  # tools have come, or gone
+            self._code.close()
         if self._code is None or self._code.is_over:
             self._code = CodeMode(self.get_callables(), self.CODE_SANDBOX)
+            self._coded = functions
         return self._code
 
     # ------------------------------------------------------------------ what its driver calls
 
     def mcp_serve_in(self, mode: ServerMode) -> None:
         """Note the mode of the server, on which it depends which tools there are."""
-        self._mode = mode
+        self._server_mode = mode
+
+    @property
+    def _tools_mode(self) -> ServerMode:
+        """The mode whose tools there are: production, where the server is in that, or else what
+        the author has set.
+        """
+        legal = [mode for mode in ServerMode if self._mode in (mode, mode.value)]
+        if self._server_mode is ServerMode.PRODUCTION or not legal:
+            return self._server_mode or ServerMode.SIMULATION
+        return legal[0]
 
     @property
     def mcp_client(self) -> Any:

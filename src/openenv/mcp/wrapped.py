@@ -161,7 +161,7 @@ class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
             observation.error is not None
             and observation.error.error_type is ToolErrorType.TRANSPORT_ERROR
         )
-        if self._mode is not ServerMode.PRODUCTION:
+        if self._tools_mode is not ServerMode.PRODUCTION:
             await self._end(action, observation, is_lost)
             self._is_over = observation.done
         if is_lost:
