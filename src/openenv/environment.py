@@ -14,6 +14,7 @@ nowhere else.
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -116,6 +117,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
     transform: Any = None
     rubric: Any = None
     trajectory_scorer: Any = None
+    _begin_rubric: Callable[[], Any] | None = None  # what is to be awaited before it scores
 
     def __init__(
         self,
@@ -224,6 +226,9 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         """
         if self.rubric is None:
             return 0.0
+        begin, self._begin_rubric = self._begin_rubric, None
+        if begin is not None:  # `_apply_rubric_async` awaits it
+            return self._first_score(begin, action, observation)  # type: ignore[return-value]
         try:
             value: Any = self.rubric(action, observation)
         except Unscored as error:
@@ -243,14 +248,30 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
             return _noted(observation, Score(unscored=str(error)))
         return _noted(observation, _score_of(self.rubric, value, observation))
 
+    async def _first_score(
+        self, begin: Callable[[], Any], action: ActT, observation: ObsT
+    ) -> float | None:
+        await begin()
+        value: Any = self.rubric(action, observation)
+        return await value if _is_pending(value) else value  # type: ignore[no-any-return]
+
     def _reset_rubric(self) -> None:
-        if self.rubric is not None:
-            self.rubric.reset()
+        """Begin an episode of the rubric. What has to be awaited is, before its next score."""
+        self._begin_rubric = None
+        if self.rubric is None:
+            return
+        below = getattr(self.rubric, "rubrics", tuple)
+        if any(map(_is_reset_later, (self.rubric, *below()))):
+            self._begin_rubric = self._reset_rubric_async
+        elif _is_pending(outcome := self.rubric.reset()):
+            self._begin_rubric = lambda: outcome
 
     async def _reset_rubric_async(self) -> None:
+        """Begin an episode of the rubric: by its `reset_async`, where it has one."""
+        self._begin_rubric = None
         if self.rubric is not None:
-            outcome: Any = self.rubric.reset()
-            if hasattr(outcome, "__await__"):
+            reset: Any = getattr(self.rubric, "reset_async", None) or self.rubric.reset
+            if _is_pending(outcome := reset()):
                 await outcome
 
 
@@ -322,6 +343,13 @@ class Snapshots(Protocol):
 def _is_pending(value: Any) -> bool:
     """Whether something is to be awaited; a number that a rubric gives need not be, if it may."""
     return hasattr(value, "__await__") and not isinstance(value, float)
+
+
+def _is_reset_later(rubric: Any) -> bool:
+    """Whether the reset of a rubric, apart from those below it, has to be awaited."""
+    is_later = inspect.iscoroutinefunction(getattr(rubric, "forward", None))
+    is_later = is_later and hasattr(rubric, "reset_async")
+    return is_later or inspect.iscoroutinefunction(getattr(rubric, "reset", None))
 
 
 def _score_of(rubric: Any, value: Reward, observation: Any) -> Score:

@@ -423,6 +423,51 @@ async def test_an_environment_on_a_loop_awaits_the_reset_of_a_rubric() -> None:
     assert leaf.asked == 0
 
 
+class Steps(Rubric):
+    """Counts the steps of an episode, which it is told of by `reset_async`."""
+
+    steps = 0
+
+    async def forward(self, action: Any, observation: Any) -> float:
+        self.steps += 1
+        return float(self.steps)
+
+    async def reset_async(self) -> None:
+        await asyncio.sleep(0)
+        self.steps = 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("below", [False, True], ids=["itself", "below another"])
+async def test_the_reset_async_of_a_rubric_is_awaited_between_episodes(below: bool) -> None:
+    env = Scored(rubric=Gate(Steps(), threshold=0.0) if below else Steps())
+    for reset in (env._reset_rubric_async, env.reset, env.reset):
+        if inspect.isawaitable(outcome := reset()):
+            await outcome
+        env.reset()  # an episode without a step
+        rewards = [(await env.step_async(Action())).reward for _ in range(2)]
+        assert rewards == [1.0, 2.0]
+
+
+def test_a_plain_rubric_is_reset_at_once_whatever_else_it_has() -> None:
+    class Both(Rubric):
+        begun = 0
+
+        def forward(self, action: Any, observation: Any) -> float:
+            return 0.5
+
+        def reset(self) -> None:
+            self.begun += 1
+
+        async def reset_async(self) -> None:
+            raise NotImplementedError
+
+    env = Scored(rubric=Both())
+    env.reset()
+    assert env.step(Action()).reward == 0.5
+    assert env.rubric.begun == 1
+
+
 def test_a_rubric_is_imported_without_a_client_of_a_language_model() -> None:
     code = "import sys\nfrom openenv.rewards import Rubric\nprint('openenv.llm' in sys.modules)"
     done = subprocess.run(

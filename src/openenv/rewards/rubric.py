@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import inspect
 import math
 import re
 from abc import ABC, abstractmethod
@@ -241,7 +242,8 @@ class Rubric(ABC):
         """Begin a new episode, here and in all rubrics below.
 
         Override it to forget what belongs to an episode, and return what ``super().reset()``
-        gives. It may be ``async def``.
+        gives. It may be ``async def``. A rubric whose `forward` is ``async def`` may have a
+        `reset_async` instead, which is awaited in its place.
 
         Returns:
             None; or an awaitable, where a rubric below has to be awaited.
@@ -250,7 +252,10 @@ class Rubric(ABC):
 
     def _resetting(self) -> Steps[None]:
         for child in self.children():
-            yield from waited(child.reset())
+            reset = getattr(child, "reset_async", None)
+            if reset is None or not inspect.iscoroutinefunction(child.forward):
+                reset = child.reset
+            yield from waited(reset())
 
     def state_dict(self) -> dict[str, Any]:
         """The settings: its own, and under the name of each child those of the child.
