@@ -27,6 +27,7 @@ from openenv.llm import (
     Usage,
     create_llm_client,
 )
+from openenv.rewards import LLMJudge
 
 pytestmark = pytest.mark.anyio
 
@@ -295,6 +296,27 @@ async def test_a_client_of_ones_own_need_not_know_tools() -> None:
         assert await parrot.complete("a") == "a"
         with pytest.raises(NotImplementedError, match="Parrot"):
             await parrot.complete_with_tools([], [])
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "port", "base_url"),
+    [
+        ("mock", 0, "mock:0"),
+        ("", 0, ":0"),
+        ("local://model", None, "local://model"),
+        ("http://h/", 8, "http://h:8"),
+    ],
+)
+def test_a_client_that_asks_no_server_needs_no_url(
+    endpoint: str, port: int | None, base_url: str
+) -> None:
+    class Local(LLMClient):
+        async def complete(self, prompt: str, **kwargs: Any) -> str:
+            return "0.5"
+
+    client = Local(endpoint, port)
+    assert (client.endpoint, client.port, client.base_url) == (endpoint, port, base_url)
+    assert asyncio.run(LLMJudge("Rate {action}", client)("a", "b")) == 0.5
 
 
 # ------------------------------------------------------------------ making one

@@ -9,7 +9,14 @@ from typing import Any
 
 from openenv._proxies import direct_mounts
 from openenv.llm._per_loop import PerLoop
-from openenv.llm.client import LLMClient, LLMError, LLMResponse, LLMTimeout, LLMUnreachable
+from openenv.llm.client import (
+    LLMClient,
+    LLMError,
+    LLMResponse,
+    LLMTimeout,
+    LLMUnreachable,
+    url_of,
+)
 
 __all__ = ["NO_KEY", "ChatClient", "options_of", "tool_of"]
 
@@ -19,7 +26,11 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class ChatClient(LLMClient):
-    """Asks a chat model by an SDK, of which it has one client for each event loop."""
+    """Asks a chat model by an SDK, of which it has one client for each event loop.
+
+    Raises:
+        ValueError: `endpoint` is no URL, or `port` no port, or they contradict each other.
+    """
 
     def __init__(
         self,
@@ -34,6 +45,7 @@ class ChatClient(LLMClient):
         timeout_s: float,
         max_retries: int,
     ) -> None:
+        url_of(endpoint, port)
         super().__init__(endpoint, port)
         self.model = model
         self.system_prompt = system_prompt

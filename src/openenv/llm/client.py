@@ -22,6 +22,7 @@ __all__ = [
     "LLMUnreachable",
     "ToolCall",
     "Usage",
+    "url_of",
 ]
 
 
@@ -124,23 +125,26 @@ def _as_call(call: ToolCall) -> dict[str, Any]:
 class LLMClient(ABC):
     """Asks one language model, behind one URL. Subclass it for an API that has no client here.
 
+    This class connects to nothing, so a subclass that asks no server may give what it likes.
+
     Args:
         endpoint: The URL of the server, http or https, with or without a path.
         port: Its port; None where the URL says it, or where it is that of the scheme.
-
-    Raises:
-        ValueError: `endpoint` is no such URL, or `port` none, or they contradict each other.
     """
 
     def __init__(self, endpoint: str, port: int | None) -> None:
         self.endpoint = endpoint
         self.port = port
-        self._base_url = _with_port(endpoint, port)
 
     @property
     def base_url(self) -> str:
-        """The URL with its port, without a slash at its end."""
-        return self._base_url
+        """The URL with its port, without a slash at its end; ``endpoint:port`` where they make no
+        URL.
+        """
+        try:
+            return url_of(self.endpoint, self.port)
+        except ValueError:
+            return self.endpoint if self.port is None else f"{self.endpoint}:{self.port}"
 
     @abstractmethod
     async def complete(self, prompt: str, **kwargs: Any) -> str:
@@ -185,8 +189,12 @@ class LLMClient(ABC):
 # ------------------------------------------------------------------ URLs
 
 
-def _with_port(endpoint: str, port: int | None) -> str:
-    """Put a URL and a port together."""
+def url_of(endpoint: str, port: int | None) -> str:
+    """Put a URL and a port together.
+
+    Raises:
+        ValueError: `endpoint` is no such URL, or `port` none, or they contradict each other.
+    """
     url = _read(endpoint)
     if port is not None and (not isinstance(port, int) or not 1 <= port <= 65535):
         raise _invalid(endpoint, f"port={port!r}; expected one from 1 to 65535")
