@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -116,19 +117,32 @@ def test_damage_before_the_last_line_is_refused_by_its_number(tmp_path: Path) ->
     assert raised.value.line == 1
 
 
+def record_of(episode_id: str) -> EpisodeRecord:
+    return EpisodeRecord(episode_id, [], 0.0, True, [], {}, {}, {})
+
+
 def test_one_id_is_not_written_twice(tmp_path: Path) -> None:
-    record = EpisodeRecord("a", [], 0.0, True, [], {}, {}, {})
+    record = record_of("a")
     with RolloutSerializer(tmp_path) as serializer:
         serializer.write_episode(record)
         with pytest.raises(ValueError, match="already"):
             serializer.write_episode(record)
 
 
-def test_two_writers_do_not_share_a_folder(tmp_path: Path) -> None:
-    with RolloutSerializer(tmp_path) as first:
-        first.open()
+def test_another_process_does_not_write_to_the_folder(tmp_path: Path) -> None:
+    with (tmp_path / "results.jsonl").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)  # for the system, this is another writer
         with pytest.raises(RolloutFileError, match="somebody else"):
             RolloutSerializer(tmp_path).open()
+
+
+def test_serializers_of_one_process_take_turns_at_a_folder(tmp_path: Path) -> None:
+    first, second = RolloutSerializer(tmp_path), RolloutSerializer(f"{tmp_path}/.")
+    for number, writer in enumerate([first, second, second, first]):  # and nobody closes any
+        writer.write_episode(record_of(f"ep-{number}"))
+    with pytest.raises(ValueError, match="has an episode 'ep-2' already"):
+        first.write_episode(record_of("ep-2"))
+    assert [line["episode_id"] for line in lines(tmp_path)] == [f"ep-{n}" for n in range(4)]
 
 
 def test_what_is_not_to_be_kept_is_dropped_and_played_again(serve: Serve, tmp_path: Path) -> None:
@@ -144,7 +158,8 @@ def test_what_is_not_to_be_kept_is_dropped_and_played_again(serve: Serve, tmp_pa
 def test_a_new_run_sets_the_old_one_aside(serve: Serve, tmp_path: Path) -> None:
     url = serve(app)
     runner(url, tmp_path).run(model_step=stand, num_episodes=2)
-    done = runner(url, tmp_path).run(model_step=stand, num_episodes=1, resume=False)
+    with pytest.warns(RuntimeWarning, match=r"resume=False: .*results.jsonl is set aside as"):
+        done = runner(url, tmp_path).run(model_step=stand, num_episodes=1, resume=False)
     assert done.num_collected == len(lines(tmp_path)) == 1
     (aside,) = tmp_path.glob("results.*.bak.jsonl")
     assert len(aside.read_text().splitlines()) == 2

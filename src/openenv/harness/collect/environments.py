@@ -214,6 +214,7 @@ class _Collecting:
     def begin(self, *, resume: bool) -> None:
         """See what is there, and make up for what the last run could not write any more."""
         if not resume:
+            self.serializer.interrupt()
             for path in (self.serializer.results_path, self.rollouts):
                 aside = set_aside(path)
                 if aside is not None:

@@ -7,6 +7,7 @@ import math
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -156,11 +157,12 @@ class CollectRunner:
         if num_episodes < 0:
             raise ValueError(f"num_episodes={num_episodes}: expected at least 0")
         if not resume:
-            self._serializer.close()
+            self._serializer.interrupt()
             for name in (self._serializer.results_path, self._failures_path):
                 aside = set_aside(name)
                 if aside is not None:
-                    logger.warning("%s is set aside as %s", name, aside.name)
+                    told = f"resume=False: {name} is set aside as {aside.name}"
+                    warnings.warn(told, RuntimeWarning, stacklevel=2)
         self._stopped.clear()
         self._serializer.open()
         try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pydantic_core import from_json, to_json
 from typing_extensions import Self
@@ -40,6 +42,10 @@ README_FILENAME = "README.md"
 ROLLOUTS_FILENAME, FAILURES_FILENAME = "rollouts.jsonl", "failures.jsonl"
 SYNC_EVERY_S = 5.0
 
+# Who writes to which file in this process: the system's locks know open files, and no owners.
+_WRITERS: WeakValueDictionary[str, RolloutSerializer] = WeakValueDictionary()
+_TURNS = threading.RLock()
+
 
 def read_records(path: Path) -> Iterator[EpisodeRecord]:
     """Read the episodes of a file, one at a time.
@@ -68,8 +74,8 @@ def read_records(path: Path) -> Iterator[EpisodeRecord]:
 class RolloutSerializer:
     """Writes the episodes of a dataset; closed by ``with``, or by the end of the process.
 
-    What `write_episode` has returned from survives the end of the process. There is one writer a
-    folder at a time.
+    What `write_episode` has returned from survives the end of the process. One process writes to a
+    folder at a time. Several writers in it take turns: each begins where the one before has ended.
 
     Args:
         output_dir: The folder; made where there is none.
@@ -104,19 +110,33 @@ class RolloutSerializer:
             OSError: The file cannot be written to.
             RolloutFileError: Somebody else writes to it, or it is damaged.
         """
-        if self._file is not None:
-            return
-        self._output_dir.mkdir(parents=True, exist_ok=True)
-        file = locked(self.results_path, exclusive=False)
-        try:
-            cut_torn_line(self.results_path, file)
-            self._ids = self.collected_episode_ids()
-            self._size = os.fstat(file).st_size
-            sync_directory(self.results_path, file)
-        except BaseException:
-            os.close(file)
-            raise
-        self._file = file
+        with _TURNS:
+            if self._file is not None:
+                return
+            self._output_dir.mkdir(parents=True, exist_ok=True)
+            self.interrupt()
+            file = locked(self.results_path, exclusive=False)
+            try:
+                cut_torn_line(self.results_path, file)
+                self._ids = self.collected_episode_ids()
+                self._size = os.fstat(file).st_size
+                sync_directory(self.results_path, file)
+            except BaseException:
+                os.close(file)
+                raise
+            self._file = file
+            _WRITERS[self._key] = self
+
+    @property
+    def _key(self) -> str:
+        return os.path.realpath(self.results_path)
+
+    def interrupt(self) -> None:
+        """End the turn of whichever serializer of this process writes to the folder."""
+        with _TURNS:
+            writer = _WRITERS.pop(self._key, None)
+            if writer is not None:
+                writer.close()
 
     def write_episode(self, record: EpisodeRecord) -> None:
         """Append an episode.
@@ -126,16 +146,19 @@ class RolloutSerializer:
             ValueError: One of this id is in it.
             RolloutFileError: Somebody else writes to the file, or it is damaged.
         """
-        self.open()
-        assert self._file is not None
-        if record.episode_id in self._ids:
-            raise ValueError(f"{self.results_path} has an episode {record.episode_id!r} already")
         line = to_json(record.to_dict(), inf_nan_mode="strings", fallback=str) + b"\n"
-        self._size = append(self.results_path, self._file, line, self._size)
-        self._ids.add(record.episode_id)
-        if time.monotonic() - self._synced >= SYNC_EVERY_S:
-            os.fsync(self._file)
-            self._synced = time.monotonic()
+        with _TURNS:
+            self.open()
+            assert self._file is not None
+            if record.episode_id in self._ids:
+                raise ValueError(
+                    f"{self.results_path} has an episode {record.episode_id!r} already"
+                )
+            self._size = append(self.results_path, self._file, line, self._size)
+            self._ids.add(record.episode_id)
+            if time.monotonic() - self._synced >= SYNC_EVERY_S:
+                os.fsync(self._file)
+                self._synced = time.monotonic()
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:
         """Write how they were collected; what was there is replaced, as a whole."""
