@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +41,35 @@ def test_a_harness_is_run_from_a_configuration() -> None:
         config=config, scores={"told": ["1", {"x": "2"}, "d", {"limit": 3}]}
     )
     assert harness.name == "Counting"
+
+
+def inspect_that_gives(*logs: Any) -> Any:
+    """A stand-in for the package, which has what versions of it have in common."""
+    asked: list[tuple[Any, dict[str, Any]]] = []
+
+    def evaluate(task: Any, **options: Any) -> list[Any]:
+        asked.append((task, options))
+        return list(logs)
+
+    return SimpleNamespace(eval=evaluate, asked=asked)
+
+
+def test_of_a_log_of_inspect_no_more_is_read_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = {"accuracy": SimpleNamespace(value=0.75), "stderr": SimpleNamespace(value=1)}
+    results = SimpleNamespace(scores=[SimpleNamespace(metrics=metrics)])
+    package = inspect_that_gives(SimpleNamespace(status="success", results=results))
+    monkeypatch.setitem(sys.modules, "inspect_ai", package)
+    scorer = [object()]
+    parameters = {"model": "a/b", "scorer": scorer}
+    assert InspectAIHarness().run("1", {}, "d", parameters) == {"accuracy": 0.75, "stderr": 1}
+    assert package.asked == [("d", parameters)]
+
+
+def test_a_log_of_inspect_that_is_no_success_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = inspect_that_gives(SimpleNamespace(status="cancelled"))
+    monkeypatch.setitem(sys.modules, "inspect_ai", package)
+    with pytest.raises(RuntimeError, match="'cancelled'"):
+        InspectAIHarness().run("1", {}, "d", {"model": "a/b"})
 
 
 def test_a_harness_that_does_not_run_cannot_be_made() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections import Counter
@@ -75,12 +76,15 @@ class InspectAIHarness(EvalHarness):
             import inspect_ai  # pyright: ignore[reportMissingImports]
         arguments = self._arguments(eval_parameters)
         scorer = eval_parameters.get("scorer")
-        if scorer is not None:
+        scores_later = scorer is not None and _knows_no_scorer(inspect_ai.eval)
+        if scores_later:
             arguments["score"] = False
+        elif scorer is not None:
+            arguments["scorer"] = scorer
         task = eval_parameters.get("task")
         logs = inspect_ai.eval(dataset if task is None else task, **arguments)
         _check(logs)
-        if scorer is not None:
+        if scores_later:
             logs = [inspect_ai.score(log, scorer, action="overwrite") for log in logs]
             for log in logs:  # else the files would say that nothing was scored
                 inspect_ai.log.write_eval_log(log)
@@ -102,14 +106,21 @@ class InspectAIHarness(EvalHarness):
         return {name: value for name, value in arguments.items() if value is not None}
 
 
+def _knows_no_scorer(evaluate: Any) -> bool:
+    """Whether an `eval` only says whether to score, and not by what: it would ignore a scorer."""
+    names = inspect.signature(evaluate).parameters
+    return "score" in names and "scorer" not in names
+
+
 def _check(logs: Iterable[EvalLog]) -> None:
     logs = list(logs)
     if not logs:
         raise RuntimeError("Inspect AI gave no log: is there such a task, for such a model?")
     for log in logs:
         if log.status != "success":
-            why = f": {log.error.message}" if log.error else ""
-            raise RuntimeError(f"Inspect AI says {log.status!r} of {log.eval.task}{why}")
+            error = getattr(log, "error", None)
+            why = f": {error.message}" if error else ""
+            raise RuntimeError(f"Inspect AI says {log.status!r} of {_task_of(log)}{why}")
 
 
 class _Metric(NamedTuple):
@@ -145,19 +156,38 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
 
 def _of_log(log: EvalLog) -> Iterable[_Metric]:
     for score in log.results.scores if log.results else ():
+        scorer, reducer = _text(score, "name", "scorer"), _text(score, "reducer", "")
         for metric, one in score.metrics.items():
-            by_scorer = f"{score.name}/{metric}"
-            by_reducer = f"{score.name}/{score.reducer}/{metric}" if score.reducer else by_scorer
-            names = (metric, by_scorer, by_reducer, f"{log.eval.task}/{by_reducer}")
-            yield _Metric(names, None if math.isnan(one.value) else one.value)
+            by_scorer = f"{scorer}/{metric}"
+            by_reducer = f"{scorer}/{reducer}/{metric}" if reducer else by_scorer
+            names = (metric, by_scorer, by_reducer, f"{_task_of(log)}/{by_reducer}")
+            is_nan = isinstance(one.value, float) and math.isnan(one.value)
+            yield _Metric(names, None if is_nan else one.value)
+
+
+# Versions of Inspect AI differ in what their logs have beside metrics.
+
+
+def _task_of(log: EvalLog) -> str:
+    return _text(getattr(log, "eval", None), "task", "the task")
+
+
+def _text(of: Any, name: str, otherwise: str) -> str:
+    found = getattr(of, name, None)
+    return found if isinstance(found, str) else otherwise
+
+
+def _number(of: Any, name: str, otherwise: int) -> int:
+    found = getattr(of, name, None)
+    return found if isinstance(found, int) else otherwise
 
 
 def _left_out(logs: Iterable[EvalLog]) -> dict[str, int]:
     results = [log.results for log in logs if log.results]
-    counts = {
-        "unscored_samples": sum(
-            max((score.unscored_samples or 0 for score in one.scores), default=0) for one in results
-        ),
-        "incomplete_samples": sum(one.total_samples - one.completed_samples for one in results),
-    }
+    unscored = incomplete = 0
+    for one in results:
+        unscored += max((_number(score, "unscored_samples", 0) for score in one.scores), default=0)
+        completed = _number(one, "completed_samples", 0)
+        incomplete += _number(one, "total_samples", completed) - completed
+    counts = {"unscored_samples": unscored, "incomplete_samples": incomplete}
     return {name: count for name, count in counts.items() if count}
