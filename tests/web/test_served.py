@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 from support.servers import serving
 from support.shown import Talker
 from websockets.exceptions import InvalidStatus
@@ -81,6 +83,29 @@ def test_without_it_being_asked_for_there_is_none(monkeypatch: pytest.MonkeyPatc
     with serving(create_app(Talker)) as url:
         for path in ("/", "/web", "/web/", "/web/about", "/web/assets/page.js"):
             assert httpx.get(url + path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("root_path", "headers", "location"),
+    [
+        ("", {}, "/web/"),
+        ("/env", {}, "/env/web/"),
+        ("", {"X-Forwarded-Prefix": "/spaces/mine/"}, "/spaces/mine/web/"),
+        ("/env", {"X-Forwarded-Prefix": "/outer"}, "/outer/env/web/"),
+        ("/outer/env", {"X-Forwarded-Prefix": "/outer"}, "/outer/env/web/"),
+        ("", {"X-Forwarded-Prefix": "//elsewhere.org"}, "/web/"),
+        ("", {"X-Forwarded-Prefix": "https://elsewhere.org"}, "/web/"),
+    ],
+)
+def test_the_page_is_found_below_the_prefix_of_a_proxy(
+    root_path: str, headers: dict[str, str], location: str
+) -> None:
+    app = FastAPI()
+    app.mount(root_path, create_app(Talker, web=True))
+    client = TestClient(app, follow_redirects=False)
+    for path in ("/web", "/"):
+        answer = client.get(root_path + path, headers=headers)
+        assert (answer.status_code, answer.headers["location"]) == (307, location)
 
 
 def test_a_route_of_old_may_be_taken_away_and_another_put_in_its_place(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import resources
 from typing import Any
@@ -112,8 +113,19 @@ def add_web_page(
 
 
 async def _to_page(request: Request) -> Response:
-    """Go to the page; relative, since a proxy may have put the application below a path."""
-    return RedirectResponse("web/", 307)
+    """Go to the page, below the path at which a proxy or another application has put this one."""
+    return RedirectResponse(f"{_prefix(request)}/web/", 307)
+
+
+# A path, and neither a host ("//elsewhere") nor an end of the header.
+SAFE_PREFIX = re.compile(r"(/[A-Za-z0-9._~%@:+-]+)+")
+
+
+def _prefix(request: Request) -> str:
+    mounted: str = request.scope.get("root_path", "").rstrip("/")
+    said = request.headers.get("x-forwarded-prefix", "").split(",")[0].strip().rstrip("/")
+    is_known = mounted == said or mounted.startswith(f"{said}/")
+    return mounted if is_known or not SAFE_PREFIX.fullmatch(said) else said + mounted
 
 
 async def _page(request: Request) -> Response:
