@@ -127,8 +127,12 @@ class ServerMode(str, Enum):
     PRODUCTION = "production"
 
 
-def parse_mode(mode: ServerMode | str) -> ServerMode:
+def parse_mode(mode: ServerMode | str, variable: str | None = None) -> ServerMode:
     """Read a mode.
+
+    Args:
+        mode: The mode.
+        variable: The variable of the process's environment that says so, if one does.
 
     Raises:
         ValueError: It is none of the modes.
@@ -136,19 +140,25 @@ def parse_mode(mode: ServerMode | str) -> ServerMode:
     try:
         return ServerMode(mode.lower() if isinstance(mode, str) else mode)
     except ValueError:
-        legal = ", ".join(repr(m.value) for m in ServerMode)
-        raise ValueError(f"unknown mode {mode!r}; it must be one of {legal}") from None
+        legal = " or ".join(repr(m.value) for m in ServerMode)
+        where = f" in {variable}" if variable else ""
+        raise ValueError(f"unknown mode {mode!r}{where}; expected {legal}") from None
+
+
+def _mode_of(mode: ServerMode | str | None, variable: str) -> ServerMode:
+    if mode:
+        return parse_mode(mode)
+    return parse_mode(os.environ.get(variable) or ServerMode.SIMULATION, variable)
 
 
 def server_mode(mode: ServerMode | str | None) -> ServerMode:
     """The given mode, else that of OPENENV_MODE, else simulation."""
-    return parse_mode(mode or os.environ.get("OPENENV_MODE") or ServerMode.SIMULATION)
+    return _mode_of(mode, "OPENENV_MODE")
 
 
 def client_mode(mode: str | None) -> str:
     """The given mode, else that of OPENENV_CLIENT_MODE, else simulation."""
-    chosen = mode or os.environ.get("OPENENV_CLIENT_MODE") or ServerMode.SIMULATION
-    return parse_mode(chosen).value
+    return _mode_of(mode, "OPENENV_CLIENT_MODE").value
 
 
 def run_images() -> str | None:

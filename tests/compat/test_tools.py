@@ -84,7 +84,9 @@ def test_tools_and_steps_take_one_session(urls: dict[str, list[str]], whose: str
 
 @pytest.mark.parametrize("whose", WHOSE)
 def test_in_simulation_a_call_is_a_step(urls: dict[str, list[str]], whose: str) -> None:
-    with MCPToolClient(base_url=urls[whose][0], mode="simulation").sync() as env:
+    client = MCPToolClient(base_url=urls[whose][0])
+    client.use_production_mode = False
+    with client.sync() as env:
         env.reset()
         assert env.call_tool("add_to_basket", article="milk")["basket"] == 1
         assert [tool.name for tool in env.list_tools()] == ["add_to_basket", "total", "greet"]

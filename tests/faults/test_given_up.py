@@ -372,9 +372,10 @@ def bell(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("mode", ["production", "simulation"])
-def test_a_tool_whose_answer_was_not_taken_is_not_called_again(bell: str, mode: str) -> None:
-    client: Any = MCPToolClient(base_url=bell, mode=mode)
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_tool_whose_answer_was_not_taken_is_not_called_again(bell: str, direct: bool) -> None:
+    client: Any = MCPToolClient(base_url=bell)
+    client.use_production_mode = direct
 
     async def give_up() -> None:
         await client.reset()

@@ -8,7 +8,7 @@ import json
 import pickle
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 from support.environments import Counter
@@ -17,6 +17,7 @@ from support.servers import serving
 
 from openenv import (
     ConnectError,
+    GenericEnvClient,
     NotSupported,
     ResponseTimeout,
     ServerError,
@@ -251,6 +252,14 @@ def test_a_name_is_needed() -> None:
 # ------------------------------------------------------------------ modes
 
 
+ClientT = TypeVar("ClientT", bound=MCPToolClient[Any, Any, Any])
+
+
+def by_steps(client: ClientT) -> ClientT:
+    client.use_production_mode = False
+    return client
+
+
 @pytest.mark.parametrize("mode", [None, "production", "Production"])
 def test_a_call_is_no_step_in_production(desk: str, mode: str | None) -> None:
     with MCPToolClient(base_url=desk, mode=mode).sync() as env:
@@ -271,7 +280,8 @@ def test_a_call_is_a_step_in_simulation(serve: Serve) -> None:
     with MCPToolClient(base_url=serve(create_app(Counting))).sync() as env:
         env.call_tool("stamp", name="a")
         assert Counting.steps == 0
-    with MCPToolClient(base_url=serve(create_app(Counting)), mode="simulation").sync() as env:
+    in_steps = by_steps(MCPToolClient(base_url=serve(create_app(Counting))))
+    with in_steps.sync() as env:
         assert env.use_production_mode is False
         assert env.call_tool("stamp", name="a") == 1
         assert env.has_tool("stamp")
@@ -281,9 +291,21 @@ def test_a_call_is_a_step_in_simulation(serve: Serve) -> None:
         assert failed.value.error_type == "execution_error"
 
 
-def test_an_unknown_mode_is_refused() -> None:
+def test_another_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown mode 'other'"):
         MCPToolClient(base_url="http://localhost:1", mode="other")
+    with pytest.raises(ValueError, match="use_production_mode = False"):
+        MCPToolClient(base_url="http://localhost:1", mode="Simulation")
+
+
+def test_a_mode_that_a_setting_says_wrongly_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENENV_CLIENT_MODE", "training")
+    wrong = "unknown mode 'training' in OPENENV_CLIENT_MODE; expected 'simulation' or 'production'"
+    with pytest.raises(ValueError, match=wrong):
+        GenericEnvClient(base_url="http://localhost:1")
+    monkeypatch.setenv("OPENENV_MODE", "training")
+    with pytest.raises(ValueError, match="in OPENENV_MODE;"):
+        create_app(Desk)
 
 
 def test_the_settings_mode_of_other_clients_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,9 +382,11 @@ class Steps(Environment[CallToolAction | ListToolsAction, Observation, State]):
         return State()
 
 
-@pytest.mark.parametrize("mode", ["production", "simulation"])
-def test_an_environment_may_answer_calls_by_its_steps(serve: Serve, mode: str) -> None:
-    with MCPToolClient(base_url=serve(create_app(Steps)), mode=mode).sync() as env:
+@pytest.mark.parametrize("direct", [True, False])
+def test_an_environment_may_answer_calls_by_its_steps(serve: Serve, direct: bool) -> None:
+    client = MCPToolClient(base_url=serve(create_app(Steps)))
+    client.use_production_mode = direct
+    with client.sync() as env:
         assert [one.name for one in env.list_tools()] == ["a"]
         assert env.call_tool("a", result=[1, 2]) == [1, 2]
         assert env.call_tool("a", result={"content": "mine"}) == {"content": "mine"}
@@ -380,7 +404,7 @@ class AnsweredEnv(MCPToolClient[Any, Answered]):
 
 
 def test_a_client_may_read_calls_by_a_model_of_its_own(serve: Serve) -> None:
-    with AnsweredEnv(base_url=serve(create_app(Steps)), mode="simulation").sync() as env:
+    with by_steps(AnsweredEnv(base_url=serve(create_app(Steps)))).sync() as env:
         assert env.call_tool("a", result=1) == Answered(tool_name="a", result=1, reward=1.0)
         assert env.list_tools() == [Tool(name="a", description="", input_schema={})]
 
@@ -391,7 +415,7 @@ def test_a_list_of_tools_that_is_none_is_no_empty_list(serve: Serve) -> None:
             return Observation()
 
     url = serve(create_app(Listless))
-    in_steps = MCPToolClient(base_url=url, mode="simulation").sync()
+    in_steps = by_steps(MCPToolClient(base_url=url)).sync()
     with in_steps as env, pytest.raises(ProtocolError, match="a step with a ListToolsAction gave"):
         env.list_tools()
     with MCPToolClient(base_url=url).sync() as env, pytest.raises(ServerError):
@@ -489,7 +513,7 @@ def test_a_session_that_was_made_over_http_is_joined(desk: str) -> None:
 
 
 def test_a_further_session_is_another_one(desk: str) -> None:
-    with DeskEnv(base_url=desk, mode="simulation").sync() as env:
+    with by_steps(DeskEnv(base_url=desk)).sync() as env:
         assert env.call_tool("stamp", name="a") == 1
         other = env.new_session()
         assert other.use_production_mode is False

@@ -41,7 +41,7 @@ from openenv.mcp.types import (
     Tool,
 )
 from openenv.protocol.messages import MCPReply, Request
-from openenv.settings import ServerMode
+from openenv.settings import ServerMode, parse_mode
 from openenv.types import Observation, State, StepResult
 
 if TYPE_CHECKING:
@@ -68,6 +68,15 @@ class GenericMCPObservation(Observation):
     model_config = ConfigDict(extra="allow")
 
 
+def _production(mode: str | None) -> str:
+    if mode is not None and parse_mode(mode) is not ServerMode.PRODUCTION:
+        raise ValueError(
+            f"mode={mode!r}: MCPToolClient knows 'production' only. To have tools called by steps, "
+            "set client.use_production_mode = False; for steps without tools, use GenericEnvClient"
+        )
+    return ServerMode.PRODUCTION.value
+
+
 class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
     """A client that knows of tools. Subclass it as `EnvClient`; the models may be left out:
 
@@ -83,9 +92,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         websocket_ping_interval_s: See `EnvClient`.
         websocket_ping_timeout_s: See `EnvClient`.
         provider: See `EnvClient`.
-        mode: How tools are listed and called. By ``production``, the default, directly, as an
-            agent does: that is no step, and no reward is told. By ``simulation`` by steps, so that
-            the calls count, are scored, and are part of the episode.
+        mode: ``production``, which is the default, and all that there is; see below.
         max_message_size_mb: See `EnvClient`.
         headers: See `EnvClient`.
         session_id: Join this session of the server, which stays when the client leaves; one that
@@ -97,9 +104,16 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         api_key: See `EnvClient`.
         ca_file: See `EnvClient`.
 
+    Attributes:
+        use_production_mode: Tools are listed and called directly, as an agent does: that is no
+            step, and no reward is told. Set it to False and they are by steps, so that the calls
+            count, are scored, and are part of the episode.
+
     Raises:
-        ValueError: The mode is unknown.
+        ValueError: The mode is another.
     """
+
+    use_production_mode = True
 
     def __init__(
         self,
@@ -131,7 +145,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
             websocket_ping_interval_s=websocket_ping_interval_s,
             websocket_ping_timeout_s=websocket_ping_timeout_s,
             provider=provider,
-            mode=mode or ServerMode.PRODUCTION.value,
+            mode=_production(mode),
             headers=headers,
             queue_timeout_s=queue_timeout_s,
             on_queue=on_queue,
@@ -145,10 +159,10 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         self._joined = session_id
         self._tools_cache: list[Tool] | None = None
 
-    @property
-    def use_production_mode(self) -> bool:
-        """Tools are listed and called directly, not by steps."""
-        return self._mode == ServerMode.PRODUCTION.value
+    def _sibling(self) -> Self:
+        sibling = super()._sibling()
+        sibling.use_production_mode = self.use_production_mode
+        return sibling
 
     @property
     def _ws_url(self) -> str | None:
