@@ -69,6 +69,26 @@ def test_help_shows_the_examples_as_they_can_be_copied(tmp_path: Path) -> None:
     assert "\n Examples:\n   openenv ps\n   openenv ps --json\n" in done.stdout
 
 
+@pytest.mark.parametrize("words", ["", *ALL])
+def test_help_breaks_no_word_at_80_columns(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(app, [*words.split(), "--help"]).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    said = " ".join(shown.split())
+    command = ALL[words] if words else GROUP
+    for param in command.params:
+        for word in (*param.opts, *(param.help or "").split()):
+            assert param.param_type_name == "argument" or word in said
+    for example in getattr(command, "examples", ()):
+        assert all(word in said for word in example.line.split())
+
+
+@pytest.mark.parametrize("words", ["", "catalog"])
+def test_help_of_a_group_shows_commands_before_options(words: str) -> None:
+    shown = CliRunner().invoke(app, [*words.split(), "--help"]).stdout
+    assert shown.index("serve ") < shown.index(" Options:") < shown.index(" Global options:")
+
+
 # ------------------------------------------------------------------ how it ends
 
 

@@ -22,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from openenv.cli import _failures
 from openenv.cli._console import MISUSED, CommandError, did_you_mean
+from openenv.cli._help import show_help
 
 __all__ = [
     "GLOBAL_PANEL",
@@ -68,30 +69,13 @@ class Command(TyperCommand):
         super().__init__(*args, help=text, **rest)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        super().format_help(ctx, formatter)
-        _show_examples(self.examples, formatter)
+        show_help(self, ctx, self.examples)
 
 
 def example_lines(examples: Sequence[Example]) -> list[str]:
     """Lay examples out, their comments below each other."""
     width = max((len(line) for line, why in examples if why), default=0)
     return [f"{line:<{width}}  # {why}" if why else line for line, why in examples]
-
-
-def _show_examples(examples: Sequence[Example], formatter: Any) -> None:
-    if not examples:
-        return
-    lines = example_lines(examples)
-    if formatter.getvalue():  # else typer has printed the help already, by rich
-        formatter.write("\nExamples:\n" + "".join(f"  {line}\n" for line in lines))
-        return
-    from rich.text import Text
-
-    from openenv.cli._console import stdout
-
-    parts = ((line, shown[len(line) :]) for (line, _), shown in zip(examples, lines, strict=True))
-    shown = [Text.assemble("   ", (line, "bold"), (why, "dim")) for line, why in parts]
-    stdout().print(Text(" Examples:"), *shown, "", sep="\n", soft_wrap=True)
 
 
 class CommandGroup(TyperGroup):
@@ -102,10 +86,13 @@ class CommandGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            with contextlib.redirect_stdout(sys.stderr):  # typer prints the help while it makes it
+            with contextlib.redirect_stdout(sys.stderr):  # the help is printed while it is made
                 typer.echo(ctx.get_help())
             raise typer.Exit(MISUSED)
         return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        show_help(self, ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, known = args[0], self.list_commands(ctx)
