@@ -26,7 +26,7 @@ KEYS = {
     "gateway": Key("the-gateway-has-this-key", name="gateway"),
     "rogue": Key("a-rogue-has-this-key-too", name="rogue"),
     "one session": Key("a-key-for-one-session-01", limits=KeyLimits(max_sessions=1)),
-    "few requests": Key("a-key-for-few-requests-1", limits=KeyLimits(requests_per_s=20)),
+    "few requests": Key("a-key-for-few-requests-1", limits=KeyLimits(requests_per_s=2)),
     "few bytes": Key("a-key-for-few-bytes-0123", limits=KeyLimits(bytes_per_s=50_000)),
 }
 SLOTS = 8
