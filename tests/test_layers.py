@@ -54,6 +54,7 @@ LAYERS = {
     "openenv._peers": "contract",
     "openenv._pipes": "contract",
     "openenv._proxies": "contract",
+    "openenv._shadowing": "contract",
     "openenv._terminal": "contract",
     "openenv._timeouts": "contract",
     "openenv._tls": "contract",

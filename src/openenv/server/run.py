@@ -27,6 +27,7 @@ import uvicorn.logging
 from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv._logs import JSONFormatter, set_up_logs
 from openenv._redaction import redact
+from openenv._shadowing import keep_libraries
 from openenv.environment import Environment
 from openenv.errors import KeyFileError
 from openenv.server.auth import warn_if_open
@@ -322,6 +323,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _apply_limits(arguments.limit)
     if arguments.api_key_file is not None:
         use_api_key_file(arguments.api_key_file)
+    keep_libraries()
     sys.path.insert(0, str(Path(arguments.app_dir)))
     sys.path += [entry for entry in arguments.path if entry not in sys.path]
     try:

@@ -24,6 +24,7 @@ from openenv._children import calm_garbage_collector, keep_freed_memory
 from openenv._forkserver import read_exactly
 from openenv._logs import set_up_logs
 from openenv._loops import new_event_loop
+from openenv._shadowing import keep_libraries
 from openenv.sessions.commands import Encode
 from openenv.sessions.lane import Lanes
 from openenv.sessions.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
@@ -192,6 +193,7 @@ def main() -> None:
         return
     set_up_logs()
     threading.Thread(target=_end_with, args=[end.fileno(), grace_s], daemon=True).start()
+    keep_libraries()
     sys.path[:] = path
     try:
         find: Source = pickle.loads(source)  # nosec B301  # of the server

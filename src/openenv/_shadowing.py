@@ -1,0 +1,85 @@
+"""Keeps files of an environment's directory from taking the place of packages that this one needs.
+
+A directory that is served, played or run in comes first on `sys.path`, so that its own modules are
+found. A `rich.py` or a `websockets/` in it would then be imported wherever this package, or one
+that it needs, imports the library of that name. So the libraries of this package are looked for
+where packages are installed, and nowhere before that; all other names are found as ever.
+
+Only a name that a file of such a directory has is looked at any closer, so that an import costs a
+few look-ups of files more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+__all__ = ["keep_libraries"]
+
+INSTALLED = ("site-packages", "dist-packages")
+
+
+def keep_libraries() -> None:
+    """Have the libraries of this package found before what directories put in front of them."""
+    if not any(isinstance(finder, _Keeper) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Keeper())
+
+
+class _Keeper:
+    """Finds the libraries that this package needs, where a directory has the same names."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if path is not None or not _is_in_front(name):
+            return None
+        found = PathFinder.find_spec(name, [one for one in sys.path if _is_installed(one)])
+        return found if found is not None and name in _libraries() else None
+
+
+def _is_in_front(name: str) -> bool:
+    """Whether a directory where nothing is installed has a module of this name."""
+    for entry in sys.path:
+        if not _is_installed(entry):
+            place = os.path.join(entry, name)
+            if os.path.isdir(place) or os.path.isfile(f"{place}.py"):
+                return True
+    return False
+
+
+@cache
+def _is_installed(entry: str) -> bool:
+    places = {sysconfig.get_path(one) for one in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return entry in places or os.path.basename(os.path.normpath(entry)) in INSTALLED
+
+
+@cache
+def _libraries() -> frozenset[str]:
+    """The names by which what this package needs is imported. What only an extra needs is not
+    among them: a `datasets/` of an environment is its own.
+    """
+    import re
+    from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+    names: set[str] = set()
+    seen: set[str] = set()
+    left = ["openenv"]
+    while left:
+        wanted = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        if wanted in seen:
+            continue
+        seen.add(wanted)
+        try:
+            found: Distribution = distribution(wanted)
+        except PackageNotFoundError:  # it is for another platform
+            continue
+        needed = [one for one in found.requires or () if not re.search(r"\bextra\s*==", one)]
+        left += [re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in needed]
+        for file in found.files or ():
+            names.add(file.parts[0].partition(".")[0])
+    return frozenset(name for name in names if name.isidentifier())
