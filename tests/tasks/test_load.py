@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from openenv.tasks import Task, Taskset, TasksetError, TaskStream, load_splits, load_tasks
+from openenv.tasks.served import ServedTasks
 
 ROWS = [{"id": f"t{i}", "prompt": f"p{i}", "criteria": {"answer": i}} for i in range(10)]
 
@@ -96,7 +97,7 @@ def test_rows_may_say_their_split(tmp_path: Path) -> None:
         "test": 3,
     }
     with pytest.raises(TasksetError, match="train, test"):
-        load_tasks(path)
+        list(load_tasks(path))
     with pytest.raises(TasksetError, match="did you mean 'test'"):
         load_tasks(path, split="tset")
     write_lines(path, [*rows, {"id": "x"}])
@@ -326,3 +327,39 @@ def test_tasks_may_be_listed() -> None:
     with pytest.raises(TasksetError):
         load_tasks(tasks, split="test")
     assert isinstance(load_tasks({"train": [Task(id="a")]}), Taskset)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "list", "function"])
+def test_rows_that_say_their_split_are_of_it(kind: str, tmp_path: Path) -> None:
+    rows = [{"id": str(n), "split": "test" if n % 3 == 0 else "train", "x": n} for n in range(7)]
+    source: Any = tmp_path / f"tasks.{kind}"
+    if kind == "jsonl":
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif kind == "parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), source)
+    else:
+        source = rows if kind == "list" else lambda: rows
+    for served in (ServedTasks(load_tasks(source)), ServedTasks(source)):
+        assert served.list_splits() == ["test", "train"]
+        assert [task.id for task in served.list_tasks("test")] == ["0", "3", "6"]
+        assert [task.index for task in served.list_tasks("train")] == [0, 1, 2, 3]
+        task, _ = served.chosen({"split": "test", "index": 1})
+        assert task is not None and (task.id, task.split, task.criteria) == ("3", "test", {"x": 3})
+        named, _ = served.chosen({"task": "4"})
+        assert named is not None and named.split == "train"
+    assert [task.id for task in load_tasks(source, split="test")] == ["0", "3", "6"]
+    assert {name: len(part) for name, part in load_splits(source).items()} == {
+        "test": 3,
+        "train": 4,
+    }
+    with pytest.raises(TasksetError, match="has no split 'tests', but test, train; did you mean"):
+        load_tasks(source, split="tests")
+    every = pickle.loads(pickle.dumps(load_tasks(source)))
+    assert repr(every).endswith("test (3), train (4)>")
+    assert len(load_tasks(every, split="train")) == 4
+    for read in (len, list, Taskset.check, lambda tasks: tasks[0]):
+        with pytest.raises(TasksetError, match="has the splits test, train; say which"):
+            read(every)

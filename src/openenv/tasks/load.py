@@ -27,7 +27,15 @@ from openenv.tasks.rows import (
     digest_of_parts,
 )
 from openenv.tasks.task import Task, told
-from openenv.tasks.taskset import Reader, StreamRows, Taskset, TaskStream
+from openenv.tasks.taskset import (
+    Reader,
+    SplitTasksets,
+    StreamRows,
+    Taskset,
+    TaskStream,
+    no_split,
+    say_which,
+)
 
 __all__ = ["ONLY_SPLIT", "load_splits", "load_tasks"]
 
@@ -52,6 +60,7 @@ class Opened:
         rows: The rows of a split; of ONLY_SPLIT where it does not say.
         revision: Its version, where it has one.
         reader: Makes tasks of them, where the columns are not for the caller to say.
+        rows_say_it: Its splits are what its rows say, one by one.
     """
 
     name: str
@@ -59,6 +68,7 @@ class Opened:
     rows: Callable[[str], Rows | StreamRows]
     revision: str | None = None
     reader: Callable[[Rows, str], Reader] | None = None
+    rows_say_it: bool = False
 
 
 def load_tasks(
@@ -88,7 +98,8 @@ def load_tasks(
             - A server's address, a client of one, or whatever has the methods of a `TaskProvider`:
               the tasks that an environment has by itself.
         split: Which split; by default the only one. A source that knows no splits is one split,
-            called by this name, by default ``train``.
+            called by this name, by default ``train``. One whose rows have a column ``split``, of
+            several values, gives a `SplitTasksets` where none is named, which a server takes.
         revision: Of a data set of the hub: a commit, a tag or a branch. By default what its main
             branch is now, which a warning names.
         columns: Which columns the fields of a task come from, or a function that makes a task of a
@@ -108,6 +119,9 @@ def load_tasks(
     if isinstance(source, Taskset):
         return _limited(_of_split(source, split), limit)
     opened = _open(source, split, revision, config, limit)
+    if split is None and limit is None and opened.rows_say_it:
+        parts = {name: _taskset(opened, name, columns) for name in opened.splits}
+        return SplitTasksets(opened.name, parts)
     return _limited(_taskset(opened, _chosen(opened, split), columns), limit)
 
 
@@ -123,6 +137,8 @@ def load_splits(
     Raises:
         TasksetError: As of `load_tasks`.
     """
+    if isinstance(source, SplitTasksets):
+        return source.by_split()
     if isinstance(source, Taskset):
         return {source.split or ONLY_SPLIT: source}
     opened = _open(source, None, revision, config, None)
@@ -131,6 +147,8 @@ def load_splits(
 
 
 def _of_split(taskset: Taskset, split: str | None) -> Taskset:
+    if isinstance(taskset, SplitTasksets) and split is not None:
+        return taskset.of(split)
     if split not in (None, taskset.split):
         raise TasksetError(taskset.name, None, f"is of split {taskset.split!r}, not {split!r}")
     return taskset
@@ -145,15 +163,12 @@ def _limited(taskset: Taskset, limit: int | None) -> Taskset:
 def _chosen(opened: Opened, split: str | None) -> str:
     if not opened.splits:
         return split or ONLY_SPLIT
-    listed = ", ".join(opened.splits)
     if split is None:
         if len(opened.splits) > 1:
-            why = f"has the splits {listed}; say which: split={opened.splits[0]!r}"
-            raise TasksetError(opened.name, None, why)
+            raise say_which(opened.name, opened.splits)
         return opened.splits[0]
     if split not in opened.splits:
-        hint = did_you_mean(split, opened.splits)
-        raise TasksetError(opened.name, None, f"has no split {split!r}, but {listed}{hint}")
+        raise no_split(opened.name, split, opened.splits)
     return split
 
 
@@ -211,7 +226,7 @@ def _open_object(source: Any, split: str | None, limit: int | None) -> Opened:
     if isinstance(source, Mapping):
         return _open_mapping(source)
     if _is_table(source):
-        return Opened("Dataset", (), lambda _: TableRows("Dataset", source))
+        return _with_splits_of_table(TableRows("Dataset", source))
     if isinstance(source, Sequence):
         return _with_splits_of_rows(ListRows("list", source), source)
     provider = _provider_of(source)
@@ -251,8 +266,7 @@ def _open_file(path: Path) -> Opened:
     if not path.exists():
         raise TasksetError(str(path), None, f"there is no such file or folder{_nearby(path)}")
     if path.suffix in PARQUET:
-        table = ParquetRows(path)
-        return Opened(str(path), (), lambda _: table)
+        return _with_splits_of_table(ParquetRows(path))
     if path.suffix not in JSONL:
         raise TasksetError(str(path), None, f"is no source of tasks: expected {EXPECTED}")
     rows = JSONLRows(path)
@@ -265,6 +279,13 @@ def _nearby(path: Path) -> str:
     if not path.parent.is_dir():
         return ""
     return did_you_mean(path.name, (one.name for one in path.parent.iterdir()))
+
+
+def _with_splits_of_table(table: ParquetRows | TableRows) -> Opened:
+    """A table that may have a column of splits."""
+    if "split" not in (table.columns or ()):
+        return Opened(table.name, (), lambda _: table)
+    return _with_splits_of_rows(table, ({"split": value} for value in table.column("split")))
 
 
 def _with_splits_of_rows(rows: Rows, content: Iterable[Any]) -> Opened:
@@ -282,7 +303,12 @@ def _with_splits_of_rows(rows: Rows, content: Iterable[Any]) -> Opened:
         told = set[int]().union(*places.values())
         place = rows.place(next(i for i in range(len(rows)) if i not in told))
         raise TasksetError(rows.name, place, "says no split, and others do")
-    return Opened(rows.name, tuple(places), lambda split: PartOfRows(rows, places[split]))
+    return Opened(
+        rows.name,
+        tuple(places),
+        lambda split: PartOfRows(rows, places[split]),
+        rows_say_it=True,
+    )
 
 
 class PartOfRows:
@@ -308,6 +334,11 @@ class PartOfRows:
     def scan(self) -> Iterator[Any]:
         wanted = set(self._places)
         return (row for index, row in enumerate(self._rows.scan()) if index in wanted)
+
+    def column(self, name: str) -> Iterable[Any]:
+        """The values of one column, of a table."""
+        values = list(self._rows.column(name))  # type: ignore[attr-defined]
+        return [values[place] for place in self._places]
 
     def place(self, index: int) -> str:
         return self._rows.place(self._places[index])
@@ -380,7 +411,7 @@ def _open_function(
         rows = ListRows(name, found)  # type: ignore[arg-type]  # it is as good as a sequence
         return Opened(name, names, lambda _: rows, found.revision)
     if _is_table(found):
-        return Opened(name, (), lambda _: TableRows(name, found))
+        return _with_splits_of_table(TableRows(name, found))
     if isinstance(found, Sequence) and not isinstance(found, str | bytes):
         return _with_splits_of_rows(ListRows(name, found), found)
     if (provider := _provider_of(found)) is not None:

@@ -7,7 +7,7 @@ import itertools
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, overload
 
@@ -25,7 +25,7 @@ from openenv.tasks.rows import (
 )
 from openenv.tasks.task import Task
 
-__all__ = ["TaskStream", "Taskset"]
+__all__ = ["SplitTasksets", "TaskStream", "Taskset", "no_split", "say_which"]
 
 HINTED_IDS = 2000  # of so many tasks the ids are compared to one that is unknown
 
@@ -282,6 +282,71 @@ def _digest_of(chosen: Sequence[int]) -> str:
     if sys.byteorder == "big":
         places.byteswap()
     return digest_of_bytes(places.tobytes())
+
+
+# ------------------------------------------------------------------ several splits
+
+
+def say_which(name: str, splits: Sequence[str]) -> TasksetError:
+    """The error of who asks for the tasks of a source, and names none of its splits."""
+    listed = ", ".join(splits)
+    return TasksetError(name, None, f"has the splits {listed}; say which: split={splits[0]!r}")
+
+
+def no_split(name: str, split: str, splits: Iterable[str]) -> TasksetError:
+    """The error of who names a split that there is not."""
+    listed, hint = ", ".join(splits), did_you_mean(split, splits)
+    return TasksetError(name, None, f"has no split {split!r}, but {listed}{hint}")
+
+
+class SplitTasksets(Taskset):
+    """The tasks of a source of several splits, of which none was named. A server has them all.
+
+    Reading tasks from it is a `TasksetError`, so that nobody trains on what is to be tested on.
+
+    Args:
+        name: Where the tasks are from.
+        parts: The tasks of each split.
+    """
+
+    def __init__(self, name: str, parts: Mapping[str, Taskset]) -> None:
+        self.name = name
+        self.split = self.revision = None
+        self.splits = tuple(parts)
+        self._parts = dict(parts)
+
+    def by_split(self) -> dict[str, Taskset]:
+        """Give the taskset of each split."""
+        return dict(self._parts)
+
+    def of(self, split: str) -> Taskset:
+        """Give the taskset of a split.
+
+        Raises:
+            TasksetError: There is no such split.
+        """
+        if split not in self._parts:
+            raise no_split(self.name, split, self._parts)
+        return self._parts[split]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_ONE_SPLIT:
+            raise say_which(self.name, self.splits)
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{split} ({len(part)})" for split, part in self._parts.items())
+        return f"<SplitTasksets {self.name}: {listed}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+
+# What every reading of a taskset begins with.
+_OF_ONE_SPLIT = frozenset({"_rows", "_reader", "_functions", "_chosen", "_origin"})
 
 
 # ------------------------------------------------------------------ streams
