@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PAGES", "is_address", "over_http", "server_root"]
+__all__ = ["PAGES", "image_of", "is_address", "over_http", "server_root"]
 
 PAGES = frozenset({"docs", "health", "mcp", "web", "ws"})
 """The routes that `openenv serve` prints, one of which may end an address."""
@@ -21,6 +21,12 @@ def is_address(text: str) -> bool:
     """Whether a text is the address of a server: a URL, or ``host:port`` without a scheme."""
     text = text.strip()
     return _URL.match(text) is not None or _HOST_AND_PORT.fullmatch(text) is not None
+
+
+def image_of(target: str) -> str | None:
+    """Return the container image that ``docker://IMAGE`` names; None of any other text."""
+    prefix, mark, image = target.partition("docker://")
+    return image if mark and not prefix and image else None
 
 
 def server_root(address: str) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from openenv._addresses import is_address, over_http
+from openenv._addresses import image_of, is_address, over_http
 from openenv._keys import key_for
 from openenv.auto._discovery import EnvironmentInfo, get_discovery
 from openenv.cli._readings import Unreadable, read
+from openenv.client.generic import GenericEnvClient
 from openenv.errors import ConnectError, OpenEnvError
 from openenv.manifest import read_manifest
 from openenv.providers.process import ProcessProvider
@@ -96,6 +97,11 @@ def served(target: str) -> Iterator[str]:
     Raises:
         OpenEnvError: It does not start.
     """
+    if (image := image_of(target)) is not None:
+        with GenericEnvClient.from_docker_image(image).sync() as client:
+            assert client.base_url is not None
+            yield client.base_url
+        return
     provider = ProcessProvider(target)
     try:
         url = provider.start()

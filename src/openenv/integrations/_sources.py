@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from pydantic import TypeAdapter
-
-from openenv._addresses import over_http
+from openenv._addresses import image_of, over_http
 from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._keys import key_for
@@ -147,6 +145,10 @@ def _is_address(source: Any) -> bool:
 def _provider_of(source: Any) -> Any:
     if isinstance(source, str):
         from openenv.providers.process import ProcessProvider
+        if (image := image_of(source)) is not None:
+            from openenv.providers.choice import provider_for
+
+            return provider_for(image, image)
 
         return ProcessProvider(source)
     starts = hasattr(source, "start") or hasattr(source, "start_container")

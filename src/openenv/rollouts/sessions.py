@@ -12,13 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from openenv._addresses import is_address, over_http
+from openenv._addresses import image_of, is_address, over_http
 from openenv._proxies import proxy_for
 from openenv._redaction import redact
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.client.generic import GenericEnvClient
-from openenv.client.launch import _is_asgi
+from openenv.client.launch import ImageLaunch, _is_asgi
 from openenv.client.sync import SyncEnvClient
 from openenv.environment import Environment
 from openenv.errors import (
@@ -213,6 +213,9 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
         TargetError: It is a text that names none.
     """
     if isinstance(environment, str):
+        image = image_of(environment)
+        if image is not None:
+            return await _of_image(environment, image, on_queue)
         return _of_text(environment, on_queue)
     if isinstance(environment, SyncEnvClient):
         environment = environment.async_client
@@ -264,6 +267,17 @@ async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
     return _in_process(name, make, GenericEnvClient, on_queue)
 
 
+async def _of_image(text: str, image: str, on_queue: OnQueue) -> Sessions:
+    """Of one container, which is stopped at the end."""
+    launch = ImageLaunch(image, {})
+    await launch.start()
+    url = launch.base_url
+    asked = GenericEnvClient(url)
+    return Sessions(
+        text, lambda: GenericEnvClient(url, on_queue=on_queue), None, launch.stop, asked
+    )
+
+
 def _of_text(text: str, on_queue: OnQueue) -> Sessions:
     if is_address(text):
         asked = GenericEnvClient(text)
@@ -288,6 +302,14 @@ def _installed(text: str) -> tuple[Any, type[Client]]:
     return load_target(text), GenericEnvClient
 
 
+def _client_of(text: str) -> Client:
+    if (image := image_of(text)) is not None:
+        return GenericEnvClient.from_docker_image(image)
+    if is_address(text):
+        return GenericEnvClient(text)
+    return GenericEnvClient.local(_installed(text)[0])
+
+
 @contextlib.contextmanager
 def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
     """The tasks that an environment has by itself, for as long as it lasts.
@@ -301,12 +323,7 @@ def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
         TargetError: The text names no environment.
         TasksetError: It has no such split, or several.
     """
-    made = (
-        GenericEnvClient(environment)
-        if is_address(environment)
-        else GenericEnvClient.local(_installed(environment)[0])
-    )
-    with made.sync() as client:
+    with _client_of(environment).sync() as client:
         try:
             tasks = load_tasks(client, split=split)
         except TasksetError as error:

@@ -21,15 +21,18 @@ from typing import Any
 
 from openenv._packages import MissingPackage
 from openenv.adapters.made import AdapterError
-from openenv.adapters.targets import PYTHON, Reference, environment_of, reference
+from openenv.adapters.targets import PYTHON, SCHEMES, Reference, environment_of, reference
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, package_name, read_manifest
 from openenv.settings import max_concurrent_envs
 
-__all__ = ["TargetError", "load_recorded", "load_target"]
+__all__ = ["TARGET_SCHEMES", "TargetError", "load_recorded", "load_target"]
 
 DEFAULT_APP = "server.app:app"
+
+TARGET_SCHEMES = tuple(SCHEMES)
+"""What a target of another library begins with."""
 
 
 class TargetError(OpenEnvError, ValueError):

@@ -15,7 +15,8 @@ from openenv._json import read_json
 from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, plain, say
 from openenv.cli._progress import display
-from openenv.cli.commands.rollout import TARGETS_HINT, in_words, tasks_of, told
+from openenv.cli._targets import target_hint
+from openenv.cli.commands.rollout import in_words, tasks_of, told
 
 if TYPE_CHECKING:
     from openenv.harness.collect import Collected
@@ -192,7 +193,7 @@ def collect(
 
     sys.path.insert(0, str(Path.cwd()))
     teacher = Teacher(provider, model, policy, llm_endpoint, llm_port, temperature, max_tokens)
-    with _said(output_dir), ExitStack() as stack:
+    with _said(output_dir, env), ExitStack() as stack:
         variant = _variant(env, base_url, dataset_config)
         played = base_url or (env if variant is None else variant.family.environment)
         who = teacher.policy(system_prompt)
@@ -370,7 +371,7 @@ def _budget(text: str) -> float:
 
 
 @contextmanager
-def _said(output_dir: Path) -> Iterator[None]:
+def _said(output_dir: Path, env: str) -> Iterator[None]:
     """Say what went wrong, and of which kind it is."""
     from openenv.errors import OpenEnvError
     from openenv.harness.collect.families import FamilyError
@@ -387,7 +388,7 @@ def _said(output_dir: Path) -> Iterator[None]:
         hint = "--no-resume sets what is there aside, and begins anew"
         raise CommandError(str(error), hint=hint, exit_code=MISUSED) from error
     except TargetError as error:
-        raise CommandError(str(error), hint=TARGETS_HINT, exit_code=MISUSED) from error
+        raise CommandError(str(error), hint=target_hint(env), exit_code=MISUSED) from error
     except (FamilyError, PolicyError, TasksetError) as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
     except OSError as error:

@@ -165,7 +165,7 @@ def evaluate_command(
     }
     evaluation = {name: value for name, value in asked.items() if value is not None}
     run = _stored_run(env, stored)
-    with _said(output_dir):
+    with _said(output_dir, env):
         from openenv.evals.results import (
             check_extra,
             load_evaluation,
@@ -335,13 +335,13 @@ def _compared(
 
 
 @contextmanager
-def _said(output_dir: Path | None) -> Iterator[None]:
+def _said(output_dir: Path | None, env: str | None) -> Iterator[None]:
     """Say what went wrong, and of which kind it is."""
     from openenv.evals import EvaluationError
     from openenv.rollouts import RolloutsFailed
 
     try:
-        with playing._said(None):
+        with playing._said(None, env):
             try:
                 yield
             except FileExistsError as error:

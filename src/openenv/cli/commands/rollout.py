@@ -13,6 +13,7 @@ import typer
 from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, emit, plain, say
 from openenv.cli._progress import display
+from openenv.cli._targets import target_hint
 
 if TYPE_CHECKING:
     from openenv.rollouts import Progress, RolloutRun, Summary
@@ -20,16 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["rollout"]
 
-TARGETS_HINT = "`openenv info` lists the environments that are installed"
-
-
 # ------------------------------------------------------------------ its options
 
 Env = Annotated[
     str,
     typer.Argument(
-        help="What to play: the address of a server; or, in this process, the name of an "
-        "installed environment, or whatever `openenv serve` takes.",
+        help="What to play: the address of a server; docker://IMAGE; or, in this process, the "
+        "name of an installed environment, or whatever `openenv serve` takes.",
         metavar="ENV",
         autocompletion=_completion.environments,
     ),
@@ -220,7 +218,7 @@ def rollout(
         hint = "--output FILE"
         raise CommandError("--resume needs to know which file", hint=hint, exit_code=MISUSED)
     sys.path.insert(0, str(Path.cwd()))
-    with _said(output), ExitStack() as stack:
+    with _said(output, env), ExitStack() as stack:
         options = {
             "temperature": temperature,
             "max_tokens": max_reply_tokens,
@@ -311,7 +309,7 @@ def _scorer(name: str | None) -> Any:
 
 
 @contextmanager
-def _said(output: Path | None) -> Iterator[None]:
+def _said(output: Path | None, env: str | None = None) -> Iterator[None]:
     """Say what went wrong, and of which kind it is."""
     from openenv.errors import OpenEnvError
     from openenv.rewards.external.names import ScorerNameError
@@ -328,7 +326,7 @@ def _said(output: Path | None) -> Iterator[None]:
         again = None if output is None else f"once that is mended: --output {output} --resume"
         raise CommandError(str(error), hint=again, exit_code=FAILED) from error
     except TargetError as error:
-        raise CommandError(str(error), hint=TARGETS_HINT, exit_code=MISUSED) from error
+        raise CommandError(str(error), hint=target_hint(env or ""), exit_code=MISUSED) from error
     except (PolicyError, RolloutFileError, ScorerNameError, TasksetError) as error:
         raise CommandError(str(error), exit_code=MISUSED) from error
     except (OpenEnvError, OSError) as error:

@@ -19,6 +19,9 @@ from openenv.rewards.rubric import Rubric
 __all__ = ["ScorerNameError", "imported", "scorer_named", "token_credit_named"]
 
 
+SCHEMES = ("command", "http", "https", "reasoning_gym")
+
+
 class ScorerNameError(OpenEnvError, ValueError):
     """A text names no scorer; it says what was expected."""
 
@@ -120,7 +123,11 @@ def _module_of(place: str, name: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{place}.".startswith(f"{error.name}."):
                 raise
-            raise ScorerNameError(f"there is no module {error.name!r}, of {name!r}") from error
+            close = difflib.get_close_matches(place, SCHEMES, n=1)
+            hint = f"; did you mean {close[0]}:{name.partition(':')[2]}?" if close else ""
+            raise ScorerNameError(
+                f"there is no module {error.name!r}, of {name!r}{hint}"
+            ) from error
     if not path.is_file():
         raise ScorerNameError(f"there is no file {path}, of {name!r}")
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -115,7 +115,13 @@ def _imported(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise
-        raise PolicyError(f"there is no module {error.name!r} for the policy {name!r}") from error
+        close = difflib.get_close_matches(
+            place, [kind for kind in FORMS if ":" in FORMS[kind]], n=1
+        )
+        hint = f"; did you mean {close[0]}:{attribute}?" if close else ""
+        raise PolicyError(
+            f"there is no module {error.name!r} for the policy {name!r}{hint}"
+        ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             close = difflib.get_close_matches(part, dir(found), n=1)

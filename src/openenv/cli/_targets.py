@@ -1,0 +1,23 @@
+"""What somebody may have meant who named a target that is none."""
+
+from __future__ import annotations
+
+from openenv.cli._console import did_you_mean
+
+__all__ = ["target_hint"]
+
+
+def target_hint(target: str) -> str:
+    """Return how to name an environment: what was probably meant, or else how to find one."""
+    from openenv.auto._discovery import get_discovery
+    from openenv.server.loading import TARGET_SCHEMES
+
+    scheme, colon, rest = target.partition(":")
+    if colon:
+        meant = did_you_mean(scheme, [*TARGET_SCHEMES, "docker", "http", "https"])
+        return meant.replace("?", f":{rest}?") if meant else _LISTED
+    found = get_discovery().discover()
+    return did_you_mean(target, [*found, *(info.module for info in found.values())]) or _LISTED
+
+
+_LISTED = "`openenv info` lists the environments that are installed"
