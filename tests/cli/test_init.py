@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ import yaml
 from support.commands import ENVIRONMENTS, environ, openenv_running, run_openenv
 
 import openenv
-from openenv.cli._template import OPENENV, EnvironmentNames, render, write_tree
+from openenv.cli._openenv import Origin, origin_for
+from openenv.cli._template import OPENENV, EnvironmentNames, render, since, write_tree
 from openenv.testing import check_environment
 from openenv.testing.environment import RENDER_ONLY_SHOWS, SNAPSHOT_RESTORES
 
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
+WHEEL = f"wheels/openenv-{openenv.__version__}-py3-none-any.whl"
+
 PROMISED = {
     ".dockerignore",
+    ".gitignore",
     "README.md",
     "__init__.py",
     "client.py",
@@ -40,6 +45,7 @@ PROMISED = {
     "tests/test_my_game_env.py",
     "validation/oracle.py",
     "validation/runtime.json",
+    WHEEL,  # of a version that is not released
 }
 
 
@@ -67,7 +73,7 @@ def test_it_writes_the_whole_tree_and_says_so_in_json(tmp_path: Path) -> None:
     written = Path(told["path"])
     assert written == tmp_path.resolve() / "deep" / "down" / "my_game_env"
     assert files_under(tmp_path) == {f"deep/down/my_game_env/{path}" for path in PROMISED}
-    for path in PROMISED:
+    for path in PROMISED - {WHEEL}:
         assert not re.search("__ENV|tmpl", path + (written / path).read_text(encoding="utf-8"))
 
 
@@ -140,6 +146,35 @@ def test_its_manifests_hold_the_names(my_game_env: Path) -> None:
     assert 'server = "my_game_env.server.app:main"' in project
     assert "my-game-env:latest" in (my_game_env / "server" / "Dockerfile").read_text()
     assert front_matter(my_game_env / "README.md")["title"] == "My Game"
+
+
+# ------------------------------------------------------------------ which OpenEnv it asks for
+
+
+def test_a_version_that_is_not_released_comes_with_its_wheel(my_game_env: Path) -> None:
+    """An index has another package of this name and a lower version."""
+    project = (my_game_env / "pyproject.toml").read_text()
+    assert f'dependencies = ["openenv>={openenv.__version__}"]' in project
+    assert f'[tool.uv.sources]\nopenenv = {{ path = "{WHEEL}" }}\n' in project
+    requirements = (my_game_env / "server" / "requirements.txt").read_text()
+    assert requirements.splitlines()[0] == "--find-links ../wheels"
+    with zipfile.ZipFile(my_game_env / WHEEL) as archive:
+        assert "openenv/client/client.py" in archive.namelist()
+
+
+def test_one_inside_a_checkout_takes_it_from_there() -> None:
+    origin = origin_for(ENVIRONMENTS / "new_env")
+    assert not origin.files
+    assert 'openenv = { path = "../..", editable = true }' in origin.fills["OPENENV_SOURCE"]
+    assert str(ENVIRONMENTS.parent) in origin.words
+
+
+def test_a_released_version_needs_no_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openenv.images.running.is_released", lambda: True)
+    assert origin_for(tmp_path) == Origin({}, {}, "")
+    assert since("0.11.0") == since("0.11.0+local") == ">=0.11.0"
 
 
 # ------------------------------------------------------------------ what it refuses

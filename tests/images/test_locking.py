@@ -7,12 +7,16 @@ import hashlib
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import openenv
 from openenv.images import BuildError, Locking, read_plan
-from openenv.images.locking import lock
+from openenv.images import locking as subject
+from openenv.images.locking import lock, openenv_source
+from openenv.images.running import LOCKED, RUNNING
 
 pytestmark = pytest.mark.slow  # uv builds wheels
 
@@ -75,6 +79,11 @@ def environment(tmp_path: Path) -> Path:
     return made
 
 
+def allow_development_versions(environment: Path) -> None:
+    project = environment / "pyproject.toml"
+    project.write_text(project.read_text().replace('"openenv"', '"openenv>=0.1.dev0"'))
+
+
 def locked(environment: Path, scratch: Path, how: Locking) -> str:
     context = scratch / "context"
     context.mkdir(parents=True)
@@ -132,9 +141,11 @@ def test_it_holds_to_the_lock_of_the_workspace(
 def test_one_without_a_lock_is_locked_once_and_the_lock_is_kept(
     environment: Path, wheels: Path, tmp_path: Path
 ) -> None:
-    wheel_of(wheels, "openenv", "9.9")
+    running = openenv.__version__
+    wheel_of(wheels, "openenv", running)
+    allow_development_versions(environment)
     first = locked(environment, tmp_path / "one", Locking(wheels=wheels, offline=True))
-    assert "openenv==9.9" in first and "lamp==2.0" in first
+    assert f"openenv=={running}" in first and "lamp==2.0" in first
     assert (environment / "uv.lock").is_file()
     wheel_of(wheels, "lamp", "3.0")
     assert locked(environment, tmp_path / "other", Locking(wheels=wheels, offline=True)) == first
@@ -143,6 +154,51 @@ def test_one_without_a_lock_is_locked_once_and_the_lock_is_kept(
     with pytest.raises(BuildError, match=r"uv\.lock cannot be used") as caught:
         locked(environment, tmp_path / "third", Locking(wheels=wheels, offline=True))
     assert caught.value.hint == "bring it up to date: uv lock"
+
+
+def test_another_openenv_in_the_lock_is_refused_before_anything_is_built(
+    environment: Path, wheels: Path, tmp_path: Path
+) -> None:
+    wheel_of(wheels, "openenv", "0.9.0")
+    how = Locking(wheels=wheels, offline=True)
+    with pytest.raises(BuildError, match=r"uv\.lock has openenv 0\.9\.0"):  # it was just locked
+        locked(environment, tmp_path / "one", how)
+    assert not (environment / "uv.lock").exists()
+    text = locked(environment, tmp_path / "two", replace(how, openenv=LOCKED))
+    assert "openenv==0.9.0" in text and (environment / "uv.lock").exists()
+    with pytest.raises(BuildError, match=r"uv\.lock has openenv 0\.9\.0"):
+        locked(environment, tmp_path / "three", how)
+    assert not list((tmp_path / "three").rglob("*.whl"))
+
+
+def test_the_openenv_of_an_image_is_the_one_that_is_named_or_runs(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index has another package of its name."""
+    ours = wheel_of(tmp_path / "ours", "openenv", openenv.__version__)
+    monkeypatch.setattr(subject, "write_wheel", lambda folder: ours)
+    said: list[str] = []
+
+    def chosen(how: Locking) -> Path | None:
+        plan = read_plan(environment, default_dockerfile=DOCKERFILE)
+        return openenv_source(plan, how, tmp_path, said.append)
+
+    monkeypatch.setattr(subject, "is_released", lambda: False)
+    assert chosen(Locking()) == ours and "is on no index" in said.pop()
+    assert chosen(Locking(RUNNING)) == ours
+    assert chosen(Locking(tmp_path / "checkout")) == tmp_path / "checkout"
+    assert chosen(Locking(index_url="https://index.example")) is None
+    monkeypatch.setattr(subject, "is_released", lambda: True)
+    assert chosen(Locking()) is None and not said
+    vendored = wheel_of(environment / "vendored", "openenv", "9.9")
+    project = environment / "pyproject.toml"
+    source = f'[tool.uv.sources]\nopenenv = {{path = "vendored/{vendored.name}"}}\n'
+    project.write_text(f"{project.read_text()}{source}")
+    assert chosen(Locking()) == vendored
+    assert chosen(Locking(LOCKED)) is None
+    vendored.unlink()
+    with pytest.raises(BuildError, match="which is not there"):
+        chosen(Locking())
 
 
 def test_what_uv_cannot_resolve_is_said_in_its_words(

@@ -223,6 +223,15 @@ def test_nothing_is_wrong_with_the_good_package(tmp_path: Path) -> None:
     assert {result.status for result in others} == {CheckStatus.PASS}, others
 
 
+def test_the_wheel_of_openenv_that_the_package_names_is_no_stray_archive(tmp_path: Path) -> None:
+    package = write_package(tmp_path)
+    archived("openenv-1.whl")(package)
+    assert statuses(package)["static.layout"].status is CheckStatus.FAIL
+    with (package / "pyproject.toml").open("a") as file:
+        file.write('\n[tool.uv.sources]\nopenenv = { path = "openenv-1.whl" }\n')
+    assert statuses(package)["static.layout"].status is CheckStatus.PASS
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)
 def test_each_fault_is_found_by_its_own_check_alone(mutant: Mutant, tmp_path: Path) -> None:
     package = write_package(tmp_path)

@@ -41,11 +41,12 @@ __all__ = [
 
 
 def since(version: str) -> str:
-    """What an environment asks of OpenEnv's version: no older than the one that writes it.
+    """Return what an environment asks of OpenEnv's version: no older than the one that writes it.
 
-    One in development is on no index, so that nothing could be asked for it.
+    A development version is asked for as well. No index has it, so that installing fails where
+    its wheel is not at hand, and no other package of the name is installed instead.
     """
-    return "" if ".dev" in version or version == "0.0.0" else f">={version}"
+    return "" if version == "0.0.0" else f">={version.partition('+')[0]}"
 
 
 SINCE = since(version())
@@ -72,6 +73,8 @@ DEFAULTS = {
     "DEPENDENCIES": f'"{OPENENV}"',
     "OPENENV": OPENENV,
     "SINCE": SINCE,
+    "OPENENV_SOURCE": "",  # where uv finds it, if on no index
+    "FIND_LINKS": "",  # where pip finds it, if on no index
     "REWARD": "{range: [0.0, 1.0], oracle_tolerance: 0.0, floor_margin: 0.5}",
     "TAGS": "example",
     "ALSO_IN_THE_WHEEL": "",

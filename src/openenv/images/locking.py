@@ -5,6 +5,11 @@ uv makes both. The lock names every package for every platform, as
 workspace, to ``requirements.lock`` of the environment, or else of the workspace. Where there is
 neither, uv resolves, and the ``uv.lock`` that comes of it is kept beside the environment's
 ``pyproject.toml``.
+
+Which OpenEnv goes into the image is decided first, since an index may have another package of its
+name. In this order: what `Locking.openenv` says, the workspace, the wheel or directory that
+``[tool.uv.sources]`` names, the version of ``uv.lock`` if it is of the series that runs, and for a
+version that no index has a wheel of the one that runs.
 """
 
 from __future__ import annotations
@@ -20,12 +25,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from openenv._version import version
 from openenv.images.context import stage
 from openenv.images.dockerfile import LOCK, OURS
 from openenv.images.errors import BuildError
 from openenv.images.plan import Plan
+from openenv.images.running import (
+    LOCKED,
+    RUNNING,
+    check_locked,
+    declared_source,
+    is_released,
+    write_wheel,
+)
 
-__all__ = ["Locking", "Locked", "lock"]
+__all__ = ["Locking", "Locked", "lock", "openenv_source"]
 
 OLDEST_PYTHON = "3.10"
 UV_TIMEOUT_S = 600.0
@@ -37,7 +51,8 @@ class Locking:
 
     Attributes:
         openenv: A wheel of OpenEnv, or its source: what goes into the image instead of what the
-            workspace or an index has.
+            workspace or an index has. `RUNNING` is the one that runs, `LOCKED` that of
+            ``uv.lock``, whatever its version.
         index_url: The index that packages come from; by default uv's and pip's own.
         wheels: A directory of wheels that packages come from, and from nowhere else.
         ca_file: Certificates (PEM) by which pip, in the build, tells the index.
@@ -83,6 +98,47 @@ def lock(plan: Plan, context: Path, how: Locking, say: Callable[[str], None]) ->
     return _Locker(plan, context, how, say).run()
 
 
+def openenv_source(
+    plan: Plan, how: Locking, scratch: Path, say: Callable[[str], None]
+) -> Path | None:
+    """Choose the OpenEnv that goes into an image.
+
+    Args:
+        plan: What is built.
+        how: Where packages come from.
+        scratch: A directory for a wheel of the OpenEnv that runs.
+        say: Told what may surprise.
+
+    Returns:
+        A wheel or a checkout; None if ``uv.lock``, or an index, says which.
+
+    Raises:
+        BuildError: ``uv.lock`` names one of another series, or what is named is not there.
+    """
+    if how.openenv == RUNNING:
+        return write_wheel(scratch / "openenv")
+    if how.openenv is not None:
+        return None if how.openenv == LOCKED else how.openenv
+    if plan.workspace is not None:
+        return plan.workspace
+    difference = check_locked(plan.environment)
+    if difference is not None:
+        say(difference)
+    declared = declared_source(plan.environment, plan.project)
+    if declared is not None:
+        if not declared.exists():
+            raise BuildError(
+                f"[tool.uv.sources] takes openenv from {declared}, which is not there",
+                hint="--openenv running takes the one that runs",
+            )
+        return declared
+    says_where = how.wheels is not None or how.index_url is not None
+    if is_released() or says_where or (plan.environment / "uv.lock").is_file():
+        return None
+    say(f"openenv {version()} is on no index, so a wheel of it goes into the image")
+    return write_wheel(scratch / "openenv")
+
+
 class _Locker:
     def __init__(self, plan: Plan, context: Path, how: Locking, say: Callable[[str], None]) -> None:
         if not plan.project.get("project"):
@@ -98,9 +154,9 @@ class _Locker:
         self._copy = self._scratch / "environment"
 
     def run(self) -> Locked:
+        source = openenv_source(self._plan, self._how, self._scratch, self._say)
         self._wheels.mkdir(parents=True, exist_ok=True)
         stage(self._plan.contents_of_environment(), self._copy)
-        source = self._how.openenv or self._plan.workspace
         inputs = [(self._wheel_of(source), "")] if source is not None else []
         limits, held_to, kept = self._limits(is_ours=source is not None)
         inputs.append((self._wheel_of(self._copy), self._plan.extras))
@@ -144,6 +200,8 @@ class _Locker:
         else:
             self._say("locking what it depends on, by uv")
             self._run(["lock", "--quiet"], "uv could not lock it")
+            if self._how.openenv != LOCKED:
+                check_locked(self._copy)
             self._keep(self._copy / "uv.lock", theirs)
             kept = theirs
         versions = self._scratch / "versions.txt"

@@ -18,7 +18,7 @@ from openenv.images.dockerfile import Dockerfile
 from openenv.images.errors import BuildError
 from openenv.manifest import MANIFEST, ManifestError, package_name, read_manifest
 
-__all__ = ["Plan", "default_tags", "read_plan"]
+__all__ = ["Plan", "default_tags", "read_plan", "workspace_of"]
 
 PLACES = ("server/Dockerfile", "Dockerfile")
 # The time of everything in an image whose sources have none: the 2nd of February 2020, as in wheels
@@ -113,7 +113,7 @@ def read_plan(
         environment, dockerfile, default_dockerfile.replace("__ENV_NAME__", package)
     )
     given = _arguments(found, package, base, arguments or {})
-    workspace = _workspace(environment)
+    workspace = workspace_of(environment)
     if "BUILD_MODE" in found.arguments():
         given.setdefault("BUILD_MODE", "standalone" if workspace is None else "in-repo")
     if "ENV_NAME" in found.arguments():
@@ -184,7 +184,8 @@ def _arguments(
 # ------------------------------------------------------------------ what is told of the sources
 
 
-def _workspace(environment: Path) -> Path | None:
+def workspace_of(environment: Path) -> Path | None:
+    """Return the checkout of OpenEnv that a directory lies in, or None."""
     for parent in environment.parents:
         if (parent / "src" / "openenv" / "__init__.py").is_file():
             project = _project(parent)

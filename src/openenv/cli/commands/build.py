@@ -19,7 +19,15 @@ from openenv.cli._progress import display
 if TYPE_CHECKING:
     from openenv.images import Built, Engine, Locking, Options, Plan
 
-__all__ = ["EngineName", "build", "build_shown", "tell"]
+__all__ = [
+    "EngineName",
+    "build",
+    "build_shown",
+    "check_lock",
+    "check_openenv",
+    "own_dockerfile",
+    "tell",
+]
 
 TAG = re.compile(
     r"(?=.{1,255}$)([\w.-]+(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
@@ -132,9 +140,10 @@ OpenEnv = Annotated[
     Path | None,
     typer.Option(
         "--openenv",
-        metavar="PATH",
-        help="The OpenEnv in the image: a wheel, or a checkout. By default the checkout that "
-        "ENV_DIR lies in, else what the index has.",
+        metavar="PATH|running|locked",
+        help="The OpenEnv in the image: a wheel or a checkout, the one that runs, or that of "
+        "uv.lock. By default the checkout that ENV_DIR lies in, else that of pyproject.toml and "
+        "uv.lock, which must be of the series that runs.",
         show_default=False,
     ),
 ]
@@ -205,12 +214,13 @@ def build(
 
     arguments = _pairs("--build-arg", build_arg)
     register_secrets_of(arguments)
-    _check_files(ca_file=ca_file, wheels=wheels, openenv=openenv)
+    _check_files(ca_file=ca_file, wheels=wheels)
+    check_openenv(openenv)
     _check(tag, push, push_without_tls, offline)
     try:
         plan = read_plan(
             environment,
-            default_dockerfile=_own_dockerfile(),
+            default_dockerfile=own_dockerfile(),
             dockerfile=dockerfile,
             context=context,
             base=base,
@@ -223,7 +233,9 @@ def build(
             _print(plan, tags, as_json)
             return
         locking = Locking(openenv, index_url, wheels, ca_file, offline)
-        if not plan.dockerfile.is_locked:
+        if plan.dockerfile.is_locked:
+            check_lock(plan, openenv)
+        else:
             _check_unlocked(locking)
         builder = find_builder(None if engine is None else engine.value)
         options = Options(
@@ -287,7 +299,19 @@ def _push(built: Built, builder: Engine, registry: str | None, *, tls: bool) -> 
     return images.push(built, builder, registry, tls=tls)
 
 
-def _own_dockerfile() -> str:
+def check_lock(plan: Plan, openenv: Path | None) -> None:
+    """Refuse to build with an OpenEnv of another series, unless somebody said which one.
+
+    Raises:
+        BuildError: ``uv.lock`` names another.
+    """
+    from openenv.images.running import check_locked
+
+    if openenv is None and plan.workspace is None:
+        check_locked(plan.environment)
+
+
+def own_dockerfile() -> str:
     """The Dockerfile that `openenv init` writes, for a package that is not named yet."""
     from openenv.cli._template import raw
 
@@ -338,6 +362,22 @@ def _check_files(**paths: Path | None) -> None:
             raise CommandError(f"--{name.replace('_', '-')} {path} is not there", exit_code=MISUSED)
 
 
+def check_openenv(told: Path | None) -> None:
+    """Refuse an ``--openenv`` that is neither a word it takes nor a file.
+
+    Raises:
+        CommandError: There is no such file.
+    """
+    from openenv.images.running import LOCKED, RUNNING
+
+    if told not in (None, RUNNING, LOCKED) and not told.exists():
+        raise CommandError(
+            f"--openenv {told} is not there",
+            hint="name a wheel or a checkout of OpenEnv, or say running or locked",
+            exit_code=MISUSED,
+        )
+
+
 def _check_unlocked(locking: Locking) -> None:
     for name in ("openenv", "index_url", "wheels"):
         if getattr(locking, name) is not None:
@@ -354,6 +394,7 @@ def _check_unlocked(locking: Locking) -> None:
 def tell(plan: Plan) -> None:
     """Say what of a plan may surprise: files that are left out, and what is not locked."""
     from openenv.images.context import listing
+    from openenv.images.running import check_locked
 
     dockerfile = plan.dockerfile
     say(f"Dockerfile: {dockerfile.source}")
@@ -369,6 +410,9 @@ def tell(plan: Plan) -> None:
             + ("" if plan.workspace is None else ", and is not this checkout's OpenEnv"),
             style="yellow",
         )
+        difference = check_locked(plan.environment, is_fatal=False)
+        if difference is not None:
+            say(difference, style="yellow")
     unknown = dockerfile.undeclared(plan.arguments)
     if unknown:
         known = ", ".join(dockerfile.arguments()) or "none"

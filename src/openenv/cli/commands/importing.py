@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, say
+from openenv.cli._openenv import origin_for
 from openenv.cli._sources import EXAMPLES, step_of
 from openenv.cli._template import OPENENV, EnvironmentNames, render
 from openenv.cli._vendor import KINDS, Found, Source, choose, find, read_source
@@ -102,11 +104,14 @@ def import_environment(
     say(f"found {chosen.module}:{chosen.name} ({chosen.kind}) in {chosen.place}")
     for one in read.skipped:
         say(f"left out {one}")
-    tree = _tree(read, chosen, EnvironmentNames.of(name))
-    written(tree, target, lock=lock, as_json=as_json, builds=False)
+    origin = origin_for(target)
+    tree = _tree(read, chosen, EnvironmentNames.of(name), origin.fills)
+    written(tree, target, origin, lock=lock, as_json=as_json, builds=False)
 
 
-def _tree(source: Source, found: Found, names: EnvironmentNames) -> dict[str, str | bytes]:
+def _tree(
+    source: Source, found: Found, names: EnvironmentNames, more: Mapping[str, str]
+) -> dict[str, str | bytes]:
     actions, is_known = _probe(found)
     plan = {
         "plan_schema_version": "1",
@@ -114,7 +119,7 @@ def _tree(source: Source, found: Found, names: EnvironmentNames) -> dict[str, st
         "actions": actions,
     }
     files = {"validation/runtime.json": json.dumps(plan, indent=2) + "\n"}
-    fills = _fills(source, found, names, actions[0], is_known)
+    fills = {**_fills(source, found, names, actions[0], is_known), **more}
     try:
         copied = {f"vendor/{path}": file.read_bytes() for path, file in source.files.items()}
     except OSError as error:

@@ -18,6 +18,7 @@ import typer
 
 from openenv.cli._completion import templates
 from openenv.cli._console import MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli._openenv import Origin, origin_for
 from openenv.cli._template import TEMPLATES, EnvironmentNames, about, render, write_tree
 
 if TYPE_CHECKING:
@@ -100,13 +101,15 @@ def init(
     target = output_dir / name
     check_target(target)
     names = EnvironmentNames.of(name)
-    tree = _rendered(names, chosen, wraps, from_gymnasium)
-    written(tree, target, lock=lock, as_json=as_json)
+    origin = origin_for(target)
+    tree = _rendered(names, chosen, wraps, from_gymnasium, origin.fills)
+    written(tree, target, origin, lock=lock, as_json=as_json)
 
 
 def written(
     tree: Mapping[str, str | bytes],
     target: Path,
+    origin: Origin,
     *,
     lock: bool,
     as_json: bool,
@@ -117,6 +120,7 @@ def written(
     Args:
         tree: The files.
         target: Where to.
+        origin: Where its OpenEnv comes from.
         lock: Whether to lock.
         as_json: Print what was written as JSON.
         builds: Whether a dependency of which there are only sources may be built to find out what
@@ -125,12 +129,15 @@ def written(
     Raises:
         CommandError: It could not be written.
     """
+    tree = {**tree, **origin.files}
     try:
         write_tree(tree, target)
     except OSError as error:
         raise CommandError(f"{target} could not be written: {error}") from error
     files = [*tree, "uv.lock"] if lock and _locked(target, builds) else list(tree)
     _say_what_next(target, len(files), has_oracle="validation/oracle.py" in tree)
+    if origin.words:
+        say(f"\n{origin.words}")
     if as_json:
         emit({"name": target.name, "path": str(target.resolve()), "files": sorted(files)})
 
@@ -179,17 +186,21 @@ def _chosen(template: str | None, wraps: str | None, from_gymnasium: str | None)
 
 
 def _rendered(
-    names: EnvironmentNames, template: str, wraps: str | None, from_gymnasium: str | None
+    names: EnvironmentNames,
+    template: str,
+    wraps: str | None,
+    from_gymnasium: str | None,
+    more: Mapping[str, str],
 ) -> dict[str, str]:
     if wraps is not None:
         from openenv.cli._wraps import wrapped
 
         layers, fills, files = wrapped(wraps, names)
-        return render(names, layers, fills, files)
+        return render(names, layers, {**fills, **more}, files)
     if from_gymnasium is not None:
         looked = _look_at(from_gymnasium, names)
-        return render(names, ("common", "gymnasium"), looked.fills, looked.written)
-    return render(names, TEMPLATES[template])
+        return render(names, ("common", "gymnasium"), {**looked.fills, **more}, looked.written)
+    return render(names, TEMPLATES[template], more)
 
 
 def _look_at(env_id: str, names: EnvironmentNames) -> Looked:

@@ -16,6 +16,7 @@ from openenv._quoting import printable
 from openenv._terminal import console as terminal
 from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
+from openenv.cli.commands.build import check_lock, check_openenv, own_dockerfile
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,6 +143,15 @@ CaFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="As of `openenv build`: certificates that builds trust."),
 ]
+OpenEnv = Annotated[
+    Path | None,
+    typer.Option(
+        "--openenv",
+        metavar="PATH|running|locked",
+        help="As of `openenv build`: the OpenEnv in the image.",
+        show_default=False,
+    ),
+]
 
 
 # ------------------------------------------------------------------ the command
@@ -164,6 +174,7 @@ def validate(
     base: Base = None,
     network: Network = None,
     ca_file: CaFile = None,
+    openenv: OpenEnv = None,
 ) -> None:
     """Say whether an environment is fit to be learned in, and what to mend.
 
@@ -180,12 +191,15 @@ def validate(
         _look_at_server(address, timeout, as_json, output)
         return
     formats = _formats(report)
+    check_openenv(openenv)
     with _told():
         from openenv.validation.targets import find_package
 
         found = find_package(target or ".")
+        if not skip_build:
+            _check_lock(found, openenv)
         wanted = _Wanted(level_of(level, learn), policy_of(policy), skip_build, provider, output)
-        validation = _validated(found, wanted, _settings(base, network, ca_file))
+        validation = _validated(found, wanted, _settings(base, network, ca_file, openenv))
         page = _page(validation)
         _write(page, validation, output, formats, badge)
     if as_json:
@@ -290,11 +304,29 @@ class _Wanted(NamedTuple):
     output: Path | None
 
 
-def _settings(base: str | None, network: str | None, ca_file: Path | None) -> BuildSettings:
+def _check_lock(package: Path, openenv: Path | None) -> None:
+    """Compare the OpenEnv that is locked with the one that runs, before minutes of building."""
+    from openenv.images import BuildError, read_plan
+
+    try:
+        plan = read_plan(package, default_dockerfile=own_dockerfile())
+    except BuildError:
+        return  # which a check of the static level reports
+    if plan.dockerfile.is_locked:
+        try:
+            check_lock(plan, openenv)
+        except BuildError as error:
+            raise CommandError(str(error), hint=error.hint, exit_code=INTERNAL) from error
+
+
+def _settings(
+    base: str | None, network: str | None, ca_file: Path | None, openenv: Path | None
+) -> BuildSettings:
     from openenv.images import Locking, Options
     from openenv.validation.static.building import BuildSettings
 
-    return BuildSettings(base, Options(network=network, ca_file=ca_file), Locking(ca_file=ca_file))
+    options = Options(network=network, ca_file=ca_file)
+    return BuildSettings(base, options, Locking(openenv, ca_file=ca_file))
 
 
 def _validated(target: Path, wanted: _Wanted, build: BuildSettings) -> Validation:

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from openenv.images.running import declared_source
 from openenv.validation.graders import Check, Subject
 from openenv.validation.manifest import AnyManifest, NormalizedManifestV2
 from openenv.validation.report import CheckResult, failed, passed
@@ -56,9 +57,11 @@ def _unreadable(package: Package) -> Iterator[tuple[str, str]]:
 
 
 def _archives(package: Package) -> Iterator[tuple[str, str]]:
+    # The wheel of an OpenEnv that no index has: a dependency, as any other that is installed.
+    wheel = declared_source(package.root, package.project)
     for name in package.contents.files:
         path = package.root / name
-        if path.is_symlink() or path.suffix.lower() in FORMATS:
+        if path.is_symlink() or path.suffix.lower() in FORMATS or path == wheel:
             continue
         kind = _archive(path)
         if kind is not None:

@@ -1,0 +1,70 @@
+"""Which OpenEnv a new environment is installed with: the one that writes it.
+
+A released version is named by its number. A development version is on no index, where its name
+means another package. So an environment inside the checkout takes it from there, and any other
+gets a wheel of it beside its ``pyproject.toml``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import openenv
+from openenv._version import version
+from openenv.cli._console import say
+
+__all__ = ["Origin", "origin_for"]
+
+
+class Origin(NamedTuple):
+    """Where an environment's OpenEnv comes from.
+
+    Attributes:
+        fills: What stands for ``__OPENENV_SOURCE__`` and ``__FIND_LINKS__`` in the template.
+        files: The files that it needs, by their path in the environment.
+        words: What the user is told of it; empty for a released version.
+    """
+
+    fills: Mapping[str, str]
+    files: Mapping[str, bytes]
+    words: str
+
+
+def origin_for(target: Path) -> Origin:
+    """Return where an environment in this directory is to have its OpenEnv from."""
+    from openenv.images import BuildError
+    from openenv.images.plan import workspace_of
+    from openenv.images.running import WHEELS, is_released, write_wheel
+
+    if is_released():
+        return Origin({}, {}, "")
+    number = version()
+    checkout = workspace_of(target.resolve())
+    if checkout is not None and Path(openenv.__file__).resolve().is_relative_to(checkout):
+        path = Path(os.path.relpath(checkout, target.resolve())).as_posix()
+        source = _source(number, f'{{ path = "{path}", editable = true }}', "the checkout")
+        words = f"openenv {number} is not released: this environment uses the checkout {checkout}"
+        return Origin({"OPENENV_SOURCE": source}, {}, words)
+    with tempfile.TemporaryDirectory(prefix="openenv-wheel-") as folder:
+        try:
+            wheel = write_wheel(Path(folder))
+        except BuildError as error:
+            say(f"warning: {error}", style="yellow")
+            return Origin({}, {}, "")
+        name, data = f"{WHEELS}/{wheel.name}", wheel.read_bytes()
+    source = _source(number, f'{{ path = "{name}" }}', f"the wheel in {WHEELS}/")
+    words = f"openenv {number} is not released: a wheel of it is in {name}, for uv, pip and builds"
+    fills = {"OPENENV_SOURCE": source, "FIND_LINKS": f"--find-links ../{WHEELS}\n"}
+    return Origin(fills, {name: data}, words)
+
+
+def _source(number: str, value: str, what: str) -> str:
+    return f"""
+# openenv {number} is not released, so no index has it: uv takes {what}.
+[tool.uv.sources]
+openenv = {value}
+"""
