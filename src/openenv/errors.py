@@ -16,6 +16,7 @@
      |    +-- InvalidMessageError             (ValueError) a malformed frame; .errors
      |    |    +-- InvalidActionError         an action its model refuses; .errors
      |    +-- InvalidArgumentError            (TypeError) an argument that nobody takes
+     |    |    +-- MissingArgumentError       an argument that has to be given
      |    +-- InvalidReturnError              (TypeError) user code returned no observation
      |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
      |    +-- Refused                         (ValueError) what the environment says to its caller
@@ -103,6 +104,7 @@ __all__ = [
     "NotPermittedError",
     "InvalidSnapshot",
     "MessageTooLarge",
+    "MissingArgumentError",
     "NotSupported",
     "NotSupportedByServer",
     "OpenEnvError",
@@ -368,7 +370,10 @@ class InvalidArgumentError(OpenEnvError, TypeError):
         self.method = method
         self.names = list(names)
         self.accepted = list(accepted)
-        super().__init__(_unknown_arguments(method, self.names, self.accepted))
+        super().__init__(self._words())
+
+    def _words(self) -> str:
+        return _unknown_arguments(self.method, self.names, self.accepted)
 
     def details(self) -> dict[str, Any]:
         from openenv._quoting import shortened
@@ -377,6 +382,17 @@ class InvalidArgumentError(OpenEnvError, TypeError):
             "arguments": [shortened(name, MAX_NAME) for name in self.names[:MAX_NAMES]],
             "accepted": self.accepted,
         }
+
+
+class MissingArgumentError(InvalidArgumentError):
+    """An argument without a default, of `reset` or `step`, that was not given."""
+
+    def _words(self) -> str:
+        given = ", ".join(f"{name}=..." for name in self.names)
+        call = f"{self.method}({'action, ' if self.method == 'step' else ''}{given})"
+        taken = ", ".join(self.accepted)
+        named = ", ".join(map(repr, self.names))
+        return f"{self.method} needs {named}: pass {call}; it takes {taken}"
 
 
 MAX_NAMES, MAX_NAME = 20, 100  # which an error quotes, and how many characters of each

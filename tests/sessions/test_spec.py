@@ -230,7 +230,7 @@ async def test_the_log_says_it_once_a_class_and_is_not_filled_by_strangers(
     assert "Plain.reset does not take 'made_up_0'" in caplog.text
 
 
-async def test_a_missing_argument_is_the_environments_own_error(open_session: Open) -> None:
+async def test_a_missing_argument_is_named(open_session: Open) -> None:
     class Demanding(Plain):
         def reset(self, task: str) -> Seen:  # type: ignore[override]
             return tells(task=task)

@@ -426,3 +426,15 @@ class ByResult(Dice):
 
 def test_a_step_result_is_as_good_as_an_observation() -> None:
     check_environment(ByResult)
+
+
+def test_the_arguments_that_are_given_are_passed_to_every_reset() -> None:
+    class Told(Dice):
+        def reset(  # type: ignore[override]
+            self, task: Any = None, level: str = "easy", seed: int | None = None
+        ) -> Hint:
+            assert (task, level) == ({"id": 3}, "hard")
+            return super().reset(seed=seed)
+
+    report = check_environment(Told, reset_arguments={"task": {"id": 3}, "level": "hard"})
+    assert report.broken == []

@@ -204,6 +204,7 @@ class Host:
         Raises:
             InvalidActionError: The action does not fit its model.
             InvalidArgumentError: With `strict`, for an argument that is not taken.
+            MissingArgumentError: An argument that has to be given was not.
             InvalidReturnError: The environment returned no observation, no snapshot, or nothing
                 that can be shown.
             NotSupported: The environment has no snapshots, or does not render.
@@ -225,14 +226,22 @@ class Host:
             action, passed = self.spec.decode_action(command.action), command.arguments
             if passed:
                 passed, ignored = self._split(method, passed, strict)
-            value = getattr(environment, method.name)(action, **passed)
+            try:
+                value = getattr(environment, method.name)(action, **passed)
+            except TypeError as error:
+                method.check_nothing_is_missing(error, passed)
+                raise
         elif isinstance(command, Reset):
             method, passed = plan.reset, command.arguments
             if type(command) is Reset and names_task(self.spec, passed):
                 return self._serve_with_task(passed, encode, strict)
             if passed:
                 passed, ignored = self._split(method, passed, strict)
-            value = getattr(environment, method.name)(**passed)
+            try:
+                value = getattr(environment, method.name)(**passed)
+            except TypeError as error:
+                method.check_nothing_is_missing(error, passed)
+                raise
         else:
             return self._serve_other(command, encode)
         if is_awaitable(type(value)):
@@ -504,8 +513,16 @@ class Host:
         ignored: tuple[str, ...],
         encode: Encode | None,
     ) -> Any:
-        name = "reset" if isinstance(command, Reset) else "step"
-        self._shown = transition = normalise(await _contained(awaitable), name, ignored)
+        plan = self.plan
+        assert plan is not None
+        method = plan.reset if isinstance(command, Reset) else plan.step
+        try:
+            value = await _contained(awaitable)
+        except TypeError as error:
+            method.check_nothing_is_missing(error, command.arguments)
+            raise
+        name = method.name.removesuffix("_async")
+        self._shown = transition = normalise(value, name, ignored)
         if self._heard:
             self._tell_of_events(transition)
         scoring = self._score(command, action, transition)

@@ -22,6 +22,7 @@ from openenv.errors import (
     InvalidActionError,
     InvalidArgumentError,
     InvalidReturnError,
+    MissingArgumentError,
 )
 from openenv.mcp.types import (
     TOOL_ACTIONS,
@@ -72,12 +73,14 @@ class Method:
         is_async: It is a coroutine function, awaited on the event loop.
         accepted: Names of the arguments it takes.
         takes_any: It has ``**kwargs``.
+        required: Those of `accepted` that have no default.
     """
 
     name: str
     is_async: bool
     accepted: tuple[str, ...]
     takes_any: bool
+    required: tuple[str, ...] = ()
 
     @property
     def keeps_time(self) -> bool:
@@ -106,6 +109,19 @@ class Method:
         if strict and unknown:
             raise InvalidArgumentError(self.name.removesuffix("_async"), unknown, self.accepted)
         return passed, ignored
+
+    def check_nothing_is_missing(self, error: TypeError, passed: Mapping[str, Any]) -> None:
+        """Name the argument for whose lack a call has failed, if that is why.
+
+        Decorators may supply arguments, so none is asked for before the call.
+
+        Raises:
+            MissingArgumentError: That is why.
+        """
+        missing = [name for name in self.required if name not in passed]
+        if " missing " in str(error) and any(f"'{name}'" in str(error) for name in missing):
+            method = self.name.removesuffix("_async")
+            raise MissingArgumentError(method, missing, self.accepted) from error
 
 
 @dataclass(frozen=True)
@@ -151,6 +167,7 @@ def _method(cls: type, name: str, skip: int = 0) -> Method:
         inspect.iscoroutinefunction(function),
         tuple(p.name for p in taken if p.kind is not p.POSITIONAL_ONLY),
         any(p.kind is p.VAR_KEYWORD for p in parameters),
+        tuple(p.name for p in taken if p.kind is not p.POSITIONAL_ONLY and p.default is p.empty),
     )
 
 

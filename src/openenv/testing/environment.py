@@ -384,7 +384,7 @@ async def _arguments_are_taken(subject: _Subject, session: Session) -> None:
     signature = inspect.signature(getattr(subject.spec.environment_class, method.name))
     for name in method.accepted:
         default = signature.parameters[name].default
-        if default is not inspect.Parameter.empty:
+        if default is not inspect.Parameter.empty and name not in subject.reset_arguments:
             await subject.reset(session, **{name: from_json(to_json(default))})
 
 
