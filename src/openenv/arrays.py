@@ -45,6 +45,8 @@ __all__ = [
     "from_base64",
     "holds_arrays",
     "is_pixels",
+    "is_written_by_arrays",
+    "number_of",
     "pack_array",
     "unpack_array",
     "write_png",
@@ -156,9 +158,21 @@ else:
     class NDArray:
         """A field that holds an array: ``NDArray[np.uint8, (210, 160, 3)]``.
 
-        The shape may be left out. It is short for ``Annotated[numpy.ndarray, Array(...)]``, which
-        static type checkers understand better.
+        The shape may be left out, and all of it: a bare ``NDArray`` takes any array. It is short
+        for ``Annotated[numpy.ndarray, Array(...)]``, which static type checkers understand better.
         """
+
+        @classmethod
+        def __get_pydantic_core_schema__(
+            cls, source: Any, handler: GetCoreSchemaHandler
+        ) -> core_schema.CoreSchema:
+            return Array().__get_pydantic_core_schema__(source, handler)
+
+        @classmethod
+        def __get_pydantic_json_schema__(
+            cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+        ) -> dict[str, Any]:
+            return Array().__get_pydantic_json_schema__(schema, handler)
 
         def __class_getitem__(cls, parameters: Any) -> Any:
             import numpy as np
@@ -366,6 +380,19 @@ def from_base64(value: Mapping[str, Any]) -> np.ndarray:
         raise ValueError(str(error)) from None
 
 
+def number_of(value: Any) -> Any:
+    """Give the number that a scalar of NumPy is; Pydantic's serializers take it as `fallback`.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    if isinstance(value, deque):  # for which Pydantic has no form before 2.14
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
 _TOKEN = os.urandom(8).hex()  # so that no text of an environment or a client is taken for a mark
 
 
@@ -388,15 +415,10 @@ class Kept:
         return mark
 
     def fallback(self, value: Any) -> Any:
-        """Take what JSON has no form for: arrays and numbers of NumPy, declared as nothing.
-
-        Nor has Pydantic one for a deque, before 2.14.
-        """
-        if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
-            return self.keep(value) if value.ndim else value.item()
-        if isinstance(value, deque):
-            return list(value)
-        raise TypeError(f"{type(value).__name__} is no JSON value")
+        """Take what JSON has no form for: arrays and numbers of NumPy, declared as nothing."""
+        if type(value).__module__ == "numpy" and getattr(value, "ndim", None):
+            return self.keep(value)
+        return number_of(value)
 
     def put_back(self, value: Any) -> Any:
         """The same value, with what was kept in place of the marks."""
@@ -412,7 +434,12 @@ class Kept:
         return value
 
 
+# Pydantic does not validate defaults: ``frame: NDArray = None`` holds no array.
+
+
 def _write_lists(array: Any, info: core_schema.SerializationInfo) -> Any:
+    if array is None:
+        return None
     return info.context.keep(array) if type(info.context) is Kept else _as_json(array)
 
 
@@ -421,10 +448,14 @@ def _as_json(array: Any) -> Any:
 
 
 def _write_base64(array: Any, info: core_schema.SerializationInfo) -> Any:
+    if array is None:
+        return None
     return info.context.keep(array) if type(info.context) is Kept else as_base64(array)
 
 
-def _write_text(value: bytes, info: core_schema.SerializationInfo) -> str:
+def _write_text(value: bytes | None, info: core_schema.SerializationInfo) -> Any:
+    if value is None:
+        return None
     if type(info.context) is Kept:
         return info.context.keep(value)
     return base64.b64encode(value).decode()
@@ -437,6 +468,11 @@ _WRITERS = (_write_lists, _write_base64, _write_text)
 def holds_arrays(cls: type[BaseModel]) -> bool:
     """Whether fields of a model, or of the models in it, are declared by `Array` or `Blob`."""
     return _has_writers(cls.__pydantic_core_schema__)
+
+
+def is_written_by_arrays(schema: Mapping[str, Any]) -> bool:
+    """Whether a core schema is the one of an `Array` or a `Blob`."""
+    return schema.get("serialization", {}).get("function") in _WRITERS
 
 
 def _has_writers(schema: Any) -> bool:

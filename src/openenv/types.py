@@ -11,8 +11,11 @@ task ended it: a step or time limit). `done` is true for either; `truncated` tel
 
 from __future__ import annotations
 
-from collections import deque
+import builtins
+import sys
+from collections import ChainMap, deque
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import Field as DataclassField
 from dataclasses import dataclass, is_dataclass
 from dataclasses import fields as dataclass_fields
 from typing import (
@@ -21,9 +24,9 @@ from typing import (
     Any,
     Generic,
     TypeVar,
+    cast,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
@@ -158,7 +161,8 @@ PRIVATE_MARK = "x-openenv-private"
 
 def public_value(value: Any) -> Any:
     """Write any value as JSON would have it, without the private fields of the models and
-    dataclasses in it. Everything that an agent gets passes through here or `public_view`.
+    dataclasses in it, and with NaN as text: null would be another value. Everything that an agent
+    gets passes through here or `public_view`.
 
     Raises:
         TypeError: As `public_view` does.
@@ -166,7 +170,7 @@ def public_value(value: Any) -> Any:
     """
     if isinstance(value, BaseModel):
         return public_view(value)
-    return to_jsonable_python(value, exclude=private_in(value), inf_nan_mode="null")
+    return to_jsonable_python(value, exclude=private_in(value), inf_nan_mode="strings")
 
 
 def public_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -289,8 +293,8 @@ def private_fields(cls: type) -> frozenset[str]:
 def _private_fields(cls: type) -> tuple[frozenset[str], bool]:
     """The private fields of a class, and whether it writes itself."""
     if not issubclass(cls, BaseModel):
-        hints = get_type_hints(cls, include_extras=True)
-        return frozenset(name for name, hint in hints.items() if _is_private(hint)), False
+        listed = dataclass_fields(cast(Any, cls))
+        return frozenset(one.name for one in listed if _is_marked(cls, one)), False
     hidden = {name for name, field in cls.model_fields.items() if Private in field.metadata}
     computed = cls.model_computed_fields.items()
     hidden |= {name for name, field in computed if _is_private(field.return_type)}
@@ -299,6 +303,52 @@ def _private_fields(cls: type) -> tuple[frozenset[str], bool]:
 
 def _is_private(hint: Any) -> bool:
     return get_origin(hint) is Annotated and Private in get_args(hint)
+
+
+def _is_marked(cls: type, field: DataclassField[Any]) -> bool:
+    """Whether the annotation of a dataclass's field is marked as private.
+
+    What it names may be imported for type checkers only. An annotation that cannot be read, and
+    speaks of `Private`, is taken for private.
+    """
+    if not isinstance(field.type, str):
+        return _is_private(field.type)
+    fields = "__dataclass_fields__"
+    owner = next(
+        one for one in reversed(cls.__mro__) if vars(one).get(fields, {}).get(field.name) is field
+    )
+    names = _Names(dict(vars(owner)), dict(vars(sys.modules[owner.__module__])))
+    try:
+        return _is_private(eval(field.type, {}, names))  # as typing.get_type_hints does
+    except Exception:  # an annotation may be any text
+        return Private.__name__ in field.type
+
+
+class _Names(ChainMap[str, Any]):
+    """The names that an annotation may use; one that is imported for type checkers only is Any."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, _Unknown())
+
+
+class _Unknown:
+    """Stands for what only type checkers import, whatever an annotation makes of it."""
+
+    def __getattr__(self, name: str) -> _Unknown:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, key: Any) -> _Unknown:
+        return self
+
+    def __or__(self, other: Any) -> _Unknown:
+        return self
+
+    __ror__ = __or__
+
+    def __call__(self) -> None:
+        """Be callable, which `typing` wants of types."""
 
 
 class EnvironmentMetadata(BaseModel):

@@ -58,12 +58,13 @@ class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     MAKE: ClassVar[Any]
     ACTIONS: ClassVar[Elements]
     OBSERVATIONS: ClassVar[Elements]
+    RESET_REST = "options"
 
     def __init__(self) -> None:
         super().__init__()
         self._env: gymnasium.Env[Any, Any] = self.MAKE()
 
-    def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
+    def reset(  # type: ignore[override]
         self,
         seed: int | None = None,
         episode_id: str | None = None,
@@ -74,7 +75,8 @@ class GymnasiumEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
         Args:
             seed: Not negative.
             episode_id: Becomes `state.episode_id`; None makes one up.
-            options: Those of Gymnasium's `reset`; which there are depends on the environment.
+            options: Those of Gymnasium's `reset`; which there are depends on the environment. They
+                may also be given by themselves: ``reset(low=0.1)``.
         """
         if seed is not None and seed < 0:
             raise Refused(f"seed is {seed}; Gymnasium takes those from 0")

@@ -84,6 +84,9 @@ class MadeEnvironment(Environment[ActT, ObsT, State], metaclass=Made):
     ACTION: ClassVar[Any] = Action
     OBSERVATION: ClassVar[Any] = Observation
     METADATA: ClassVar[EnvironmentMetadata]
+    # The argument of `reset` that takes what is no other argument: wrapped as an environment of
+    # Gymnasium again, its options come one by one.
+    RESET_REST: ClassVar[str | None] = None
 
     def __init__(self) -> None:
         super().__init__()

@@ -68,6 +68,7 @@ class _Agents(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     REWARD = RewardSpec("per_step")
     MAKE: ClassVar[Any]
     SEATS: ClassVar[Seats]
+    RESET_REST = "options"
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +126,8 @@ class TurnsEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
         Args:
             seed: Not negative.
             episode_id: Becomes `state.episode_id`; None makes one up.
-            options: Those of PettingZoo's `reset`; which there are depends on the environment.
+            options: Those of PettingZoo's `reset`; which there are depends on the environment. They
+                may also be given by themselves.
         """
         self._check_seed(seed)
         self._env.reset(seed=seed, options=options)
@@ -188,7 +190,8 @@ class ParallelEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
         Args:
             seed: Not negative.
             episode_id: Becomes `state.episode_id`; None makes one up.
-            options: Those of PettingZoo's `reset`; which there are depends on the environment.
+            options: Those of PettingZoo's `reset`; which there are depends on the environment. They
+                may also be given by themselves.
         """
         self._check_seed(seed)
         observed, infos = self._env.reset(seed=seed, options=options)

@@ -216,6 +216,36 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             self._scoring = EpisodeScoring(trajectory_scorer, credit)
         self._siblings: weakref.WeakSet[EnvClient[ActT, ObsT, StateT]] = weakref.WeakSet()
 
+    # ------------------------------------------------------------------ into other processes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what a copy, or a pickle, of a client that has not connected is made of.
+
+        Raises:
+            TypeError: It has connected, or its provider has started a server: neither can be had
+                twice.
+        """
+        session, name = self._session, type(self).__name__
+        if session.has_begun or session.is_connected or self._siblings:
+            raise TypeError(
+                f"this {name} has connected, and its session belongs to this process; pickle or "
+                f"copy it before its first use, or make another: {name}(base_url=...)"
+            )
+        if self._launch is not None and self._launch.is_running:
+            raise TypeError(
+                f"the provider of this {name} has started a server, which belongs to this process; "
+                f"give others its address: {name}(base_url=...)"
+            )
+        left_out = {"_session", "_siblings", "_home", "_blocks", "_way_to_tasks"}
+        return {key: value for key, value in vars(self).items() if key not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._way_to_tasks = None
+        self._home, self._blocks = None, False
+        self._siblings = weakref.WeakSet()
+        self._session = ClientSession(_opener(self), self._message_timeout, terms=_terms(self))
+
     # ------------------------------------------------------------------ where it goes
 
     @property
@@ -573,7 +603,13 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """Turn an action into the JSON object that is sent. Override it where the default, the
         model's fields, is not what the server expects.
         """
-        return codec.action_payload(action, type(self), binary=self._session.version == 1)
+        session = self._session
+        return codec.action_payload(
+            action,
+            type(self),
+            binary=session.version == 1,
+            capabilities=session.capabilities if codec.names_kinds(type(self)) else (),
+        )
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
         """Turn ``{"observation", "reward", "done"[, "metadata"]}`` into a result. Override it
@@ -659,6 +695,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             return await scoring.step(action, result)
 
     async def _stepped(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
+        if not self._session.has_begun and codec.names_kinds(type(self)):
+            await self._connect_async()  # what the server can do decides how the action is written
         payload = self._step_payload(action)
         if not kwargs:
             result = await self._transition(Request("step", payload))

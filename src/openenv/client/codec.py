@@ -6,20 +6,21 @@ or else from the type parameters of ``EnvClient[Action, Observation, State]``.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from openenv._generics import members, once_per_class, type_arguments
-from openenv.arrays import holds_arrays
-from openenv.errors import IgnoredArgumentWarning, ProtocolError
-from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
-from openenv.protocol.v1 import plain
+from openenv._models import ACTION_TYPE, Reader, misread_as, named_kinds, reader_of, writer_of
+from openenv.arrays import holds_arrays, number_of
+from openenv.errors import EncodingError, IgnoredArgumentWarning, ProtocolError
+from openenv.protocol.codecs import culprit
+from openenv.protocol.messages import ACTION_TYPES, IGNORED_ARGUMENTS, INFO, TRUNCATED
+from openenv.protocol.v1 import Plain, plain
 from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.types import Observation, State, StepResult, declares_truncated
 
@@ -35,6 +36,7 @@ __all__ = [
     "action_payload",
     "complete",
     "models",
+    "names_kinds",
     "parse_result",
     "parse_state",
     "reward_spec",
@@ -49,7 +51,7 @@ class Models(NamedTuple):
     actions: tuple[type, ...]
     observation: Any
     state: Any
-    observation_adapter: TypeAdapter[Any] | None
+    observation_reader: Callable[[Any], Any] | None
     has_metadata: bool
 
 
@@ -66,7 +68,7 @@ def _models(cls: Client) -> Models:
         actions,
         observation if is_model else None,
         state if isinstance(state, type) and issubclass(state, BaseModel) else None,
-        TypeAdapter(cast(Any, observation)) if is_model else None,
+        Reader(cast(Any, observation)).read if is_model else None,
         all("metadata" in getattr(m, "model_fields", ()) for m in _members(observation)),
     )
 
@@ -88,33 +90,93 @@ def shows_arrays(cls: Client) -> bool:
     return any(holds_arrays(model) for model in _members(_models(cls).observation))
 
 
-def action_payload(action: Any, cls: Client, *, binary: bool = False) -> dict[str, Any]:
+def action_payload(
+    action: Any, cls: Client, *, binary: bool = False, capabilities: Collection[str] = ()
+) -> dict[str, Any]:
     """Write an action as the JSON object that is sent; `binary` keeps its arrays as they are.
+
+    Args:
+        action: The action.
+        cls: The client class, which knows the models.
+        binary: Keep arrays as they are.
+        capabilities: What the server has said that it can do.
 
     Raises:
         TypeError: It is none of the client's action models, nor a mapping of fields.
+        EncodingError: It cannot be written, or the server would take it for another model.
     """
-    write, is_model = _action_writer(type(action), cls, binary)
+    write, is_model, kind = _action_writer(type(action), cls, binary)
     fields = write(action)
     if is_model and not fields.get("metadata", True):
         del fields["metadata"]
+    if kind is None:
+        return fields
+    if ACTION_TYPES in capabilities:
+        return type(fields)({ACTION_TYPE: kind, **fields})
+    _check_is_told(action, fields, cls)
     return fields
+
+
+def names_kinds(cls: Client) -> bool:
+    """Whether actions of a client may have to name their model; see `named_kinds`."""
+    return bool(_named_kinds(cls))
+
+
+@once_per_class
+def _named_kinds(cls: Client) -> dict[type[BaseModel], str]:
+    return named_kinds(models(cls)[0])
+
+
+def _check_is_told(action: Any, fields: dict[str, Any], cls: Client) -> None:
+    """See that a server that cannot be told which model is meant would find the right one."""
+    other = misread_as(models(cls)[0], action, fields)
+    if other is not None:
+        name = type(action).__name__
+        kind = repr(name.lower())
+        raise EncodingError(
+            f"the server would take this {name} for a {other}, which has the same fields: it is "
+            "too old to be told which is meant, or speaks protocol version 0. Give each model a "
+            f"field that tells them apart, such as kind: Literal[{kind}] = {kind}"
+        )
 
 
 @once_per_class
 def _action_writer(
     kind: type, cls: Client, binary: bool
-) -> tuple[Callable[[Any], dict[str, Any]], bool]:
-    """What writes the actions of a type, and whether these are models."""
+) -> tuple[Callable[[Any], dict[str, Any]], bool, str | None]:
+    """What writes the actions of a type, whether these are models, and the name that tells a model
+    from others with the same fields.
+    """
     if issubclass(kind, Mapping):
-        return dict, False
+        return dict, False, None
     expected = _models(cls).actions
     if expected and not issubclass(kind, expected):
         names = " or ".join(model.__name__ for model in expected)
         raise TypeError(f"{cls.__name__}.step takes {names}, not {kind.__name__}")
     if not issubclass(kind, BaseModel):
-        return _attributes, False
-    return (plain if binary else functools.partial(kind.model_dump, mode="json")), True
+        return _attributes, False, None
+    return _model_writer(kind, binary), True, _named_kinds(cls).get(kind)
+
+
+def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[str, Any]]:
+    options, change = writer_of(kind)
+    dump: Callable[..., dict[str, Any]] = (
+        partial(plain, **options)
+        if binary
+        else partial(kind.model_dump, mode="json", fallback=number_of, **options)
+    )
+
+    def write(action: Any) -> dict[str, Any]:
+        try:
+            fields = dump(action)
+        except (PydanticSerializationError, UnicodeError) as error:
+            why = culprit(action, lambda name: action.model_dump_json(include={name}), error)
+            raise EncodingError(why) from error
+        if change is not None:
+            fields = change(fields)
+        return Plain(fields) if binary else fields
+
+    return write
 
 
 def _attributes(action: Any) -> dict[str, Any]:
@@ -131,13 +193,13 @@ def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
     observation = payload.get("observation")
     reward, done = payload.get("reward"), bool(payload.get("done", False))
     metadata = payload.get("metadata")
-    if known.observation_adapter is not None and isinstance(observation, dict):
+    if known.observation_reader is not None and isinstance(observation, dict):
         fields = {**observation, "reward": reward, "done": done}
         if metadata and known.has_metadata:
             fields["metadata"] = metadata
             if done and metadata.get(TRUNCATED) is True and _inherits_truncated(known.observation):
                 fields[TRUNCATED] = True
-        observation = _validated(known.observation_adapter, fields, cls)
+        observation = _validated(known.observation_reader, fields, cls)
     return StepResult(observation, reward, done, metadata)
 
 
@@ -149,13 +211,10 @@ def _inherits_truncated(observation: Any) -> bool:
     )
 
 
-def _validated(adapter: TypeAdapter[Any], fields: dict[str, Any], cls: Client) -> Any:
+def _validated(read: Callable[[Any], Any], fields: dict[str, Any], cls: Client) -> Any:
     try:
-        return adapter.validate_python(fields)
+        return read(fields)
     except ValidationError as error:
-        # A strict model takes some values as JSON only (which has no form for every array).
-        with contextlib.suppress(ValueError):
-            return adapter.validate_json(to_json(fields))
         raise ProtocolError(
             f"the server's observation does not fit the model of {cls.__name__}; are client "
             "and server of the same version? (NaN and infinity arrive as null.) "
@@ -217,8 +276,13 @@ def reward_spec(result: StepResult[Any]) -> RewardSpec | None:
 def parse_state(payload: dict[str, Any], cls: Client) -> Any:
     """Read a state, with the client's state model where it has one."""
     model = _models(cls).state or State
+    if payload is None:
+        raise ProtocolError(
+            "the server's state is null: the environment's `state` returned None, where it is to "
+            "return a State (is a `return` missing?)"
+        )
     try:
-        return model.model_validate(payload)
+        return reader_of(model).read(payload)
     except ValidationError as error:
         raise ProtocolError(
             f"the server's state does not fit the model of {cls.__name__}: {error}"

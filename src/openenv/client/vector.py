@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from importlib import import_module
@@ -364,7 +364,8 @@ class VectorEnv:
             raise
 
     def _step_requests(self, which: Sequence[int], actions: Any) -> dict[int, Request]:
-        payload_of = partial(self._payload, binary=self._trunks.version == 1)
+        told = self._trunks.capabilities if codec.names_kinds(self._client) else ()
+        payload_of = partial(self._payload, binary=self._trunks.version == 1, capabilities=told)
         payloads = rows_of(actions, len(which), payload_of)
         requests = {i: Request("step", payload) for i, payload in zip(which, payloads, strict=True)}
         if len(requests) < len(payloads):
@@ -375,11 +376,13 @@ class VectorEnv:
             requests |= {i: Request("reset") for i in resets}
         return requests
 
-    def _payload(self, action: Any, *, binary: bool) -> Any:
+    def _payload(self, action: Any, *, binary: bool, capabilities: Collection[str]) -> Any:
         if _has_fields(type(action)):
             if self._has_own_payload:
                 return self._hooks._step_payload(action)
-            return codec.action_payload(action, self._client, binary=binary)
+            return codec.action_payload(
+                action, self._client, binary=binary, capabilities=capabilities
+            )
         return {self._only_field(): plain_value(action)}
 
     def _only_field(self) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from openenv._addresses import image_of, over_http
 from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._keys import key_for
+from openenv._models import wire_schema
 from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec
 from openenv.client.transports.websocket import key_headers
 from openenv.client.vector import VectorEnv
@@ -144,11 +145,11 @@ def _is_address(source: Any) -> bool:
 
 def _provider_of(source: Any) -> Any:
     if isinstance(source, str):
-        from openenv.providers.process import ProcessProvider
         if (image := image_of(source)) is not None:
             from openenv.providers.choice import provider_for
 
             return provider_for(image, image)
+        from openenv.providers.process import ProcessProvider
 
         return ProcessProvider(source)
     starts = hasattr(source, "start") or hasattr(source, "start_container")
@@ -182,15 +183,17 @@ def schemas_of(source: Any, base_url: str | None, options: Mapping[str, Any]) ->
     if isinstance(source, SyncEnvClient | EnvClient):
         client = source.async_client if isinstance(source, SyncEnvClient) else source
         action, observation, _ = codec.models(type(client))
-        return Schemas(_schema(action), _schema(observation))
+        return Schemas(_schema(action, "validation"), _schema(observation))
     if class_made_by(source) is None:  # an ASGI application, or a function that says nothing
         return Schemas(None, None)
     spec = EnvironmentSpec.of(source)
     return Schemas(spec.action_schema(), _schema(spec.observation_cls))
 
 
-def _schema(model: Any) -> dict[str, Any] | None:
-    return None if model is None else TypeAdapter(model).json_schema()
+def _schema(
+    model: Any, mode: Literal["validation", "serialization"] = "serialization"
+) -> dict[str, Any] | None:
+    return None if model is None else wire_schema(model, mode)
 
 
 def _told(base_url: str, options: Mapping[str, Any]) -> Schemas:

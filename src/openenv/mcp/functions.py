@@ -35,7 +35,7 @@ from pydantic_core import PydanticSerializationError
 from openenv._generics import once_per_class
 from openenv._quoting import error_list
 from openenv.errors import InvalidReturnError, OpenEnvError
-from openenv.mcp.results import WRAPPED, Image, content_of
+from openenv.mcp.results import WRAPPED, Image, content_of, told_numbers
 from openenv.mcp.types import RESERVED_TOOL_NAMES
 from openenv.settings import ServerMode, parse_mode
 from openenv.types import private_in, public_schema, public_value
@@ -276,7 +276,7 @@ class FunctionTool:
         result: dict[str, Any] = {"content": content_of(value), "isError": False}
         if self.returned is None:
             if isinstance(value, Mapping | BaseModel):
-                result["structuredContent"] = public_value(value)
+                result["structuredContent"] = told_numbers(public_value(value))
             return result
         try:
             plain = self.returned.dump_python(
@@ -285,6 +285,7 @@ class FunctionTool:
         except PydanticSerializationError as error:
             why = f"{self.name} returned what its annotation does not say: {error}"
             raise InvalidReturnError(why) from error
+        plain = told_numbers(plain)
         if self.wraps:
             return {**result, "structuredContent": {"result": plain}, "_meta": WRAPPED}
         return {**result, "structuredContent": plain}

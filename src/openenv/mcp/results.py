@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import from_json, to_json, to_jsonable_python
 from typing_extensions import TypeIs
 
 from openenv.arrays import is_pixels, write_png
@@ -35,6 +35,7 @@ __all__ = [
     "result_of",
     "text_in",
     "text_of",
+    "told_numbers",
 ]
 
 # What marks a result whose value is no object, and stands under the key "result" therefore.
@@ -79,7 +80,19 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     hidden = private_in(value)
-    return to_json(value, exclude=hidden, serialize_unknown=True, inf_nan_mode="null").decode()
+    # NaN is no JSON, but null would be another value.
+    text = to_json(value, exclude=hidden, serialize_unknown=True, inf_nan_mode="constants")
+    return text.decode()
+
+
+def told_numbers(value: Any) -> Any:
+    """A value as JSON has it, with NaN and the infinities in it as text: JSON has no such numbers,
+    and null would be another value.
+    """
+    written = to_json(value, inf_nan_mode="constants", serialize_unknown=True)
+    if b"NaN" not in written and b"Infinity" not in written:
+        return value
+    return from_json(to_json(value, inf_nan_mode="strings", serialize_unknown=True))
 
 
 def block_of(value: Any) -> dict[str, Any] | None:

@@ -8,13 +8,14 @@ JSON by Pydantic's serializer, with no dictionary in between.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from openenv._generics import once_per_class
 from openenv._lazy import lazy_module
+from openenv.arrays import number_of
 from openenv.errors import (
     EncodingError,
     InvalidJSONError,
@@ -207,10 +208,14 @@ def _observation_json(observation: Any) -> bytes:
     if write is None:
         return _to_json(observation, "observation")
     try:
-        return write(observation, exclude=exclude)
+        return write(observation, exclude=exclude, fallback=number_of)
     except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise EncodingError(
-            culprit(observation, lambda name: write(observation, include={name}), error)
+            culprit(
+                observation,
+                lambda name: write(observation, include={name}, fallback=number_of),
+                error,
+            )
         ) from error
 
 
@@ -238,11 +243,15 @@ def culprit(observation: Any, write: Callable[[str], object], error: Exception) 
     name = next((name for name in fields if not _is_writable(name, write)), None)
     if name is None:
         return f"{cls.__name__} cannot be sent: {error}"
-    return (
-        f"{cls.__name__}.{name} holds {type(getattr(observation, name)).__name__}, which cannot be "
-        f"sent: {error}. Convert it in the environment (array.tolist(), base64, str), or declare "
-        "the field as openenv.NDArray where it is an array."
+    value = getattr(observation, name)
+    cure = (
+        "Convert it in the environment (array.tolist(), base64, str), or declare the field as "
+        "openenv.NDArray where it is an array."
     )
+    if isinstance(value, bytes | bytearray):
+        cure = "Declare the field as Annotated[bytes, openenv.Blob()], which is sent as base64."
+    held = type(value).__name__
+    return f"{cls.__name__}.{name} holds {held}, which cannot be sent: {error}. {cure}"
 
 
 def _is_writable(name: str, write: Callable[[str], object]) -> bool:
@@ -255,7 +264,8 @@ def _is_writable(name: str, write: Callable[[str], object]) -> bool:
 
 def _to_json(value: Any, what: str, *, keep_nan: bool = False) -> bytes:
     try:
-        return to_json(value, inf_nan_mode="constants" if keep_nan else "null")
+        mode: Literal["constants", "null"] = "constants" if keep_nan else "null"
+        return to_json(value, inf_nan_mode=mode, fallback=number_of)
     except (PydanticSerializationError, UnicodeEncodeError, ValueError) as error:
         raise EncodingError(f"{what} cannot be written as JSON: {error}") from error
 

@@ -67,6 +67,10 @@ MessagePack an array is extension type 1 (`openenv.arrays.pack_array`), an integ
 extension type 2 (its decimal digits), and bytes are bytes. In JSON an array is ``{"dtype", "shape",
 "data"}`` with base64 data, and bytes are base64. A server that records sessions on request does so
 where the data of ``open`` hold ``"record": true``.
+
+Where an environment has several action models that take the same fields, the action names its model
+by the field ``openenv_action``. The schema of the action says so, and so do the capabilities of
+``hello``, by ``action_types``.
 """
 
 from __future__ import annotations
@@ -79,6 +83,7 @@ from openenv.arrays import Rendering
 from openenv.errors import ErrorCode
 
 __all__ = [
+    "ACTION_TYPES",
     "IGNORED_ARGUMENTS",
     "INFO",
     "TRUNCATED",
@@ -100,6 +105,10 @@ __all__ = [
 TRUNCATED = "truncated"
 INFO = "info"
 IGNORED_ARGUMENTS = "ignored_arguments"
+
+# What a server can do, as its hello says, that wants the model of an action named by the field
+# ``openenv_action`` where several models take the same fields.
+ACTION_TYPES = "action_types"
 
 
 RequestType = Literal[

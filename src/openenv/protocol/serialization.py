@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openenv._json import read_json
+from openenv._models import reader_of
 from openenv.mcp.types import chosen_action
 from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED
@@ -30,7 +31,8 @@ def deserialize_action(data: Mapping[str, Any], action_cls: type[Action]) -> Act
     Raises:
         ValidationError: The fields do not fit the model.
     """
-    return chosen_action(action_cls, data).model_validate(data)
+    action: Action = reader_of(chosen_action(action_cls, data)).read(data)
+    return action
 
 
 def deserialize_action_with_preprocessing(

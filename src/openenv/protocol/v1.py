@@ -57,6 +57,7 @@ __all__ = [
     "JSONCodec1",
     "MsgpackCodec",
     "Multiplexer",
+    "Plain",
     "Queued",
     "codec_named",
     "is_binary",
@@ -88,10 +89,11 @@ class _Answer(msgspec.Struct):
 # ------------------------------------------------------------------ values
 
 
-def plain(value: Any, exclude: set[str] | None = None) -> Any:
+def plain(value: Any, exclude: set[str] | None = None, **options: Any) -> Any:
     """Write a value as JSON would have it, but with its arrays and declared bytes as they are.
 
-    What a client gets must not depend on the version that it speaks.
+    What a client gets must not depend on the version that it speaks. `options` are those of
+    `model_dump`, for a model.
 
     Raises:
         PydanticSerializationError: JSON has no form for it.
@@ -99,7 +101,7 @@ def plain(value: Any, exclude: set[str] | None = None) -> Any:
     write = _quick_writer(type(value))
     if write is not None:
         try:
-            return write(value, mode="json", exclude=exclude)
+            return write(value, mode="json", exclude=exclude, **options)
         except PydanticSerializationError:
             pass  # it may hold arrays all the same
     kept = Kept()
@@ -107,7 +109,7 @@ def plain(value: Any, exclude: set[str] | None = None) -> Any:
         return kept.put_back(to_jsonable_python(value, context=kept, fallback=kept.fallback))
     write = type(value).__pydantic_serializer__.to_python
     context: dict[str, Any] = {"context": kept, "fallback": kept.fallback}
-    return kept.put_back(write(value, mode="json", exclude=exclude, **context))
+    return kept.put_back(write(value, mode="json", exclude=exclude, **context, **options))
 
 
 @once_per_class
@@ -118,18 +120,37 @@ def _quick_writer(cls: type) -> Callable[..., Any] | None:
     return cls.__pydantic_serializer__.to_python
 
 
+class Plain(dict[str, Any]):
+    """Fields that `plain` has written. Written again, the bytes in them would become text."""
+
+    __slots__ = ()
+
+
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def _plainly(values: dict[str, Any]) -> dict[str, Any]:
+    if type(values) is Plain:
+        return values
     for value in values.values():
         if type(value) not in _PLAIN:
-            try:
-                made: dict[str, Any] = plain(values)
-            except UNENCODABLE as error:
-                raise EncodingError(f"a value cannot be sent: {error}") from error
-            return made
+            return _made_plain(values)
     return values
+
+
+def _made_plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Write fields as JSON would have them, but with their arrays and bytes as they are."""
+    kept = Kept()
+    aside = {
+        name: kept.keep(value) if type(value) is bytes else value for name, value in values.items()
+    }
+    try:
+        made: dict[str, Any] = kept.put_back(
+            to_jsonable_python(aside, context=kept, fallback=kept.fallback)
+        )
+    except UNENCODABLE as error:
+        raise EncodingError(f"a value cannot be sent: {error}") from error
+    return made
 
 
 def _array_extension(value: Any) -> Ext:

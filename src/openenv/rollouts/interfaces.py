@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from openenv._addresses import over_http
 from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._keys import key_for
+from openenv._models import wire_schema
 from openenv.client import codec
 from openenv.client.client import EnvClient
 from openenv.client.transports.websocket import key_headers
@@ -329,7 +328,7 @@ async def told_by_environment(source: Any, client: EnvClient[Any, Any, Any]) -> 
         why = f"a bare {type(client).__name__} does not tell how one acts in its environment"
         raise NotSupported(f"{why}; pass its address, or the environment itself", feature="tools")
     else:
-        return Interface.of(TypeAdapter(action_cls).json_schema(), await _listed(client))
+        return Interface.of(wire_schema(action_cls, "validation"), await _listed(client))
     if doors_of(spec) is Doors.ACTIONS:
         tools = [dict(one.description) for one in action_tools(spec).values()]
         return Interface.of(spec.action_schema(), tools)

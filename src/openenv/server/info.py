@@ -6,9 +6,10 @@ import logging
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from openenv._incidents import told
+from openenv._models import wire_schema
 from openenv.protocol.http import HealthResponse, HealthStatus, SchemaResponse
 from openenv.server.auth import principal_of
 from openenv.server.refusals import error_response
@@ -104,5 +105,5 @@ def _health(manager: SessionManager) -> HealthResponse:
     return HealthResponse()
 
 
-def _schema(model: type[BaseModel]) -> dict[str, object]:
-    return TypeAdapter(model).json_schema()
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return wire_schema(model, "serialization")

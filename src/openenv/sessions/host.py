@@ -475,7 +475,7 @@ class Host:
 
     def _reply(self, value: Any, command: Command, encode: Encode | None) -> Any:
         if isinstance(command, GetState | Restore):
-            value = StateReply(value)
+            value = StateReply(_checked_state(value, type(self._environment)))
         elif isinstance(command, TakeSnapshot):
             value = _snapshot_reply(value)
         elif isinstance(command, Render):
@@ -539,6 +539,20 @@ class Host:
         if sys.version_info >= (3, 11):
             return loop.create_task(coroutine, context=self.context)
         return self.context.run(loop.create_task, coroutine)
+
+
+def _checked_state(state: Any, cls: type) -> Any:
+    """See that an environment's `state` returned something.
+
+    Raises:
+        InvalidReturnError: It returned None.
+    """
+    if state is None:
+        raise InvalidReturnError(
+            f"{cls.__name__}.state returned None; it must return a State, also before the first "
+            "reset (is a `return` missing?)"
+        )
+    return state
 
 
 @once_per_class

@@ -31,7 +31,7 @@ from openenv.errors import (
 )
 from openenv.mcp.types import JsonRpcResponse
 from openenv.protocol.ledger import OVERHEAD_BYTES, Ledger
-from openenv.protocol.messages import MCPReply, Request
+from openenv.protocol.messages import ACTION_TYPES, MCPReply, Request
 from openenv.protocol.v1 import Codec
 from openenv.sessions.backlog import Backlog
 from openenv.sessions.conversation import (
@@ -253,7 +253,7 @@ class MultiplexedConversation:
             "siblings": manager.has_siblings,
             "max_sessions": manager.max_sessions,
             "max_message_bytes": self._taken_bytes,
-            "capabilities": CAPABILITIES,
+            "capabilities": [*CAPABILITIES, *([ACTION_TYPES] if manager.spec.named_kinds else ())],
         }
 
     # ------------------------------------------------------------------ requests

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from openenv._generics import members, once_per_class, type_arguments
+from openenv._models import check_distinct, kinds_to_name, reader_of, wire_schema
 from openenv._quoting import error_list
 from openenv.environment import Environment
 from openenv.errors import (
@@ -60,8 +61,14 @@ LIST_TOOLS, CALL_TOOL, ASK = "mcp_list_tools", "mcp_call_tool", "mcp_ask"
 # By these an environment is known in which an agent runs: what makes the action of a turn.
 HARNESS_TURN, HARNESS_NAME = "harness_turn", "harness_name"
 
+# The attribute of a class that names the argument of `reset` which takes, as a dictionary, all that
+# is no other argument of it.
+RESET_REST = "RESET_REST"
+
 # Every caller passes these to every environment; where one is not taken that is no mistake.
 COURTESY_ARGUMENTS = frozenset({"seed", "episode_id", "timeout_s"})
+# These are about tasks, of whichever environment.
+TASK_ARGUMENTS = frozenset({"task", "split", "index"})
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class Method:
         is_async: It is a coroutine function, awaited on the event loop.
         accepted: Names of the arguments it takes.
         takes_any: It has ``**kwargs``.
+        rest: The argument that takes, as a dictionary, whatever is no other argument; None where
+            there is none.
         required: Those of `accepted` that have no default.
     """
 
@@ -80,6 +89,7 @@ class Method:
     is_async: bool
     accepted: tuple[str, ...]
     takes_any: bool
+    rest: str | None = None
     required: tuple[str, ...] = ()
 
     @property
@@ -97,6 +107,8 @@ class Method:
         """
         if self.takes_any:
             return dict(arguments), ()
+        if self.rest is not None:
+            arguments = self._with_rest(self.rest, arguments)
         passed = {name: value for name, value in arguments.items() if name in self.accepted}
         ignored = tuple(
             name
@@ -122,6 +134,15 @@ class Method:
         if " missing " in str(error) and any(f"'{name}'" in str(error) for name in missing):
             method = self.name.removesuffix("_async")
             raise MissingArgumentError(method, missing, self.accepted) from error
+
+    def _with_rest(self, rest: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put whatever is no argument of its own into the one that takes the rest."""
+        own = {*self.accepted, *COURTESY_ARGUMENTS, *TASK_ARGUMENTS}
+        found = {name: value for name, value in arguments.items() if name not in own}
+        if not found:
+            return arguments
+        kept = {name: value for name, value in arguments.items() if name in own}
+        return {**kept, rest: {**found, **(arguments.get(rest) or {})}}
 
 
 @dataclass(frozen=True)
@@ -167,6 +188,7 @@ def _method(cls: type, name: str, skip: int = 0) -> Method:
         inspect.iscoroutinefunction(function),
         tuple(p.name for p in taken if p.kind is not p.POSITIONAL_ONLY),
         any(p.kind is p.VAR_KEYWORD for p in parameters),
+        getattr(cls, RESET_REST, None) if name == "reset" else None,
         tuple(p.name for p in taken if p.kind is not p.POSITIONAL_ONLY and p.default is p.empty),
     )
 
@@ -262,7 +284,6 @@ class EnvironmentSpec:
     mode: ServerMode = ServerMode.SIMULATION
     tasks: ServedTasks | None = None
     environment_class: type | None = field(default=None, init=False)
-    _actions: TypeAdapter[Any] = field(init=False, repr=False)
     _validate_action: Callable[[Any], Any] = field(init=False, repr=False)
     _chooses_action: bool = field(init=False, repr=False)
 
@@ -274,8 +295,8 @@ class EnvironmentSpec:
             )
         self.name = self.name or factory_name(self.factory)
         self.environment_class = class_made_by(self.factory)
-        self._actions = TypeAdapter(self.action_cls)
-        self._validate_action = self._actions.validator.validate_python
+        check_distinct(self.action_cls)
+        self._validate_action = reader_of(self.action_cls).read
         self._chooses_action = self.action_cls in (Action, *TOOL_ACTIONS.values())
 
     @classmethod
@@ -383,14 +404,19 @@ class EnvironmentSpec:
                 return data
             chosen = chosen_action(self.action_cls, data)
             if chosen is not self.action_cls:
-                return chosen.model_validate(data)
+                return reader_of(chosen).read(data)
             return self._validate_action(data)
         except ValidationError as error:
             raise InvalidActionError(error_list(error)) from None
 
     def action_schema(self) -> dict[str, Any]:
         """JSON schema of the action."""
-        return self._actions.json_schema()
+        return wire_schema(self.action_cls, "validation")
+
+    @property
+    def named_kinds(self) -> list[str]:
+        """The action models whose names clients send, since others take the same fields."""
+        return kinds_to_name(self.action_cls)
 
 
 def factory_name(factory: Any) -> str:

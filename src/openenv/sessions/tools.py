@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, get_args
 
-from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticUserError, ValidationError
 from pydantic_core import from_json, to_json
 
 from openenv._generics import members, once_per_class
+from openenv._models import reader_of, wire_schema
 from openenv._quoting import error_list
 from openenv.arrays import Blob
 from openenv.errors import InvalidActionError, InvalidReturnError
@@ -187,15 +188,18 @@ def seen(transition: Transition) -> dict[str, Any]:
         plain = observation
     # By way of JSON, since a float may be none that JSON has.
     hidden = private_in(plain)
-    plain = from_json(to_json(plain, exclude=hidden, inf_nan_mode="null", serialize_unknown=True))
+    written = to_json(plain, exclude=hidden, inf_nan_mode="constants", serialize_unknown=True)
+    plain = from_json(written)
     if not isinstance(plain, dict):
         plain = {"observation": plain}
     plain |= {"done": transition.done}
     if not transition.truncated:
         plain.pop("truncated", None)
-    text = to_json(plain).decode()
+    text = to_json(plain, inf_nan_mode="constants")
+    if b"NaN" in text or b"Infinity" in text:  # which the text tells; the other is JSON
+        plain = from_json(to_json(plain, inf_nan_mode="null"))
     return {
-        "content": [{"type": "text", "text": text}, *pictures.values()],
+        "content": [{"type": "text", "text": text.decode()}, *pictures.values()],
         "structuredContent": plain,
         "isError": False,
     }
@@ -256,7 +260,8 @@ class ActionTool:
         if unknown:
             raise InvalidActionError(unknown)
         try:
-            return self.model.model_validate({**self.fixed, **arguments})
+            action: Action = reader_of(self.model).read({**self.fixed, **arguments})
+            return action
         except ValidationError as error:
             raise InvalidActionError(error_list(error)) from None
 
@@ -286,7 +291,7 @@ def _action_tool(
 ) -> ActionTool:
     schema = public_schema(model.model_json_schema())
     fixed = {
-        name: choices[0]
+        _key(name, info): choices[0]
         for name, info in model.model_fields.items()
         if len(choices := get_args(info.annotation)) == 1 and _is_literal(info.annotation)
     }
@@ -318,6 +323,12 @@ def _action_tool(
     return ActionTool(model, fixed, description)
 
 
+def _key(name: str, info: Any) -> str:
+    """The key of a field among the arguments: its alias, where it has one."""
+    alias = info.validation_alias
+    return alias if isinstance(alias, str) else name
+
+
 def _is_literal(annotation: Any) -> bool:
     return str(getattr(annotation, "__origin__", "")) == "typing.Literal"
 
@@ -347,7 +358,7 @@ def _output_schema(observation_cls: Any) -> dict[str, Any] | None:
     if not (isinstance(observation_cls, type) and issubclass(observation_cls, BaseModel)):
         return None
     try:
-        schema = public_schema(TypeAdapter(observation_cls).json_schema(mode="serialization"))
+        schema = public_schema(wire_schema(observation_cls, "serialization"))
     except PydanticUserError:
         return None
     hidden = {*private_fields(observation_cls), *TRAINERS, *_may_be_pictures(observation_cls)}
@@ -357,18 +368,26 @@ def _output_schema(observation_cls: Any) -> dict[str, Any] | None:
     return {**relaxed, "type": "object"}
 
 
+# Of a schema, what may not hold of what is left of a value.
+LEFT_OUT = frozenset(
+    ("required", "additionalProperties", "title", "const", "default", "discriminator", "examples")
+)
+
+
 def _relaxed(schema: Any) -> Any:
     """A schema that also fits what fields were left out of, and numbers that JSON has not."""
     if isinstance(schema, list):
         return [_relaxed(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
+    if "oneOf" in schema:  # without constants, a value may be of several
+        schema = {("anyOf" if key == "oneOf" else key): value for key, value in schema.items()}
     kept = {
         key: {name: _relaxed(one) for name, one in value.items()}
         if key in ("properties", "$defs") and isinstance(value, dict)
         else _relaxed(value)
         for key, value in schema.items()
-        if key not in ("required", "additionalProperties", "title", "const", "default", "examples")
+        if key not in LEFT_OUT
     }
     if kept.get("type") == "number":
         kept["type"] = ["number", "null"]

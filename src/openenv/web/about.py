@@ -13,11 +13,12 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 
 from openenv._generics import members
 from openenv._incidents import told
+from openenv._models import wire_schema
 from openenv.mcp.types import CallToolAction, ListToolsAction
 from openenv.protocol.renderings import RENDER
 from openenv.server.info import listed_tools
@@ -94,8 +95,8 @@ async def about(
         schemas={
             "action": action_schema(spec),
             "reset": reset_schema(spec),
-            "state": TypeAdapter(spec.state_cls).json_schema(),
-            "observation": TypeAdapter(spec.observation_cls).json_schema(),
+            "state": wire_schema(spec.state_cls, "serialization"),
+            "observation": wire_schema(spec.observation_cls, "serialization"),
         },
         tools=await listed_tools(manager) if spec.takes_tool_actions else None,
         reward=None if spec.reward is None else spec.reward.as_data(),
@@ -153,7 +154,7 @@ def action_schema(spec: EnvironmentSpec) -> dict[str, Any]:
     if not spec.takes_tool_actions:
         return spec.action_schema()
     own = [one for one in members(spec.action_cls) if one not in OF_TOOLS]
-    return TypeAdapter(functools.reduce(operator.or_, own)).json_schema() if own else {}
+    return wire_schema(functools.reduce(operator.or_, own), "validation") if own else {}
 
 
 def reset_schema(spec: EnvironmentSpec) -> dict[str, Any]:

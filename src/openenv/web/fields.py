@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import TypeAdapter
+from openenv._models import wire_schema
 
 __all__ = ["extract_action_fields", "is_chat_env"]
 
@@ -21,7 +21,7 @@ def extract_action_fields(action_cls: Any) -> list[dict[str, Any]]:
         ``required``, ``description``, ``default_value``, ``choices``, ``min_value``,
         ``max_value``, ``min_length``, ``max_length``, ``pattern``, ``placeholder``, ``help_text``.
     """
-    schema = TypeAdapter(action_cls).json_schema()
+    schema = wire_schema(action_cls, "validation")
     required = schema.get("required", [])
     fields = {name: _resolved(info, schema) for name, info in schema.get("properties", {}).items()}
     return [

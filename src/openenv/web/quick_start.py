@@ -7,8 +7,9 @@ import os
 import shlex
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
+from openenv._models import wire_schema
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.types import EnvironmentMetadata
 
@@ -70,7 +71,7 @@ def get_quick_start_markdown(
         action_cls: The action model.
         observation_cls: The observation model, which is not needed.
     """
-    action = example_action(TypeAdapter(action_cls).json_schema())
+    action = example_action(wire_schema(action_cls, "validation"))
     host = os.environ.get("SPACE_HOST")
     code = _sync(action).replace(BASE_URL, f"https://{host}" if host else "http://localhost:8000")
     return f"### {metadata.name if metadata else 'Quick start'}\n\n```python\n{code}```\n"

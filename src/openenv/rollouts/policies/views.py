@@ -135,7 +135,9 @@ def _picture_of(value: Any) -> dict[str, Any] | None:
 
 
 def _as_json(value: Any) -> str:
-    return json.dumps(to_jsonable_python(value, fallback=_plain), ensure_ascii=False)
+    return json.dumps(
+        to_jsonable_python(value, bytes_mode="base64", fallback=_plain), ensure_ascii=False
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -189,9 +189,18 @@ def main() -> None:
     for name in ("frames",):
         sys.modules.pop(name, None)
     sys.argv = [""]
+    _end_input()
     os.set_inheritable(TOLD, False)
     os.set_inheritable(TELLS, False)
     Interpreter().serve()
+
+
+def _end_input() -> None:
+    """Have standard input at its end: nobody types there, and `input()` would wait for ever."""
+    reads, writes = os.pipe()
+    os.close(writes)
+    os.dup2(reads, 0)
+    os.close(reads)
 
 
 if __name__ == "__main__":
