@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from openenv import settings
 from openenv.server.auth import KeyGuard
+from openenv.server.front import open_docs_at_the_root
 from openenv.server.home import HomeLoop
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
@@ -231,6 +232,7 @@ def create_fastapi_app(
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
+    open_docs_at_the_root(app)
     return app
 
 
