@@ -255,7 +255,11 @@ def test_a_wait_is_said_to_whoever_wonders(url: str, caplog: pytest.LogCaptureFi
         with caplog.at_level(logging.WARNING, "openenv.client"), CounterEnv(url) as third:
             threading.Thread(target=make_room).start()
             third.reset()
-    assert waits() == 1
+            with CounterEnv(url, queue_timeout_s=0.01) as fourth, pytest.raises(CapacityError):
+                fourth.reset()
+    assert waits() == 1  # however many wait
+    (said,) = [m for m in caplog.messages if "waiting for a slot" in m]
+    assert "full with 2 sessions" in said and "max_concurrent_envs=N" in said
 
 
 @pytest.mark.slow

@@ -684,3 +684,32 @@ async def test_a_manager_serves_again_after_its_application_was_stopped(manage: 
     for _ in range(2):
         assert await text_after_reset(await manager.create()) == "ready"
         await manager.aclose()
+
+
+@pytest.mark.parametrize(
+    ("environment", "config", "said"),
+    [
+        (Lonely, None, ["the only slot is taken", "Lonely does not declare SUPPORTS_CONCURRENT"]),
+        (Counter, 2, ["all 2 slots are taken", "max_concurrent_envs=2 says so"]),
+        (Counter, None, ["all 3 slots are taken", "that is the default; pass create_app("]),
+    ],
+)
+async def test_a_full_server_says_once_how_many_slots_there_are_and_why(
+    environment: Any,
+    config: int | None,
+    said: list[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions_manager, "DEFAULT_MAX_SESSIONS", 3)
+    limits = None if config is None else ConcurrencyConfig(max_concurrent_envs=config)
+    manager = SessionManager(EnvironmentSpec.of(environment), limits)
+    for _ in range(manager.max_sessions):
+        await manager.create()
+    assert "slot" not in caplog.text
+    for patience in (None, Patience("someone", 0.01), None):
+        with pytest.raises(SessionCapacityError):
+            await manager.create(patience=patience)
+    (warning,) = [message for message in caplog.messages if "slot" in message]
+    assert all(part in warning for part in said)
+    await manager.aclose()

@@ -954,29 +954,50 @@ def _terms(client: EnvClient[Any, Any, Any]) -> Terms:
     return Terms(
         client._queue_timeout_s,
         client._websocket.max_message_bytes,
-        client._on_queue or _WarnsOnce(client._queue_timeout_s),
+        client._on_queue or _WarnsOnce(reference, client._queue_timeout_s),
         why_gone,
         is_recorded=client._is_recorded,
     )
 
 
-class _WarnsOnce:
-    """Says that a session waits for a slot, so that nobody wonders why nothing happens."""
+_WARNED_OF: set[str] = set()  # addresses of servers that were full
+MAX_WARNED_OF = 1000
 
-    def __init__(self, timeout_s: float) -> None:
+
+class _WarnsOnce:
+    """Says that a session waits for a slot, so that nobody wonders why nothing happens. Of each
+    server it is said once, however many clients wait.
+    """
+
+    def __init__(self, client: weakref.ref[EnvClient[Any, Any, Any]], timeout_s: float) -> None:
+        self._client = client
         self._timeout_s = timeout_s
         self._has_warned = False
 
     def __call__(self, queued: Queued) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            warn_of_queue(queued, self._timeout_s)
+        client = self._client()
+        url = None if client is None else client._base_url
+        if self._has_warned or url in _WARNED_OF:
+            return
+        self._has_warned = True
+        if url is not None and len(_WARNED_OF) < MAX_WARNED_OF:
+            _WARNED_OF.add(url)
+        warn_of_queue(queued, self._timeout_s, None if client is None else client._session.room)
 
 
-def warn_of_queue(queued: Queued, timeout_s: float) -> None:
-    """Log that sessions wait for slots of a server that is full."""
+def warn_of_queue(queued: Queued, timeout_s: float, room: int | None = None) -> None:
+    """Log that sessions wait for slots of a server that is full.
+
+    Args:
+        queued: Where the first of them stands.
+        timeout_s: How long it waits.
+        room: How many sessions the server holds, where that is known.
+    """
     logging.getLogger(__name__).warning(
-        "the server is full; waiting for a slot, at position %d of %d, for up to %g s",
+        "the server is full%s; waiting for a slot, at position %d of %d, for up to %g s "
+        "(queue_timeout_s). For more slots, serve an environment that declares "
+        "SUPPORTS_CONCURRENT_SESSIONS = True by create_app(..., max_concurrent_envs=N)",
+        "" if room is None else f" with {room} session{'' if room == 1 else 's'}",
         *queued,
         timeout_s,
     )

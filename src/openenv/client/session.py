@@ -302,6 +302,16 @@ class ClientSession:
         return ()  # version 0 says nothing
 
     @property
+    def room(self) -> int | None:
+        """How many sessions the server holds; None if that is unknown."""
+        connection = self._connection
+        if not isinstance(connection, ClientConnection1):
+            return None
+        multiplexer = connection.multiplexer
+        is_one_of_several = multiplexer.hello.siblings or multiplexer.route is not None
+        return None if is_one_of_several else multiplexer.hello.max_sessions
+
+    @property
     def is_connected(self) -> bool:
         """A connection is open, as far as is known, or may be resumed."""
         return self._transport is not None or self._broken_at is not None

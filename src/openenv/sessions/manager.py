@@ -190,6 +190,7 @@ class SessionManager:
         self._queue = FairQueue()
         self._ending: set[Session] = set()  # of them, those that are being closed
         self._overdue: set[str] = set()
+        self._has_warned_of_full = False
         self._reaper: asyncio.Task[None] | None = None
         self._lanes = Lanes(spec)
         self._recordings: Recordings | None = None
@@ -451,6 +452,8 @@ class SessionManager:
             raise self._is_full(f", and {len(self._queue)} wait already")
         place = self._queue.join(patience.client, patience.report)
         self._serve_queue()
+        if not place.granted.done() and not self._is_emptying:
+            self._warn_of_full()
         timeout_s = min(patience.timeout_s, self.limits.max_queue_s)
         began = time.monotonic()
         try:
@@ -467,7 +470,29 @@ class SessionManager:
             raise self._is_full(f", and none came free in {timeout_s:g} s")
         place.granted.result()
 
+    def _warn_of_full(self) -> None:
+        """Tell the operator, once, how many sessions there may be, why, and how to have more."""
+        if self._has_warned_of_full:
+            return
+        self._has_warned_of_full = True
+        cls = self.spec.environment_class
+        name = cls.__name__ if cls is not None else self.spec.name
+        if self.spec.supports_concurrency is False:
+            why = (
+                f"{name} does not declare SUPPORTS_CONCURRENT_SESSIONS = True. If its instances "
+                "share nothing, declare it, and pass create_app(..., max_concurrent_envs=N)"
+            )
+        elif self.config is None:
+            why = "that is the default; pass create_app(..., max_concurrent_envs=N) for more"
+        else:
+            why = f"max_concurrent_envs={self.max_sessions} says so; raise it for more"
+        slots = (
+            "the only slot is" if self.max_sessions == 1 else f"all {self.max_sessions} slots are"
+        )
+        logger.warning("%s taken, so others wait or are refused: %s", slots, why)
+
     def _is_full(self, why: str) -> SessionCapacityError:
+        self._warn_of_full()
         full = SessionCapacityError(self._active, self.max_sessions)
         head, _, tail = str(full).partition(". ")
         return SessionCapacityError(self._active, self.max_sessions, f"{head}{why}. {tail}")
@@ -520,6 +545,7 @@ class SessionManager:
                 raise self._is_full(f", and {len(self._queue)} wait for one")
             elif self._is_emptying:
                 if (remaining := deadline - time.monotonic()) <= 0:
+                    self._warn_of_full()
                     raise SessionCapacityError(self._active, self.max_sessions)
                 await self._change(remaining)
             elif (oldest := self._idle_provisional()) is not None:
@@ -527,6 +553,7 @@ class SessionManager:
                 self._end(oldest)
                 await asyncio.sleep(0)  # now it is closing
             else:
+                self._warn_of_full()
                 raise SessionCapacityError(self._active, self.max_sessions)
 
     @property
