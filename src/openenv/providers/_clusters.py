@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies
 
 from openenv._json import read_json
 from openenv._packages import needs
+from openenv._proxies import proxy_for
 from openenv._redaction import redact
 from openenv.errors import ProviderError
 from openenv.providers.servers import Executed
@@ -28,6 +30,11 @@ __all__ = ["Cluster", "ClusterError", "sdk"]
 
 CONNECTIONS = 64  # at once to one API server
 SILENCE_S = 30.0
+# An API server that cannot be reached is given up within 15 s, however often it is asked: a
+# connection that takes longer is none, and one that never answered anything is not waited for.
+CONNECT_S = 4.0
+FIRST_ANSWER_S = 10.0
+UNREACHABLE_S = 8.0
 TRIES = 5
 BUSY = (429, 503, 504)
 MANAGER = "openenv"
@@ -116,6 +123,11 @@ class Cluster:
         except kubernetes.config.ConfigException as error:
             raise ProviderError(redact(f"no cluster is known: {error}; {HOW}")) from None
         self._configuration.connection_pool_maxsize = CONNECTIONS
+        # By the variables, Kubernetes' client would ask a proxy for a cluster of this machine.
+        proxy = self._configuration.proxy
+        if proxy in getproxies().values() and proxy_for(self._configuration.host) is None:
+            self._configuration.proxy = None
+        self._has_answered = False
         self._client = kubernetes.client.ApiClient(self._configuration)
         self._pool = self._client.rest_client.pool_manager
         weakref.finalize(self, _close, self._pool)  # it would leave its connections unclosed
@@ -317,12 +329,12 @@ class Cluster:
     ) -> bytes:
         """What the API server answers; one that is busy is asked again."""
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
-        pause = 0.2
+        pause, began = 0.2, time.monotonic()
         for left in reversed(range(TRIES)):
             try:
                 status, data, wait = self._once(method, url, body, kind)
             except OSError as error:
-                if left:
+                if left and time.monotonic() - began < UNREACHABLE_S:
                     time.sleep(pause)
                     pause *= 2
                     continue
@@ -344,17 +356,21 @@ class Cluster:
     def _once(
         self, method: str, url: str, body: bytes | None, kind: str
     ) -> tuple[int, bytes, float]:
+        from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
+        silence_s = SILENCE_S if self._has_answered else FIRST_ANSWER_S
         headers = {**self._headers(), "accept": "application/json, */*"}
         if body is not None:
             headers["content-type"] = kind
+        timeout = Timeout(connect=CONNECT_S, read=silence_s)
         try:
             response = self._pool.request(
-                method, url, body=body, headers=headers, timeout=SILENCE_S, retries=False
+                method, url, body=body, headers=headers, timeout=timeout, retries=False
             )
         except HTTPError as error:
             raise OSError(str(error)) from None
+        self._has_answered = True
         wait = 0.0
         with contextlib.suppress(ValueError):
             wait = float(response.headers.get("retry-after") or 0)
