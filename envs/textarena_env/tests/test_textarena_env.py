@@ -14,7 +14,17 @@ import pytest
 from support.venvs import python_of
 
 from openenv.types import public_view
-from textarena_env import TextArenaAction, TextArenaObservation, TextArenaState
+from textarena_env import (
+    TextArenaAction,
+    TextArenaMessage,
+    TextArenaObservation,
+    TextArenaState,
+)
+from textarena_env.rewards import (
+    extract_feedback_counts,
+    extract_guess,
+    extract_wordle_feedback,
+)
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent
@@ -33,6 +43,24 @@ def test_the_fields_are_those_of_the_public_package() -> None:
     own = set(TextArenaState.model_fields)
     assert {"env_id", "num_players", "max_turns", "turn", "last_reward", "last_info"} < own
     assert TextArenaAction(message="[crane]").message == "[crane]"
+
+
+def told(*texts: str) -> TextArenaObservation:
+    messages = [TextArenaMessage(sender_id=-1, content=one, category="MESSAGE") for one in texts]
+    return TextArenaObservation(messages=messages)
+
+
+def test_public_scripts_read_guesses_and_marks() -> None:
+    assert extract_guess("I think [CRANE], not [slate].") == "[crane]"
+    assert extract_guess("Slate it is") == "[slate]"
+    assert extract_guess("no") == "[dunno]"
+    feedback = extract_wordle_feedback(
+        told("Feedback:\nold", "so\nFeedback:\nC R A N E\nG X Y X G\n")
+    )
+    assert feedback == "C R A N E\nG X Y X G"
+    assert extract_feedback_counts(feedback) == (2, 1)
+    assert extract_wordle_feedback(told("Guess.")) == ""
+    assert extract_feedback_counts("") == extract_feedback_counts("G Y") == (0, 0)
 
 
 def test_the_games_own_state_is_private() -> None:

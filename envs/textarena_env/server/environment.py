@@ -1,0 +1,5 @@
+"""The path by which existing code imports the environment."""
+
+from .textarena_environment import TextArenaEnvironment
+
+__all__ = ["TextArenaEnvironment"]

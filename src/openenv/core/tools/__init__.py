@@ -1,0 +1,23 @@
+"""The old path `openenv.core.tools`; written by scripts/mirrors.py."""
+
+from typing import TYPE_CHECKING
+
+from openenv._lazy import lazy
+
+__all__ = ["GitServerClient", "PyExecutor", "RepoInfo"]
+
+if TYPE_CHECKING:
+    from openenv.sandbox.git_server import GitServerClient as GitServerClient
+    from openenv.sandbox.git_server import RepoInfo as RepoInfo
+    from openenv.sandbox.py_executor import PyExecutor as PyExecutor
+    from openenv.core.tools import git_server_client as git_server_client
+    from openenv.core.tools import local_python_executor as local_python_executor
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "openenv.sandbox.git_server": ["GitServerClient", "RepoInfo"],
+            "openenv.sandbox.py_executor": ["PyExecutor"],
+        },
+        submodules=["git_server_client", "local_python_executor"],
+    )

@@ -1,0 +1,6 @@
+"""The old path `openenv.core.tools.git_server_client`; written by scripts/mirrors.py."""
+
+from openenv.sandbox.git_server import GitServerClient as GitServerClient
+from openenv.sandbox.git_server import RepoInfo as RepoInfo
+
+__all__ = ["GitServerClient", "RepoInfo"]

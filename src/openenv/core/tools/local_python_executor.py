@@ -1,0 +1,5 @@
+"""The old path `openenv.core.tools.local_python_executor`; written by scripts/mirrors.py."""
+
+from openenv.sandbox.py_executor import PyExecutor as PyExecutor
+
+__all__ = ["PyExecutor"]
