@@ -59,6 +59,9 @@ def test_it_prints_what_people_read_and_exits_0_where_something_was_skipped(
     assert any(line.startswith("PASS  static.manifest") for line in lines)
     assert any(line.startswith("SKIP  static.repr") and "static.sbom" in line for line in lines)
     assert lines.count("--skip-build: its image was not built") == 1  # for all that it holds of
+    after = " ".join(lines[lines.index("Verdict: WARN") + 1 :])
+    assert after.startswith("it warns because ") and "could not be made" in after
+    assert "static.reproducible_build" in after and "static.manifest" not in after
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import TracebackType
 from typing import Protocol
@@ -13,6 +14,7 @@ from openenv.cli._console import say, stderr
 __all__ = ["Display", "display"]
 
 LINE_EVERY_S = 3.0
+REMIND_EVERY_S = 15.0
 
 
 class Display(Protocol):
@@ -90,27 +92,48 @@ class _Bars:
 
 
 class _Lines:
-    """Lines, for logs and pipes; at most one every few seconds within a phase."""
+    """Lines, for logs and pipes; at most one every few seconds within a phase, and at least one
+    now and then: a build may take minutes in which there is nothing new to tell.
+    """
 
     def __init__(self) -> None:
         self._what = ""
         self._total: int | None = None
         self._began = self._spoke = 0.0
+        self._known = ""
+        self._over = threading.Event()
+        self._turn = threading.Lock()
+        self._beat = threading.Thread(target=self._remind, name="openenv-progress", daemon=True)
 
     def begin(self, what: str, total: int | None = None) -> None:
-        self._what, self._total = what, total
-        self._began = self._spoke = time.monotonic()
+        with self._turn:
+            self._what, self._total, self._known = what, total, ""
+            self._began = self._spoke = time.monotonic()
 
     def update(self, done: int, detail: str) -> None:
-        if time.monotonic() - self._spoke >= LINE_EVERY_S:
-            self._spoke = time.monotonic()
+        with self._turn:
             of = "" if self._total is None else f" of {self._total:,}"
-            say(f"{self._what}: {done:,}{of}, {detail}")
+            self._known = f"{done:,}{of}, {detail}"
+            if time.monotonic() - self._spoke >= LINE_EVERY_S:
+                self._spoke = time.monotonic()
+                say(f"{self._what}: {self._known}")
 
     def finish(self, detail: str) -> None:
-        say(f"{self._what}: {detail}, {time.monotonic() - self._began:.1f} s")
+        with self._turn:
+            say(f"{self._what}: {detail}, {time.monotonic() - self._began:.1f} s")
+            self._what = ""
+
+    def _remind(self) -> None:
+        while not self._over.wait(REMIND_EVERY_S / 10):
+            with self._turn:
+                now = time.monotonic()
+                if self._what and now - self._spoke >= REMIND_EVERY_S:
+                    self._spoke = now
+                    known = f"{self._known}, " if self._known else ""
+                    say(f"{self._what}: {known}{now - self._began:.0f} s so far")
 
     def __enter__(self) -> Self:
+        self._beat.start()
         return self
 
     def __exit__(
@@ -119,4 +142,5 @@ class _Lines:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        pass
+        self._over.set()
+        self._beat.join()

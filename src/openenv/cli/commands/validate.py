@@ -435,6 +435,23 @@ def _show(page: Page) -> None:
     console.print(Text(f"Score: {points(page.scores.total)} of 100 ({', '.join(shown)})"))
     verdict = page.report.verdict.value
     console.print(Text.assemble("Verdict: ", (verdict.upper(), STYLES[verdict])))
+    if verdict == "warn":
+        for words in _why_it_warns(page.report.results):
+            console.print(
+                Text(textwrap.fill(words, 88, initial_indent="  ", subsequent_indent=" " * 4))
+            )
+
+
+def _why_it_warns(results: Sequence[CheckResult]) -> Iterator[str]:
+    """Say which checks keep a verdict from being a pass; none of them makes it a fail."""
+    for status, why in (
+        ("fail", "did not pass"),
+        ("skip", "could not be made, and so show nothing"),
+    ):
+        ids = [result.check_id for result in results if result.status.value == status]
+        if ids:
+            checks = "1 check" if len(ids) == 1 else f"{len(ids)} checks"
+            yield f"it warns because {checks} {why}: {', '.join(ids)}"
 
 
 def _alike(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
