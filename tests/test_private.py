@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 import httpx
 import pytest
@@ -19,6 +19,11 @@ from support.environments import Counter
 from openenv import Action, Environment, Observation, Private, State, create_app, public_view
 from openenv.mcp import MCPEnvironment, tool
 from openenv.types import public_schema
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    import numpy as np
 
 SECRET = "the word is BANANA"
 
@@ -109,6 +114,33 @@ def test_a_model_that_writes_itself_may_not_have_private_fields() -> None:
     with pytest.raises(TypeError, match="Odd"):
         public_view(Table(anything=[Odd()]))
     assert public_view(Table(anything=[Plain()]))["anything"] == [{"shown": "this"}]
+
+
+@dataclass
+class Quote:
+    """Names in its annotations what type checkers alone import."""
+
+    amount: Decimal
+    rates: dict[str, np.ndarray | None]
+    bought_at: Annotated[Decimal, Private]
+    notes: Annotated[list[Decimal], Private] = field(default_factory=list)
+
+
+@dataclass
+class Reduced(Quote):
+    percent: float = 0.0
+
+
+class Offers(Observation):
+    offers: list[Any] = Field(default_factory=list)
+
+
+def test_a_dataclass_may_name_what_only_type_checkers_import() -> None:
+    for quote in (Quote, Reduced):
+        offers = Offers(offers=[quote(3, {}, 2)])  # type: ignore[arg-type]
+        (shown,) = public_view(offers)["offers"]
+        assert shown.keys() == {"amount", "rates"} | ({"percent"} if quote is Reduced else set())
+        assert shown["amount"] == 3
 
 
 def test_neither_may_what_is_in_a_set() -> None:

@@ -28,12 +28,20 @@ from openenv.client.transports.asgi import ASGITransport
 from openenv.errors import EncodingError, InvalidActionError, OpenEnvError, ValidationFailed
 from openenv.integrations.trl import environment_factory
 from openenv.integrations.typed_tools import identifiers
-from openenv.protocol.codecs import observation_payload
-from openenv.protocol.messages import ACTION_TYPES
-from openenv.sessions.commands import Reset, Step
+from openenv.protocol.codecs import observation_payload, state_payload
+from openenv.protocol.messages import ACTION_TYPES, StateReply
+from openenv.protocol.v1 import plain
+from openenv.sessions.commands import GetState, Reset, Step, View
 from openenv.sessions.session import Session
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.tools import action_tools, read_call, to_call, tool_name
+from openenv.testing.environment import (
+    KINDS_ARE_TOLD_APART,
+    PROMISES,
+    VALUES_ROUND_TRIP,
+    CheckFailed,
+    check_environment,
+)
 from openenv.web.episode import WebInterfaceManager
 
 JSON_1, MSGPACK = "openenv.v1.json", "openenv.v1.msgpack"
@@ -199,6 +207,11 @@ def by_form(subject: Subject) -> None:
     check_seen(subject, codec.parse_result(told, subject.client).observation)
 
 
+def written_state(reply: StateReply) -> tuple[Any, Any]:
+    """A state as version 0 has it, and its keys as version 1 has them."""
+    return from_json(state_payload(reply)), plain(reply.state).keys()
+
+
 def by_trl(subject: Subject) -> None:
     made = environment_factory(subject.environment)
     try:
@@ -213,11 +226,21 @@ def by_trl(subject: Subject) -> None:
 
 
 def as_schema(subject: Subject) -> None:
+    """See that what is on the wire is what ``/schema`` says."""
     fields = asyncio.run(in_session(subject, (Step(subject.payload), observation_payload)))
     if subject.feature.is_described:
         jsonschema.validate(subject.payload, subject.schema)
+        state, keys = asyncio.run(in_session(subject, (GetState(), written_state)))
+        jsonschema.validate(state, wire_schema(subject.shown.state, "serialization"))
+        assert keys == state.keys()
         schema = wire_schema(subject.shown.observation, "serialization")
         jsonschema.validate(from_json(fields)["observation"], schema)
+
+
+def by_check(subject: Subject) -> None:
+    wanted = (VALUES_ROUND_TRIP, KINDS_ARE_TOLD_APART)
+    skip = [one for one in PROMISES if one not in wanted]
+    check_environment(subject.environment, actions=[subject.sent], skip=skip, max_steps=1)
 
 
 TRANSPORTS: dict[str, Callable[[Subject], None]] = {
@@ -229,6 +252,7 @@ TRANSPORTS: dict[str, Callable[[Subject], None]] = {
     "form": by_form,
     "TRL": by_trl,
     "schema": as_schema,
+    "check_environment": by_check,
 }
 
 
@@ -358,6 +382,70 @@ def refusal(spec: EnvironmentSpec, data: dict[str, Any]) -> str:
     with pytest.raises(InvalidActionError) as caught:
         spec.decode_action(data)
     return str(caught.value.errors)
+
+
+class Won(Observation):
+    score: int = 0
+
+
+class Lost(Observation):
+    score: int = 0
+
+
+@pytest.mark.parametrize("subprotocols", [(), (JSON_1,), (MSGPACK,)])
+def test_one_of_several_observations_is_read_as_itself(subprotocols: tuple[str, ...]) -> None:
+    feature = of_type("observations", str, "a")
+    shown = of_type("shown", str, "a")
+    shown.observation = Won | Lost
+    subject = Subject(feature, shown=shown)
+    environment: Any = subject.environment
+    environment.reset = lambda self, seed=None: Won(score=1)
+    environment.step = lambda self, action: Lost(score=1)
+    with connected(subject, *subprotocols) as env:
+        assert type(env.reset().observation) is Won
+        assert type(env.step(subject.sent).observation) is Lost
+    with TestClient(subject.app) as http:
+        answer = http.post("/reset", json={}).json()
+        assert answer["observation_type"] == "Won"
+        assert type(codec.parse_result(answer, subject.client).observation) is Won
+
+
+class Forward(BaseModel):
+    unit: int
+
+
+class Backward(BaseModel):
+    unit: int
+
+
+def test_models_of_a_field_that_nothing_tells_apart_are_refused_and_found() -> None:
+    feature = of_type("order", list[Forward | Backward], [Forward(unit=1), Backward(unit=2)])
+    subject = Subject(feature, shown=of_type("plain", str, "a"))
+    with connected(subject, MSGPACK) as env:
+        env.reset()
+        with pytest.raises(EncodingError, match=r"value, of Forward or Backward.*kind: Literal"):
+            env.step(subject.sent)
+        env.step(feature.action(value=[Forward(unit=1)]))
+    with pytest.raises(CheckFailed, match="Forward or Backward"):
+        by_check(subject)
+
+
+def test_check_environment_tells_of_actions_with_the_same_fields() -> None:
+    subject = union_of("the same fields")
+    skip = [one for one in PROMISES if one != KINDS_ARE_TOLD_APART]
+    report = check_environment(subject.environment, actions=[subject.sent], skip=skip)
+    assert "Attack, Retreat take the same fields" in str(report)
+
+
+def test_a_page_is_given_actions_that_say_which_they_are() -> None:
+    subject = union_of("the same fields")
+    moves = [("back", Retreat(unit=1)), ("on", Attack(unit=1))]
+    environment: Any = subject.environment
+    environment.web_actions = lambda self, observation: moves
+    environment.message_to_action = lambda self, message: Retreat(unit=2)
+    view = asyncio.run(in_session(subject, (View("go back"), plain)))
+    assert [one["action"][ACTION_TYPE] for one in view["moves"]] == ["Retreat", "Attack"]
+    assert subject.spec.decode_action(view["action"]) == Retreat(unit=2)
 
 
 def test_two_actions_of_one_name_that_nothing_tells_apart_are_not_served() -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "Reader",
     "check_distinct",
     "kinds_to_name",
+    "like_fields",
     "misread_as",
     "named_kinds",
     "reader_of",
@@ -96,6 +97,10 @@ class _Shape(NamedTuple):
     def known(self) -> frozenset[str]:
         keys = {key for one in self.fields for key in (one.name, one.serialized, *one.accepted)}
         return frozenset(keys)
+
+    @property
+    def needed(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.fields if one.schema["type"] != "default")
 
     @property
     def constants(self) -> dict[str, list[Any]]:
@@ -279,6 +284,11 @@ class _Walk:
             return value
 
         return change_union
+
+    def shapes_of(self, union: Schema) -> list[_Shape]:
+        """The shapes of a union's models."""
+        listed = (one[0] if isinstance(one, tuple) else one for one in union["choices"])
+        return [shape for one in listed if (shape := self._shape_of(one)) is not None]
 
     def _shape_of(self, schema: Schema) -> _Shape | None:
         for _ in range(100):
@@ -623,6 +633,49 @@ def _ambiguous(fitting: Sequence[type[BaseModel]], value: Any) -> InvalidActionE
         "input": value,
     }
     return InvalidActionError([problem])
+
+
+def like_fields(annotation: Any) -> list[str]:
+    """The fields, anywhere in a type, that may be of one of several models which nothing tells
+    apart: Pydantic reads each as the first of them. Each as words.
+    """
+    return [
+        f"{field}, of {' or '.join(names)}"
+        for model in _models_of(annotation)
+        for field, names in _like_fields(model).items()
+    ]
+
+
+@once_per_class
+def _like_fields(model: type[BaseModel]) -> dict[str, list[str]]:
+    schema = _core_schema(model)
+    walk, found = _Walk(schema, lambda shape: None), dict[str, list[str]]()
+    for node in _nodes(schema):
+        shape = _shape(node)
+        for one in () if shape is None else shape.fields:
+            for inner in _nodes(one.schema):
+                if shape is not None and inner["type"] == "union":
+                    names = _alike(walk.shapes_of(inner))
+                    if names:
+                        found.setdefault(f"{shape.title}.{one.name}", names)
+    return found
+
+
+def _alike(shapes: Sequence[_Shape]) -> list[str]:
+    """The names of shapes that take the same fields as another one."""
+    found = []
+    for one in shapes:
+        for other in shapes:
+            if other is one or not (one.needed <= other.known and other.needed <= one.known):
+                continue
+            first, second = one.constants, other.constants
+            if not any(
+                not set(map(repr, first[name])) & set(map(repr, second[name]))
+                for name in first.keys() & second.keys()
+            ):
+                found.append(one.title)
+                break
+    return found
 
 
 # ------------------------------------------------------------------ writing actions

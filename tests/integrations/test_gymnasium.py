@@ -122,6 +122,20 @@ def test_it_goes_the_way_of_gymnasiums_own(server: str) -> None:
     own.close()
 
 
+def test_options_of_reset_reach_an_environment_of_gymnasium_as_options() -> None:
+    options = {"low": 0.4, "high": 0.5}
+    own = gymnasium.make("CartPole-v1").unwrapped.reset(seed=0, options=options)[0]
+    env = GymnasiumEnv(from_gymnasium("CartPole-v1"))
+    many = GymnasiumVectorEnv(from_gymnasium("CartPole-v1"), 2)
+    try:
+        assert np.allclose(env.reset(seed=0, options=options)[0], own)
+        assert np.allclose(env.reset(seed=0, options={"options": options})[0], own)
+        assert (many.reset(seed=0, options=options)[0] >= 0.4).all()
+    finally:
+        env.close()
+        many.close()
+
+
 def test_a_truncated_episode_is_not_terminated() -> None:
     env = GymnasiumEnv(Walk, unscored_reward=0.0)
     env.reset(options={"start": -2})

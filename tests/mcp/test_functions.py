@@ -202,6 +202,29 @@ def test_values_become_content(
     assert result.get("structuredContent") == structured
 
 
+def test_nan_and_infinity_are_told_and_not_nulled() -> None:
+    nan, infinity = float("nan"), float("inf")
+
+    def mean() -> float:
+        return nan
+
+    def means() -> dict[str, list[float]]:
+        return {"means": [1.0, nan, -infinity]}
+
+    def untyped():  # type: ignore[no-untyped-def]
+        return {"mean": nan}
+
+    for function, text, structured in (
+        (mean, "NaN", {"result": "NaN"}),
+        (means, '{"means":[1.0,NaN,-Infinity]}', {"means": [1.0, "NaN", "-Infinity"]}),
+        (untyped, '{"mean":NaN}', {"mean": "NaN"}),
+    ):
+        made = FunctionTool.of(function)
+        result = asyncio.run(made.call(None, {}, inline=True))
+        assert result["content"][0]["text"] == text
+        assert result["structuredContent"] == structured
+
+
 def test_a_value_that_the_annotation_forbids_is_an_error() -> None:
     def lie() -> int:
         return "three"  # type: ignore[return-value]

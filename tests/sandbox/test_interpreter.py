@@ -68,6 +68,16 @@ def test_the_value_of_a_last_expression_is_printed(
         assert python.run(code).stdout == stdout
 
 
+def test_standard_input_is_at_its_end_for_code_and_what_it_starts(python: Interpreter) -> None:
+    for code in ("input('? ')", "import sys; print(repr(sys.stdin.read())); input()"):
+        done = python.run(code, wall_s=20)
+        assert done.exit_code == 1 and done.seconds < 10
+        assert done.stderr.endswith("EOFError: EOF when reading a line\n")
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()']).returncode"
+    done = python.run(child, wall_s=20)
+    assert done.stdout == "1\n" and "EOFError" in done.stderr
+
+
 def test_an_exception_is_told_with_the_lines_of_its_code(python: Interpreter) -> None:
     python.run("def half(n):\n    return n / 0")
     done = python.run("print('before')\nhalf(3)")

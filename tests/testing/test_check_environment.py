@@ -7,6 +7,7 @@ import random
 from typing import Any, ClassVar
 
 import pytest
+from pydantic import BaseModel
 from support.environments import KINDS
 
 from openenv import Action, Environment, NotSupported, Observation, Refused, State, StepResult
@@ -116,6 +117,22 @@ class TupleTurnsList(Dice):
     def step(self, *args: Any, **kwargs: Any) -> Hint:
         hint = super().step(*args, **kwargs)
         return self.Grid(roll=hint.roll, reward=1.0, done=hint.done, extra=[1])
+
+
+class Left(BaseModel):
+    by: int = 1
+
+
+class Right(BaseModel):
+    by: int = 1
+
+
+class RollsSomewhere(Dice):
+    class Rolled(Hint):
+        where: Left | Right = Left()
+
+    def reset(self, *args: Any, **kwargs: Any) -> Hint:
+        return self.Rolled(roll=super().reset(*args, **kwargs).roll)
 
 
 class DeafToSeeds(Dice):
@@ -281,6 +298,7 @@ BROKEN = {
     checks.STEPS_ARE_COUNTED: Uncounted,
     checks.EPISODE_ID_IS_KEPT: OwnEpisodeId,
     checks.VALUES_ROUND_TRIP: TupleTurnsList,
+    checks.KINDS_ARE_TOLD_APART: RollsSomewhere,
     checks.SEED_IS_HONOURED: DeafToSeeds,
     checks.ARGUMENTS_ARE_TAKEN: NeedsAnObject,
     checks.STEP_BEFORE_RESET: BrokenByEarlyStep,

@@ -219,22 +219,22 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     # ------------------------------------------------------------------ into other processes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Give what a copy, or a pickle, of a client that has not connected is made of.
+        """Give what a copy, or a pickle, of a client that is not connected is made of.
 
         Raises:
-            TypeError: It has connected, or its provider has started a server: neither can be had
-                twice.
+            TypeError: It is connected, or has a provider: neither a session nor a server can be
+                had twice.
         """
-        session, name = self._session, type(self).__name__
-        if session.has_begun or session.is_connected or self._siblings:
+        name = type(self).__name__
+        if self._session.is_connected or self._siblings:
             raise TypeError(
-                f"this {name} has connected, and its session belongs to this process; pickle or "
+                f"this {name} is connected, and its session belongs to this process; pickle or "
                 f"copy it before its first use, or make another: {name}(base_url=...)"
             )
-        if self._launch is not None and self._launch.is_running:
+        if self._launch is not None:
             raise TypeError(
-                f"the provider of this {name} has started a server, which belongs to this process; "
-                f"give others its address: {name}(base_url=...)"
+                f"this {name} has a provider, whose server belongs to this process; start the "
+                f"server and give others its address: {name}(base_url=...)"
             )
         left_out = {"_session", "_siblings", "_home", "_blocks", "_way_to_tasks"}
         return {key: value for key, value in vars(self).items() if key not in left_out}

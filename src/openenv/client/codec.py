@@ -15,11 +15,25 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from openenv._generics import members, once_per_class, type_arguments
-from openenv._models import ACTION_TYPE, Reader, misread_as, named_kinds, reader_of, writer_of
+from openenv._models import (
+    ACTION_TYPE,
+    Reader,
+    like_fields,
+    misread_as,
+    named_kinds,
+    reader_of,
+    writer_of,
+)
 from openenv.arrays import holds_arrays, number_of
 from openenv.errors import EncodingError, IgnoredArgumentWarning, ProtocolError
 from openenv.protocol.codecs import culprit
-from openenv.protocol.messages import ACTION_TYPES, IGNORED_ARGUMENTS, INFO, TRUNCATED
+from openenv.protocol.messages import (
+    ACTION_TYPES,
+    IGNORED_ARGUMENTS,
+    INFO,
+    OBSERVATION_TYPE,
+    TRUNCATED,
+)
 from openenv.protocol.v1 import Plain, plain
 from openenv.reward import REWARD_INFO, RewardSpec
 from openenv.types import Observation, State, StepResult, declares_truncated
@@ -52,6 +66,7 @@ class Models(NamedTuple):
     observation: Any
     state: Any
     observation_reader: Callable[[Any], Any] | None
+    readers: dict[str, Callable[[Any], Any]]
     has_metadata: bool
 
 
@@ -69,6 +84,7 @@ def _models(cls: Client) -> Models:
         observation if is_model else None,
         state if isinstance(state, type) and issubclass(state, BaseModel) else None,
         Reader(cast(Any, observation)).read if is_model else None,
+        {name: Reader(model).read for model, name in named_kinds(observation).items()},
         all("metadata" in getattr(m, "model_fields", ()) for m in _members(observation)),
     )
 
@@ -140,6 +156,20 @@ def _check_is_told(action: Any, fields: dict[str, Any], cls: Client) -> None:
         )
 
 
+def _check_reads_as_itself(action: BaseModel, fields: dict[str, Any]) -> None:
+    """See that what is in an action is read as what it is."""
+    try:
+        is_same = reader_of(type(action)).read(dict(fields)) == action
+    except (ValidationError, ValueError):  # the server says what is wrong; or arrays are in it
+        return
+    if not is_same:
+        named = "; ".join(like_fields(type(action)))
+        raise EncodingError(
+            f"the server would read another model out of {named}: they take the same fields. Give "
+            "each a field that tells them apart, such as kind: Literal['a'] = 'a'"
+        )
+
+
 @once_per_class
 def _action_writer(
     kind: type, cls: Client, binary: bool
@@ -160,6 +190,7 @@ def _action_writer(
 
 def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[str, Any]]:
     options, change = writer_of(kind)
+    is_misread = bool(like_fields(kind))
     dump: Callable[..., dict[str, Any]] = (
         partial(plain, **options)
         if binary
@@ -174,6 +205,8 @@ def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[s
             raise EncodingError(why) from error
         if change is not None:
             fields = change(fields)
+        if is_misread:
+            _check_reads_as_itself(action, fields)
         return Plain(fields) if binary else fields
 
     return write
@@ -199,7 +232,10 @@ def parse_result(payload: dict[str, Any], cls: Client) -> StepResult[Any]:
             fields["metadata"] = metadata
             if done and metadata.get(TRUNCATED) is True and _inherits_truncated(known.observation):
                 fields[TRUNCATED] = True
-        observation = _validated(known.observation_reader, fields, cls)
+        read = known.observation_reader
+        if OBSERVATION_TYPE in payload:
+            read = known.readers.get(payload[OBSERVATION_TYPE], read)
+        observation = _validated(read, fields, cls)
     return StepResult(observation, reward, done, metadata)
 
 

@@ -55,13 +55,6 @@ class Launch:
         """Where the server is; None while there is none."""
         return self._base_url
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key not in ("_turn", "_process")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._turn, self._process = threading.Lock(), os.getpid()
-
     async def start(self) -> bool:
         """Have the server running and answering; say whether this very call has started it.
 

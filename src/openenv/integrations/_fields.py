@@ -75,9 +75,10 @@ class Elements(NamedTuple):
         """
         if schema is None:
             return cls(what, _given(space, what), field)
-        fields = {
-            name: one for name, one in schema.get("properties", {}).items() if name not in without
-        }
+        properties = schema.get("properties", {}).items()
+        # A computed field is no element: it follows from the others.
+        without = {*without, *(name for name, one in properties if one.get("readOnly") is True)}
+        fields = {name: one for name, one in properties if name not in without}
         if field is not None and field not in fields:
             raise ValueError(f"the {what} has no field {field!r}{_hint(field, fields)}")
         if field is None and not _is_of_fields(space, fields):

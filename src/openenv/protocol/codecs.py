@@ -46,7 +46,7 @@ else:  # few frames need them
     json = lazy_module("json")
     _quoting = lazy_module("openenv._quoting")
 
-__all__ = ["JSONCodec", "culprit", "left_out", "observation_payload"]
+__all__ = ["JSONCodec", "culprit", "left_out", "observation_payload", "state_payload"]
 
 
 class JSONCodec:
@@ -111,7 +111,7 @@ class JSONCodec:
         if isinstance(reply, Transition):
             return b'{"type":"observation","data":%b}' % observation_payload(reply)
         if isinstance(reply, StateReply):
-            return b'{"type":"state","data":%b}' % _to_json(reply.state, "state")
+            return b'{"type":"state","data":%b}' % state_payload(reply)
         return b'{"type":"mcp","data":%b}' % _to_json(reply.response, "response")
 
     def encode_error(self, error: BaseException) -> bytes:
@@ -169,10 +169,12 @@ def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") 
 
     Where there is no metadata, `empty_metadata` (such as ``b',"metadata":null'``) is written.
 
+    Where observations may be of several models with the same fields, ``observation_type`` names it.
     Version 0 has no fields for `truncated`, `info`, `reward_info` and ignored arguments; they
     travel in ``metadata``, which is sent both beside the observation and in it.
     """
     observation, metadata = transition.observation, transition.metadata
+    kind = b',"observation_type":' + to_json(transition.kind) if transition.kind else b""
     if transition.truncated or transition.info or transition.ignored or transition.reward_info:
         extras = _extras(transition)
         metadata = {**metadata, **extras}
@@ -182,12 +184,27 @@ def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") 
         ):
             nested = {**observation.metadata, **extras}
             observation = observation.model_copy(update={"metadata": nested})
-    return b'{"observation":%b,"reward":%b,"done":%b%b}' % (
+    return b'{"observation":%b%b,"reward":%b,"done":%b%b}' % (
         _observation_json(observation),
+        kind,
         b"null" if transition.reward is None else _to_json(transition.reward, "reward"),
         b"true" if transition.done else b"false",
         b',"metadata":' + _to_json(metadata, "metadata") if metadata else empty_metadata,
     )
+
+
+def state_payload(reply: StateReply) -> bytes:
+    """Write a state, as an observation is written: its fields by name."""
+    state = reply.state
+    if not isinstance(state, BaseModel):
+        return _to_json(state, "state")
+    write = type(state).__pydantic_serializer__.to_json
+    try:
+        return write(state, fallback=number_of)
+    except (PydanticSerializationError, UnicodeError) as error:
+        raise EncodingError(
+            culprit(state, lambda name: write(state, include={name}, fallback=number_of), error)
+        ) from error
 
 
 def _extras(transition: Transition) -> dict[str, Any]:

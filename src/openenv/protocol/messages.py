@@ -70,7 +70,8 @@ where the data of ``open`` hold ``"record": true``.
 
 Where an environment has several action models that take the same fields, the action names its model
 by the field ``openenv_action``. The schema of the action says so, and so do the capabilities of
-``hello``, by ``action_types``.
+``hello``, by ``action_types``. Likewise the data of an observation name its model by
+``observation_type``, in either version, where another one has the same fields.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ __all__ = [
     "ACTION_TYPES",
     "IGNORED_ARGUMENTS",
     "INFO",
+    "OBSERVATION_TYPE",
     "TRUNCATED",
     "ErrorReply",
     "Hello",
@@ -105,6 +107,9 @@ __all__ = [
 TRUNCATED = "truncated"
 INFO = "info"
 IGNORED_ARGUMENTS = "ignored_arguments"
+
+# Beside an observation: the name of its model, where another one has the same fields.
+OBSERVATION_TYPE = "observation_type"
 
 # What a server can do, as its hello says, that wants the model of an action named by the field
 # ``openenv_action`` where several models take the same fields.
@@ -191,6 +196,7 @@ class Transition(msgspec.Struct):
         info: Diagnostics, or None.
         ignored: Names of arguments that were passed and not taken.
         reward_info: What is known of the reward beside the number, or None.
+        kind: The name of the observation's model, where another one has the same fields.
     """
 
     observation: Any
@@ -201,6 +207,7 @@ class Transition(msgspec.Struct):
     info: dict[str, Any] | None = None
     ignored: tuple[str, ...] = ()
     reward_info: dict[str, Any] | None = None
+    kind: str = ""
 
 
 class ObservationReply(msgspec.Struct):

@@ -32,6 +32,7 @@ from openenv.protocol.ledger import Ledger
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
     INFO,
+    OBSERVATION_TYPE,
     TRUNCATED,
     ErrorReply,
     Hello,
@@ -191,6 +192,8 @@ def _transition_value(transition: Transition) -> dict[str, Any]:
         "reward": transition.reward,
         "done": transition.done,
     }
+    if transition.kind:
+        value[OBSERVATION_TYPE] = transition.kind
     if transition.truncated:
         value[TRUNCATED] = True
     if transition.metadata:

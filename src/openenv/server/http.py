@@ -19,7 +19,6 @@ from fastapi import APIRouter, Body, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
 from openenv._quoting import error_list
@@ -31,7 +30,7 @@ from openenv.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
-from openenv.protocol.codecs import observation_payload
+from openenv.protocol.codecs import observation_payload, state_payload
 from openenv.protocol.http import (
     SESSION_COOKIE,
     SESSION_HEADER,
@@ -327,7 +326,7 @@ def _transition_json(transition: Transition) -> bytes:
 
 
 def _state_json(reply: StateReply) -> bytes:
-    return to_json(reply.state, inf_nan_mode="null")
+    return state_payload(reply)
 
 
 def _rendering(reply: RenderReply) -> tuple[str, bytes]:

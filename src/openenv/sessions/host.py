@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from openenv._generics import once_per_class
+from openenv._models import ACTION_TYPE, named_kinds
 from openenv.environment import Environment
 from openenv.errors import EnvironmentFactoryError, InvalidReturnError, NotSupported
 from openenv.events import Event, EventQueue
@@ -87,6 +88,7 @@ class Host:
         "_environment",
         "_events",
         "_heard",
+        "_kinds",
         "_left",
         "_reward",
         "_scorer",
@@ -108,6 +110,7 @@ class Host:
         self._left: Transition | None = None  # that of the episode which a restore has left
         self._reward: dict[str, Any] | None = None  # what rewards mean, where that is declared
         self._scorer: EpisodeScorer | None = None
+        self._kinds = spec.observation_kinds
         self.context = contextvars.copy_context()
 
     @property
@@ -247,6 +250,8 @@ class Host:
         if is_awaitable(type(value)):
             return self._transition_later(value, command, action, ignored, encode)
         self._shown = transition = normalise(value, method.name, ignored)
+        if self._kinds:
+            transition.kind = self._kinds.get(type(transition.observation), "")
         if self._heard:
             self._tell_of_events(transition)
         if self._scorer is not None or method is plan.reset:
@@ -481,7 +486,7 @@ class Host:
         elif isinstance(command, Render):
             value = RenderReply(checked_rendering(value))
         elif isinstance(command, View):
-            value = checked_view(value)
+            value = _with_kinds(checked_view(value), self.spec.action_cls)
         return value if encode is None else encode(value)
 
     async def _reply_later(
@@ -523,6 +528,8 @@ class Host:
             raise
         name = method.name.removesuffix("_async")
         self._shown = transition = normalise(value, name, ignored)
+        if self._kinds:
+            transition.kind = self._kinds.get(type(transition.observation), "")
         if self._heard:
             self._tell_of_events(transition)
         scoring = self._score(command, action, transition)
@@ -595,6 +602,20 @@ async def _view_later(
 def _with_action(said: dict[str, Any], message: Any) -> dict[str, Any]:
     """A message that the environment does not turn into an action is one by itself."""
     return said if message is None else {MESSAGE_TO_ACTION: {"message": message}, **said}
+
+
+def _with_kinds(view: dict[str, Any], action_cls: Any) -> dict[str, Any]:
+    """A view whose actions name their models, where others take the same fields."""
+    kinds = named_kinds(action_cls)
+    if not kinds:
+        return view
+
+    def named(action: Any) -> Any:
+        kind = kinds.get(type(action))
+        return action if kind is None else {ACTION_TYPE: kind, **plain(action)}
+
+    moves = [{**move, "action": named(move["action"])} for move in view["moves"]]
+    return {**view, "moves": moves, "action": named(view["action"])}
 
 
 def _snapshot_reply(data: Any) -> SnapshotReply:

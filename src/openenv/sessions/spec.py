@@ -11,12 +11,12 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
 from openenv._generics import members, once_per_class, type_arguments
-from openenv._models import check_distinct, kinds_to_name, reader_of, wire_schema
+from openenv._models import check_distinct, kinds_to_name, named_kinds, reader_of, wire_schema
 from openenv._quoting import error_list
 from openenv.environment import Environment
 from openenv.errors import (
@@ -412,6 +412,12 @@ class EnvironmentSpec:
     def action_schema(self) -> dict[str, Any]:
         """JSON schema of the action."""
         return wire_schema(self.action_cls, "validation")
+
+    @property
+    def observation_kinds(self) -> dict[type[BaseModel], str]:
+        """The names of the observation models that others have the same fields as."""
+        first = self.reset_observation_cls or self.observation_cls
+        return named_kinds(Union[self.observation_cls, first])  # noqa: UP007 - known only now
 
     @property
     def named_kinds(self) -> list[str]:

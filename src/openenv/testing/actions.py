@@ -22,7 +22,8 @@ def minimal_action(model: Any) -> Any:
     """
     model = members(model)[0]
     required = {name: f for name, f in model.model_fields.items() if f.is_required()}
-    return model(**{name: _minimal(f.annotation, f) for name, f in required.items()})
+    fields = {name: _minimal(f.annotation, f) for name, f in required.items()}
+    return model.model_validate(fields, by_alias=True, by_name=True)
 
 
 def _minimal(annotation: Any, field: FieldInfo | None = None) -> Any:
@@ -43,6 +44,8 @@ def _minimal(annotation: Any, field: FieldInfo | None = None) -> Any:
         return "a" * max(1, _shortest(field))
     if simple in (bool, dict, bytes, set):
         return simple()
+    if simple is tuple and Ellipsis not in get_args(annotation):
+        return tuple(map(_minimal, get_args(annotation)))
     if simple in (list, tuple):
         inner = (get_args(annotation) or (int,))[0]
         return simple(_minimal(inner) for _ in range(_shortest(field)))

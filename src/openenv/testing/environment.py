@@ -14,11 +14,12 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import Any
+from typing import Any, Union
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
+from openenv._models import ACTION_TYPE, like_fields, named_kinds, reader_of
 from openenv.client.background import run
 from openenv.errors import NotSupported, Refused
 from openenv.protocol.codecs import observation_payload
@@ -48,6 +49,10 @@ STATE_BEFORE_RESET = "state can be read before the first reset, and reading it c
 STEPS_ARE_COUNTED = "state.step_count is 0 after reset and grows with every step."
 EPISODE_ID_IS_KEPT = "An episode_id that reset takes is the state's episode_id."
 VALUES_ROUND_TRIP = "Every observation, action and state survives the way to JSON and back."
+KINDS_ARE_TOLD_APART = (
+    "What is of one of several models is read as that one: no other takes the same fields, or a "
+    "field with a constant value says which it is."
+)
 SEED_IS_HONOURED = (
     "The same seed and actions give the same episode, in one instance and in another; a seed is "
     "not accepted and then ignored."
@@ -82,6 +87,7 @@ PROMISES = (
     STEPS_ARE_COUNTED,
     EPISODE_ID_IS_KEPT,
     VALUES_ROUND_TRIP,
+    KINDS_ARE_TOLD_APART,
     SEED_IS_HONOURED,
     ARGUMENTS_ARE_TAKEN,
     STEP_BEFORE_RESET,
@@ -349,16 +355,33 @@ async def _values_round_trip(subject: _Subject, session: Session) -> None:
         if isinstance(observation, BaseModel):
             fields = from_json(to_json(payload["observation"]))
             fields |= {"done": transition.done, "reward": payload["reward"]}
-            again = type(observation).model_validate(fields)
+            again = reader_of(type(observation)).read(fields)
             transition.observation = again
             _expect_same(payload, from_json(observation_payload(transition)), "observation")
     action = subject.policy()(episode[0].observation)
     sent = from_json(to_json(action))
-    received = subject.spec.decode_action(sent)
+    kind = named_kinds(subject.spec.action_cls).get(type(action))
+    received = subject.spec.decode_action({ACTION_TYPE: kind, **sent} if kind else sent)
     _expect_same(sent, from_json(to_json(received)), "action")
     state = await subject.state(session)
-    again = subject.spec.state_cls.model_validate(state)
+    again = reader_of(subject.spec.state_cls).read(state)
     _expect_same(state, {**state, **from_json(to_json(again))}, "state")
+
+
+async def _kinds_are_told_apart(subject: _Subject, session: Session) -> None:
+    spec = subject.spec
+    shown = type((await subject.reset(session)).observation)
+    alike = [*like_fields(spec.action_cls), *like_fields(Union[spec.observation_cls, shown])]  # noqa: UP007 - known only now
+    _expect(
+        not alike,
+        f"nothing tells apart what takes the same fields: {'; '.join(alike)}. Give each model a "
+        "field such as kind: Literal['a'] = 'a'",
+    )
+    if spec.named_kinds:
+        raise _NotApplicable(
+            f"the actions {', '.join(spec.named_kinds)} take the same fields. Clients of version 1 "
+            f"say which is meant; others have to, by {ACTION_TYPE!r}, or are refused"
+        )
 
 
 async def _seed_is_honoured(subject: _Subject, session: Session) -> None:
@@ -581,6 +604,7 @@ _CHECKS: dict[str, _Check] = {
     STEPS_ARE_COUNTED: _steps_are_counted,
     EPISODE_ID_IS_KEPT: _episode_id_is_kept,
     VALUES_ROUND_TRIP: _values_round_trip,
+    KINDS_ARE_TOLD_APART: _kinds_are_told_apart,
     SEED_IS_HONOURED: _seed_is_honoured,
     ARGUMENTS_ARE_TAKEN: _arguments_are_taken,
     STEP_BEFORE_RESET: _step_before_reset,
