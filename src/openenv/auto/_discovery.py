@@ -27,7 +27,6 @@ import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution
 from itertools import chain
 from pathlib import Path
@@ -36,7 +35,8 @@ from typing import Any
 
 from openenv._quoting import printable
 from openenv.errors import OpenEnvError
-from openenv.manifest import MANIFEST, ManifestError, package_name, read_manifest
+from openenv.manifest import MANIFEST, ManifestError, read_manifest
+from openenv.server.directories import Directory, is_environment
 
 __all__ = [
     "EnvironmentDiscovery",
@@ -166,10 +166,14 @@ def _find_client(info: EnvironmentInfo) -> type[Any]:
     from openenv.client.client import EnvClient
 
     found = _named(info, info.client_class_name)
+    if found is None and info.target is not None and not _has_client(info):
+        from openenv.client.generic import GenericEnvClient
+
+        return GenericEnvClient
     if found is None:
-        module = _import(info.client_module_path)
+        module = next(_modules(info))
         own = [cls for cls in _classes(module) if issubclass(cls, EnvClient)]
-        own = [cls for cls in own if cls.__module__.startswith(info.module)]
+        own = [cls for cls in own if _is_own(info, cls)]
         found = own[0] if len(own) == 1 else None
     if found is None:
         raise ImportError(_nothing(info, "client class", info.client_class_name))
@@ -192,7 +196,7 @@ def _own_model(info: EnvironmentInfo, role: str) -> type[Any] | None:
         cls
         for module in _modules(info)
         for cls in _classes(module)
-        if issubclass(cls, base) and cls.__module__.startswith(info.module)
+        if issubclass(cls, base) and _is_own(info, cls)
     }
     return own.pop() if len(own) == 1 else None
 
@@ -211,11 +215,35 @@ def _named(info: EnvironmentInfo, name: str) -> type[Any] | None:
     return None
 
 
+def _has_client(info: EnvironmentInfo) -> bool:
+    return info.directory is not None and Directory(info.directory).has("client")
+
+
+def _is_own(info: EnvironmentInfo, cls: type[Any]) -> bool:
+    """Whether a class is defined in the environment's own modules."""
+    if info.target is None:
+        return cls.__module__.startswith(info.module)
+    return any(cls.__module__ == module.__name__ for module in _modules(info))
+
+
 def _modules(info: EnvironmentInfo) -> Iterator[ModuleType]:
+    if info.target is not None:
+        yield from _modules_in(Directory(Path(info.target)))
+        return
     yield _import(info.client_module_path)
     yield _import(info.module)
     if importlib.util.find_spec(f"{info.module}.models") is not None:
         yield _import(f"{info.module}.models")
+
+
+def _modules_in(directory: Directory) -> Iterator[ModuleType]:
+    """The modules of a directory that may have its classes, whichever way it is imported."""
+    for name in ("client", "models"):
+        if directory.has(name):
+            module = directory.load(name, stays_in_front=False)
+            yield module
+            if module.__package__:
+                yield sys.modules[module.__package__]
 
 
 def _import(name: str) -> ModuleType:
@@ -446,51 +474,25 @@ def _from_module(module: str) -> EnvironmentInfo | None:
     return _info(module, directory) if found else None
 
 
-def info_of_directory(directory: Path, *, imports: bool = True) -> EnvironmentInfo:
+def info_of_directory(path: Path, *, imports: bool = True) -> EnvironmentInfo:
     """Describe the environment in a directory.
 
     Args:
-        directory: With an ``openenv.yaml``.
-        imports: Import it from there, by the name that its manifest gives it, so that its classes
-            can be found.
+        path: The directory, with an ``openenv.yaml`` or whatever else `openenv serve` finds there.
+        imports: Import its client, so that its classes can be found.
 
     Raises:
         NoEnvironmentError: There is none.
         ImportError: Something else has been imported by that name.
     """
-    if not (directory / MANIFEST).is_file():
-        raise NoEnvironmentError(directory)
-    manifest = read_manifest(directory) or {}
-    module = package_name(manifest) or directory.name.replace("-", "_")
+    if not is_environment(path):
+        raise NoEnvironmentError(path)
+    directory = Directory(path)
+    info = replace(_info(directory.name, path), target=str(path))
     if imports:
-        _import_from(directory, module)
-    return replace(_info(module, directory), target=str(directory))
-
-
-def _import_from(directory: Path, module: str) -> None:
-    """Import the package that a directory is."""
-    loaded = sys.modules.get(module)
-    if loaded is not None:
-        places = [Path(place).resolve() for place in getattr(loaded, "__path__", [])]
-        if directory not in places:
-            where = getattr(loaded, "__file__", None) or ", ".join(map(str, places)) or "elsewhere"
-            raise ImportError(
-                f"{directory} is the package {module}, which is imported from {where}"
-            )
-        return
-    init = directory / "__init__.py"
-    spec = importlib.util.spec_from_file_location(
-        module, init if init.is_file() else None, submodule_search_locations=[str(directory)]
-    ) or ModuleSpec(module, None, is_package=True)
-    spec.submodule_search_locations = [str(directory)]
-    package = importlib.util.module_from_spec(spec)
-    sys.modules[module] = package
-    try:
-        if spec.loader is not None:
-            spec.loader.exec_module(package)
-    except BaseException:
-        del sys.modules[module]
-        raise
+        for _ in _modules(info):
+            pass
+    return info
 
 
 def _looks_like_an_environment(directory: Path) -> bool:

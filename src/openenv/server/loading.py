@@ -1,8 +1,9 @@
 """Finding the application that a target names.
 
 A target is one of: ``module:attribute``; the name of an environment package, such as
-``echo_env``; a directory with an ``openenv.yaml``; a Python file, also as ``file.py:attribute``.
-What it names may be an ASGI application, or an `Environment` class, which is then served.
+``echo_env``; an environment's directory, which `openenv.server.directories` imports; a Python
+file, also as ``file.py:attribute``. What it names may be an ASGI application, or an `Environment`
+class, which is then served.
 
 Or it names an environment of another library, such as ``gymnasium:CartPole-v1``: see
 `openenv.adapters.targets`. ``python:module:Class?argument=value`` is a class of any of these
@@ -11,10 +12,12 @@ libraries, or of this one, and arguments for it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
-import sys
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +27,8 @@ from openenv.adapters.made import AdapterError
 from openenv.adapters.targets import PYTHON, SCHEMES, Reference, environment_of, reference
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
-from openenv.manifest import MANIFEST, package_name, read_manifest
+from openenv.manifest import MANIFEST, read_manifest
+from openenv.server.directories import Directory, environment_modules, import_file
 from openenv.settings import max_concurrent_envs
 
 __all__ = ["TARGET_SCHEMES", "TargetError", "load_recorded", "load_target"]
@@ -55,7 +59,7 @@ def load_target(target: str = ".") -> Any:
     if path.suffix == ".py":
         if not path.exists():
             raise TargetError(f"there is no file {path}")
-        return _application(_import_file(path.resolve().stem, path.resolve()), attribute)
+        return _application(import_file(path.resolve().stem, path.resolve()), attribute)
     if not attribute:
         return _from_package(target)
     return _application(_import(path_part), attribute)
@@ -108,9 +112,7 @@ def _attribute(name: str) -> Any:
         raise TargetError(f"{name!r} says no class; expected {PYTHON}:module:Class")
     path = Path(place)
     module = (
-        _import_file(path.resolve().stem, path.resolve())
-        if path.suffix == ".py"
-        else _import(place)
+        import_file(path.resolve().stem, path.resolve()) if path.suffix == ".py" else _import(place)
     )
     return _looked_up(module, attribute)
 
@@ -132,18 +134,65 @@ def _from_package(name: str) -> Any:
     return _application(_import(_inside(name, module)), attribute)
 
 
-def _from_directory(directory: Path, attribute: str) -> Any:
-    manifest = read_manifest(directory)
-    if manifest is None:
-        raise TargetError(
-            f"{directory} has no {MANIFEST}; expected an environment's directory (make one with "
-            "`openenv init NAME`), a Python file, or module:attribute"
-        )
-    name = package_name(manifest) or directory.name.replace("-", "_")
-    if name not in sys.modules and (directory / "__init__.py").exists():
-        _import_file(name, directory / "__init__.py")
+def _from_directory(path: Path, attribute: str) -> Any:
+    directory = Directory(path)
+    manifest = read_manifest(path)
     module, _, declared = _app(manifest).partition(":")
-    return _application(_import(_inside(name, module)), attribute or declared)
+    own = _own_module(directory, module)
+    with _working_in(path):
+        if own is not None:
+            return _application(directory.load(own), attribute or declared)
+        if manifest is not None and "app" in manifest and not module.startswith("server"):
+            return _application(_import(module), attribute or declared)
+        classes = _environment_classes(directory)
+    if len(classes) == 1:
+        return _served(classes[0])
+    raise TargetError(_nothing_in(path, manifest is not None, classes))
+
+
+def _own_module(directory: Directory, module: str) -> str | None:
+    """The module of a directory that holds its application; None if it has none.
+
+    The name in its manifest may begin with that of the package.
+    """
+    package, _, rest = module.partition(".")
+    candidates = [module, rest] if package == directory.name else [module]
+    if module == DEFAULT_APP.partition(":")[0]:
+        candidates.append("app")
+    return next((one for one in candidates if one and directory.has(one)), None)
+
+
+def _environment_classes(directory: Directory) -> list[type[Environment[Any, Any, Any]]]:
+    """The classes of a directory that may be served, if it has no application."""
+    found = [
+        cls for name in environment_modules(directory.path) for cls in _own(directory.load(name))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _nothing_in(path: Path, is_environment: bool, classes: list[type[Any]]) -> str:
+    if classes:
+        names = ", ".join(cls.__name__ for cls in classes)
+        return (
+            f"{path} has no server/app.py, and several Environment classes: {names}; expected one, "
+            "or a server/app.py that says `app = create_app(...)`"
+        )
+    has = "no server/app.py and no Environment class" if is_environment else f"no {MANIFEST}"
+    return (
+        f"{path} has {has}; expected an environment's directory (make one with "
+        "`openenv init NAME`), a Python file, or module:attribute"
+    )
+
+
+@contextlib.contextmanager
+def _working_in(path: Path) -> Iterator[None]:
+    """Import in the directory: its modules may read files beside them, as under uvicorn."""
+    before = Path.cwd()
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _inside(package: str, module: str) -> str:
@@ -164,20 +213,6 @@ def _import(name: str) -> ModuleType:
                 f"there is no module {error.name!r} to import {name!r} from"
             ) from error
         raise
-
-
-def _import_file(name: str, path: Path) -> ModuleType:
-    locations = [str(path.parent)] if path.name == "__init__.py" else None
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=locations)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def _application(module: ModuleType, attribute: str) -> Any:
@@ -212,14 +247,7 @@ def _served(environment: Any) -> Any:
 def _only_candidate(module: ModuleType) -> Any:
     if hasattr(module, "app"):
         return module.app
-    own = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value)
-        and issubclass(value, Environment)
-        and value.__module__ == module.__name__
-        and not inspect.isabstract(value)
-    ]
+    own = _own(module)
     if len(own) == 1:
         return own[0]
     names = ", ".join(cls.__name__ for cls in own) or "none"
@@ -227,3 +255,15 @@ def _only_candidate(module: ModuleType) -> Any:
         f"{module.__name__} has no `app`, and its Environment classes are: {names}; expected "
         f"exactly one, or say which: {module.__name__}:NAME"
     )
+
+
+def _own(module: ModuleType) -> list[type[Environment[Any, Any, Any]]]:
+    """The environment classes that a module defines itself."""
+    return [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, Environment)
+        and value.__module__ == module.__name__
+        and not inspect.isabstract(value)
+    ]

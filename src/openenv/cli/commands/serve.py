@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -423,7 +424,7 @@ def load_application(
     except Exception as error:  # whatever the environment's own code raises
         raise CommandError(
             f"{target} could not be loaded: {in_words(error)}",
-            hint=_missing_module(error) or DEBUG_HINT,
+            hint=_missing_module(error, target) or DEBUG_HINT,
         ) from error
 
 
@@ -437,10 +438,26 @@ def _tls_options(*files: str | None) -> dict[str, Any]:
         raise CommandError(str(error), exit_code=MISUSED) from error
 
 
-def _missing_module(error: Exception) -> str | None:
+def _missing_module(error: Exception, target: str) -> str | None:
+    """Say how to install what is missing: never by a module's name, which may be a stranger's."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
-    return f"install what it needs: pip install -e DIRECTORY, or pip install {error.name}"
+    place = Path(target.partition(":")[0])
+    directory = place if place.is_dir() else place.parent
+    for file, command in (
+        ("pyproject.toml", f"pip install -e {shlex.quote(str(directory))}"),
+        ("requirements.txt", f"pip install -r {shlex.quote(str(directory / 'requirements.txt'))}"),
+        (
+            "server/requirements.txt",
+            f"pip install -r {shlex.quote(str(directory / 'server' / 'requirements.txt'))}",
+        ),
+    ):
+        if (directory / file).is_file():
+            return f"install what it depends on: {command}"
+    return (
+        f"no package that is installed, and no file of the directory, is {error.name!r}; install "
+        "what the environment's README names, or correct the import"
+    )
 
 
 def _other_targets(target: str) -> str:
