@@ -29,6 +29,7 @@ from openenv.harness.capture._http import Connections, NoAnswer
 from openenv.llm import AnthropicClient, OpenAIClient
 from openenv.mcp.sources import Address
 from openenv.mcp.transports import speaker_of_address
+from openenv.providers.engines import find_engine
 from openenv.tasks import TaskAPIClient
 
 KINDS = ("http", "https", "ws", "wss", "socks", "all", "no")
@@ -199,6 +200,7 @@ COMMANDS = {
     "eval": ("eval", "URL", "--num-tasks", "1", "--max-steps", "2", "--quiet"),
     "validate": ("validate", "--url", "URL"),
     "replay": ("replay", "FILE", "--url", "URL"),
+    "collect": ("collect", "URL", "-o", "out", "--policy", "random", "-n", "1", "--max-turns", "2"),
 }
 
 
@@ -300,6 +302,19 @@ async def test_a_client_of_mcp_goes_past_it(dead: dict[str, str]) -> None:
 def test_clients_of_httpx_go_past_it(dead: dict[str, str], url: str) -> None:
     with httpx.Client(**direct_mounts(url)) as client:
         assert client.get(f"{url}/health").status_code == 200
+
+
+def engine(peer: Peer) -> None:
+    """As much of an engine of containers as its client asks for before anything else."""
+    peer.read_head()
+    body = b'{"ApiVersion": "1.44"}'
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    peer.socket.sendall(head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+def test_an_engine_of_this_machine_is_asked_past_it(dead: dict[str, str]) -> None:
+    with raw_server(engine) as port:
+        assert find_engine(f"tcp://127.0.0.1:{port}").api_version == "1.44"
 
 
 @contextmanager

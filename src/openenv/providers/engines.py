@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from openenv._packages import needs
+from openenv._proxies import proxy_for
 from openenv.errors import ProviderError
 
 __all__ = ["About", "about", "find_engine", "holder_of", "podmans_runtime", "sdk"]
@@ -83,13 +85,25 @@ def find_engine(address: str | None = None) -> Any:
 
 
 def _client(docker: Any, address: str) -> Any:
-    client = docker.APIClient(
+    client = _class_for(docker, address)(
         base_url=address, version="auto", timeout=SILENCE_S, max_pool_size=CONNECTIONS
     )
     # It would leave its connections to be found unclosed.
     weakref.finalize(client, _close_all, list(client.adapters.values()))
     client.ping()
     return client
+
+
+def _class_for(docker: Any, address: str) -> Any:
+    """The SDK's client; for an engine of this machine, one that asks no proxy for it."""
+    if proxy_for(re.sub(r"^\w+://", "http://", address)) is not None:
+        return docker.APIClient
+
+    class Direct(docker.APIClient):  # type: ignore[misc, name-defined, unused-ignore]
+        # Of requests: whether it reads the variables. The SDK asks as soon as it is made.
+        trust_env = property(lambda self: False, lambda self, wanted: None)
+
+    return Direct
 
 
 @dataclass(frozen=True)
