@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import pickle
 import urllib.request
@@ -558,6 +559,22 @@ def test_a_step_is_taken_once_where_both_forms_are_written(serve: Serve) -> None
 def test_its_models_are_known_without_being_told(serve: Serve) -> None:
     with MCPToolClient.local(Both) as env:
         assert env.step(CallToolAction(tool_name="hello")).observation.result["data"] == "hello"
+
+
+def test_a_text_that_a_tool_gave_is_that_text_and_the_rest_of_its_result() -> None:
+    with MCPToolClient.local(Both) as env:
+        observation = env.step(CallToolAction(tool_name="hello")).observation
+        assert env.call_tool("hello") == "hello"
+    result: Any = observation.result
+    assert (isinstance(result, str), result == "hello", f"{result:>6}") == (True, True, " hello")
+    assert result.data == result["data"] == result.get("data") == "hello"
+    assert result.content[0].text == dict(result)["content"][0]["text"] == "hello"
+    assert result[0] == "h" and result.get("nothing") is None and not hasattr(result, "nothing")
+    sent = observation.model_dump()["result"]  # as ever, and as 0.10 has it
+    assert sent == result and sent["data"] == "hello" and sent["is_error"] is False
+    copies: list[Any] = [pickle.loads(pickle.dumps(result)), copy.deepcopy(result)]
+    for copied in copies:
+        assert copied == "hello" and copied.data == "hello" and len({copied, "hello"}) == 1
 
 
 def test_what_a_tool_gave_is_read_as_a_dict_and_as_an_object() -> None:

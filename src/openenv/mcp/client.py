@@ -30,7 +30,7 @@ from openenv.errors import (
     SessionLost,
     ToolFailed,
 )
-from openenv.mcp.results import is_dump, text_in
+from openenv.mcp.results import is_dump, read_text, text_in
 from openenv.mcp.types import (
     NO_TOOLS,
     CallToolAction,
@@ -241,7 +241,9 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
                 return codec.parse_result({**payload, "observation": observation}, _Listing)
             if isinstance(observation.get("tool_name"), str) and "tool_name" not in known:
                 observation = _only(CallToolObservation, observation)
-                return codec.parse_result({**payload, "observation": observation}, _Call)
+                parsed = codec.parse_result({**payload, "observation": observation}, _Call)
+                parsed.observation.result = read_text(parsed.observation.result)
+                return parsed
         return super()._parse_result(payload) if known else codec.parse_result(payload, _Other)
 
     # ------------------------------------------------------------------ the asynchronous core

@@ -26,12 +26,14 @@ __all__ = [
     "WRAPPED",
     "Dump",
     "Image",
+    "ToolText",
     "content_of",
     "dump_of",
     "failure",
     "image_block",
     "is_dump",
     "png_of",
+    "read_text",
     "result_of",
     "text_in",
     "text_of",
@@ -158,6 +160,61 @@ class Dump(dict[str, Any]):
             raise AttributeError(f"{name!r}; there are {', '.join(self)}") from None
 
 
+class ToolText(str):
+    """The text that a tool returned, with the rest of its result.
+
+    It is the text for whoever prints or compares it. `content`, `structured_content`, `data`,
+    `meta` and `is_error` are read as attributes or as keys, as those of a `Dump` are.
+    """
+
+    dump: Dump
+
+    def __new__(cls, dump: Mapping[str, Any], text: str) -> ToolText:
+        made = super().__new__(cls, text)
+        made.dump = Dump({**dump, "content": [Dump(block) for block in dump["content"]]})
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dump":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.dump, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.dump[key] if isinstance(key, str) else super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return what stands under a key of the result, as `dict.get` does."""
+        return self.dump.get(key, default)
+
+    def keys(self) -> Any:
+        """Return the keys of the result, so that `dict` makes one of it."""
+        return self.dump.keys()
+
+    def __eq__(self, other: object) -> bool:
+        return self.dump == other if isinstance(other, Mapping) else str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ToolText, (dict(self.dump), str(self))
+
+
+def read_text(value: Any) -> Any:
+    """Return a tool's result as a `ToolText` if the tool returned text, and else as it is."""
+    if not is_dump(value):
+        return value
+    data, blocks = value.get("data"), value["content"]
+    if isinstance(data, str):
+        return ToolText(value, data)
+    is_text = bool(blocks) and all(block.get("type") == "text" for block in blocks)
+    if is_text and data is None and value.get("structured_content") is None:
+        return ToolText(value, text_in(value))
+    return value
+
+
 def dump_of(result: Mapping[str, Any]) -> Dump:
     """Write a result in the older form."""
     structured, meta = result.get("structuredContent"), result.get("_meta")
@@ -186,6 +243,8 @@ def is_dump(value: Any) -> TypeIs[Mapping[str, Any]]:
 
 def result_of(dump: Any) -> dict[str, Any]:
     """Read a result back out of its dump; any other value is written as text."""
+    if isinstance(dump, ToolText):
+        dump = dump.dump
     if not is_dump(dump):
         return {"content": content_of(to_jsonable_python(dump)), "isError": False}
     result: dict[str, Any] = {"content": [_block(block) for block in dump["content"]]}

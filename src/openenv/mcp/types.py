@@ -9,8 +9,16 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    model_serializer,
+)
 
+from openenv.mcp.results import ToolText
 from openenv.types import Action, Observation
 
 __all__ = [
@@ -198,8 +206,16 @@ class ListToolsObservation(Observation):
 
 
 class CallToolObservation(Observation):
-    """What a tool returned: `result`, or `error` where the call failed."""
+    """What a tool returned: `result`, or `error` where the call failed.
+
+    At a client, the result of a tool that returned text is that text, with what MCP says of it as
+    attributes and keys: see `openenv.mcp.results.ToolText`.
+    """
 
     tool_name: str
     result: Any = None
     error: ToolError | None = None
+
+    @field_serializer("result", mode="wrap")
+    def _write_result(self, value: Any, handler: SerializerFunctionWrapHandler) -> Any:
+        return handler(value.dump if isinstance(value, ToolText) else value)
