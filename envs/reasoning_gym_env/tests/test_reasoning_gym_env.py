@@ -9,12 +9,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from support.venvs import python_of
 
+from openenv import Environment
 from openenv.types import public_view
-from reasoning_gym_env import ReasoningGymAction, ReasoningGymObservation, ReasoningGymState
+from reasoning_gym_env import (
+    ReasoningGymAction,
+    ReasoningGymEnv,
+    ReasoningGymObservation,
+    ReasoningGymState,
+)
+from reasoning_gym_env.harness import ReasoningGymSessionFactory
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent
@@ -33,6 +41,41 @@ def test_the_fields_are_those_of_the_public_package() -> None:
     own = set(ReasoningGymObservation.model_fields)
     assert {"question", "score", "correct_answer", "dataset_metadata"} < own
     assert ReasoningGymAction(answer="4").answer == "4"
+
+
+class Asking(Environment[ReasoningGymAction, ReasoningGymObservation, ReasoningGymState]):
+    """Asks one question, and notes how it is reset; the library is not needed for that."""
+
+    given: ClassVar[list[dict[str, Any]]] = []
+
+    def reset(self, seed: int | None = None, **arguments: Any) -> ReasoningGymObservation:  # type: ignore[override]
+        self.given.append({"seed": seed, **arguments})
+        return ReasoningGymObservation(question="6 * 7?")
+
+    def step(self, action: ReasoningGymAction, **_: Any) -> ReasoningGymObservation:  # type: ignore[override]
+        score = float(action.answer == "42")
+        return ReasoningGymObservation(score=score, correct_answer="42", reward=score, done=True)
+
+    @property
+    def state(self) -> ReasoningGymState:
+        return ReasoningGymState()
+
+
+def test_a_question_is_a_session_of_a_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Asking, "given", [])
+    factory = ReasoningGymSessionFactory(
+        lambda: ReasoningGymEnv.local(Asking), dataset_name="products", dataset_config={"max": 9}
+    )
+    session = factory.create(seed=3)
+    assert session.initial_messages() == [{"role": "user", "content": "6 * 7?"}]
+    asked = {"seed": 3, "dataset_name": "products", "dataset_config": {"max": 9}, "size": 1}
+    assert Asking.given == [asked]
+    result = session.call_tool("answer", {"answer": "42"})
+    assert (result.done, result.data["score"], result.data["correct_answer"]) == (True, 1.0, "42")
+    assert session.verify([]).env_reward == 1.0
+    session.close()
+    factory.create().close()
+    assert isinstance(Asking.given[1]["seed"], int)
 
 
 def test_the_answer_is_a_private_field_of_the_state() -> None:
