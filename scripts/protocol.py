@@ -96,7 +96,14 @@ def error_data() -> Schema:
 
 def observation_data(*, extras: bool) -> Schema:
     """The data of an observation, with what version 0 has no field for or without."""
-    properties: Schema = {"observation": {}, "reward": REWARD, "done": FLAG, "metadata": OBJECT}
+    kind: Schema = {"type": "string"}  # of the observation, where another model has its fields
+    properties: Schema = {
+        "observation": {},
+        "observation_type": kind,
+        "reward": REWARD,
+        "done": FLAG,
+        "metadata": OBJECT,
+    }
     if extras:
         properties |= {
             "truncated": FLAG,

@@ -122,7 +122,11 @@ def action_payload(
         EncodingError: It cannot be written, or the server would take it for another model.
     """
     write, is_model, kind = _action_writer(type(action), cls, binary)
-    fields = write(action)
+    try:
+        fields = write(action)
+    except (PydanticSerializationError, UnicodeError) as error:
+        why = culprit(action, lambda name: action.model_dump_json(include={name}), error)
+        raise EncodingError(why) from error
     if is_model and not fields.get("metadata", True):
         del fields["metadata"]
     if kind is None:
@@ -192,22 +196,21 @@ def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[s
     options, change = writer_of(kind)
     is_misread = bool(like_fields(kind))
     dump: Callable[..., dict[str, Any]] = (
-        partial(plain, **options)
+        (partial(plain, options=options) if options else plain)
         if binary
         else partial(kind.model_dump, mode="json", fallback=number_of, **options)
     )
+    is_marked = binary and holds_arrays(kind)  # and perhaps bytes
+    if change is None and not is_misread and not is_marked:
+        return dump
 
     def write(action: Any) -> dict[str, Any]:
-        try:
-            fields = dump(action)
-        except (PydanticSerializationError, UnicodeError) as error:
-            why = culprit(action, lambda name: action.model_dump_json(include={name}), error)
-            raise EncodingError(why) from error
+        fields = dump(action)
         if change is not None:
             fields = change(fields)
         if is_misread:
             _check_reads_as_itself(action, fields)
-        return Plain(fields) if binary else fields
+        return Plain(fields) if is_marked else fields
 
     return write
 

@@ -59,6 +59,9 @@ class ResetResponse(BaseModel):
     reward: float | None = None
     done: bool = False
     metadata: dict[str, Any] | None = None
+    observation_type: str | None = Field(
+        default=None, description="The observation's model, where another has the same fields."
+    )
 
 
 class StepResponse(ResetResponse):

@@ -90,27 +90,29 @@ class _Answer(msgspec.Struct):
 # ------------------------------------------------------------------ values
 
 
-def plain(value: Any, exclude: set[str] | None = None, **options: Any) -> Any:
+def plain(
+    value: Any, exclude: set[str] | None = None, options: dict[str, Any] | None = None
+) -> Any:
     """Write a value as JSON would have it, but with its arrays and declared bytes as they are.
 
-    What a client gets must not depend on the version that it speaks. `options` are those of
+    What a client gets must not depend on the version that it speaks. `options` are further ones of
     `model_dump`, for a model.
 
     Raises:
         PydanticSerializationError: JSON has no form for it.
     """
-    write = _quick_writer(type(value))
+    write = _quick_writer(type(value)) if options is None else None
     if write is not None:
         try:
-            return write(value, mode="json", exclude=exclude, **options)
+            return write(value, mode="json", exclude=exclude)
         except PydanticSerializationError:
             pass  # it may hold arrays all the same
     kept = Kept()
     if not isinstance(value, BaseModel):
         return kept.put_back(to_jsonable_python(value, context=kept, fallback=kept.fallback))
     write = type(value).__pydantic_serializer__.to_python
-    context: dict[str, Any] = {"context": kept, "fallback": kept.fallback}
-    return kept.put_back(write(value, mode="json", exclude=exclude, **context, **options))
+    context: dict[str, Any] = {"context": kept, "fallback": kept.fallback, **(options or {})}
+    return kept.put_back(write(value, mode="json", exclude=exclude, **context))
 
 
 @once_per_class
