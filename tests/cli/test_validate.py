@@ -194,5 +194,8 @@ def test_a_server_that_does_not_answer_exits_1(validated: Validated, tmp_path: P
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         done = validated(url, "--json", cwd=tmp_path)
-    assert done.returncode == 1
+        shown = validated(url, cwd=tmp_path)
+    assert (done.returncode, shown.returncode) == (1, 1)
+    error, hint = shown.stderr.splitlines()
+    assert "refused" in error and "openenv serve" in hint and shown.stdout == ""
     assert json.loads(done.stdout)["summary"]["passed_count"] == 0

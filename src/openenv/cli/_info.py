@@ -10,6 +10,7 @@ from typing import Any
 from openenv._addresses import image_of, is_address, over_http
 from openenv._keys import key_for
 from openenv.auto._discovery import EnvironmentInfo, get_discovery
+from openenv.cli._console import CommandError
 from openenv.cli._readings import Unreadable, read
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import ConnectError, OpenEnvError
@@ -20,7 +21,7 @@ from openenv.validation.collector import fetch
 from openenv.validation.evidence import Fetched
 from openenv.validation.url import mode_of
 
-__all__ = ["address_of", "installed", "of_files", "of_server", "outline", "served"]
+__all__ = ["address_of", "check_answers", "installed", "of_files", "of_server", "outline", "served"]
 
 # What each action and observation has; nobody needs to be told.
 COMMON = {"metadata", "done", "reward", "truncated", "type"}
@@ -136,10 +137,26 @@ def of_server(url: str) -> dict[str, Any]:
     }
 
 
+def check_answers(url: str, timeout_s: float) -> None:
+    """Ask a server whether it is there.
+
+    Raises:
+        CommandError: It is not.
+    """
+    page = fetch(url, "/health", timeout_s=timeout_s)
+    if page.failure is not None:
+        hint = "is it running? start it: openenv serve"
+        raise CommandError(_no_answer(url, page.failure), hint=hint)
+
+
+def _no_answer(url: str, failure: str) -> str:
+    why = failure.partition(": ")[2].removeprefix("<urlopen error ").removesuffix(">")
+    return f"no server answers at {url}: {why}"
+
+
 def _check(url: str, page: Fetched) -> None:
     if page.failure is not None:
-        why = page.failure.partition(": ")[2].removeprefix("<urlopen error ").removesuffix(">")
-        raise ConnectError(f"no server answers at {url}: {why}")
+        raise ConnectError(_no_answer(url, page.failure))
     if page.status in (401, 403):
         raise ConnectError(f"{url} wants a key (status {page.status}): set OPENENV_API_KEY")
     if not page.object:

@@ -183,7 +183,7 @@ def collect(
     It exits 0; 1 if more episodes failed than may, or the hub refuses; 2 if it was misused.
 
     Examples:
-        openenv collect echo -o episodes  # a script plays, in this process
+        openenv collect blackjack -o episodes  # a script plays, in this process
         openenv collect reasoning_gym:gcd -o gcd --provider openai --model gpt-5-mini -n 100
     """
     from openenv.harness import collect as made

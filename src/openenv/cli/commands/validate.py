@@ -506,8 +506,11 @@ def _places(result: CheckResult, key: str) -> list[Problem]:
 def _look_at_server(url: str, timeout_s: float, as_json: bool, output: Path | None) -> None:
     import json
 
+    from openenv.cli._info import check_answers
     from openenv.validation.url import inspect_server
 
+    if not as_json and output is None:  # a report of nothing is for programs only
+        check_answers(url, timeout_s)
     report = inspect_server(url, timeout_s=timeout_s)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
