@@ -518,9 +518,9 @@ class _Run:
             return
         self._is_long = True
         logger.warning(
-            "no episode has ended within %d steps. Those of an environment without an end go on for "
-            "ever, unless a limit ends them: --max-steps NUMBER (of openenv collect --max-turns; in "
-            "Python limits=RolloutLimits(steps=NUMBER))",
+            "no episode has ended within %d steps. Those of an environment without an end go on "
+            "for ever, unless a limit ends them: --max-steps NUMBER (of openenv collect "
+            "--max-turns; in Python limits=RolloutLimits(steps=NUMBER))",
             LONG,
         )
 
