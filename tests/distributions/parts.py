@@ -39,6 +39,13 @@ def about(project: Path) -> dict[str, Any]:
     return found
 
 
+def groups(project: Path) -> dict[str, list[str]]:
+    """The ``[dependency-groups]`` of a ``pyproject.toml``."""
+    text = (project / "pyproject.toml").read_text()
+    found: dict[str, list[str]] = tomllib.loads(text)["dependency-groups"]
+    return found
+
+
 def requirements(project: Path = ROOT, extra: str | None = None) -> list[str]:
     """What a project, or one of its extras, asks for, beside the other projects here."""
     found = about(project)

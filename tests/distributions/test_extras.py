@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from distributions.parts import ROOT, about, built, requirements, run, uv, venv
+from distributions.parts import PROJECTS, ROOT, about, built, groups, requirements, run, uv, venv
 
 PROGRAM = Path(__file__).with_name("programs") / "imports.py"
 EXTRAS: dict[str, list[str]] = about(ROOT)["optional-dependencies"]
@@ -26,6 +26,12 @@ NAMES = {
 def packages_of(extra: str) -> set[str]:
     names = {re.split(r"[\[<>=; ]", line)[0] for line in EXTRAS[extra]}
     return {found for name in names if (found := NAMES.get(name, name)) is not None}
+
+
+@pytest.mark.parametrize("project", PROJECTS[1:], ids=lambda path: path.name)
+def test_the_extra_dev_of_an_environment_is_what_its_tests_need(project: Path) -> None:
+    """``pip install -e "envs/coding_env[dev]"`` is documented, and pip knows no groups."""
+    assert about(project)["optional-dependencies"]["dev"] == groups(project)["dev"]
 
 
 @pytest.mark.packaging

@@ -268,6 +268,67 @@ def test_a_page_is_made_of_an_environment_class() -> None:
         assert browser.get("/web/").status_code == 200
 
 
+def test_a_page_is_made_of_an_environment_instance() -> None:
+    names = run(
+        """
+        from openenv.core.env_server import create_web_interface_app
+        from echo_env.models import EchoAction as YourAction, EchoObservation as YourObservation
+        from echo_env.server.echo_environment import EchoEnvironment
+        env = EchoEnvironment()
+        closed = []
+        env.close = lambda: closed.append(env)
+        app = create_web_interface_app(env, YourAction, YourObservation)
+        """
+    )
+    from echo_env import EchoAction, EchoEnv
+
+    with serving(names["app"]) as address:
+        for steps in (1, 2):  # one session after the other has the same instance, not closed
+            with EchoEnv(address) as client:
+                client.reset()
+                for _ in range(steps):
+                    client.step(EchoAction(message="hi"))
+                assert names["env"].state.step_count == steps
+    assert not names["closed"]
+    with pytest.raises(TypeError, match="not str"):
+        names["create_web_interface_app"]("echo")
+
+
+def test_a_provider_of_images_runs_that_of_the_clients_package(url: str) -> None:
+    """As ``EchoEnv.with_provider(LocalDockerProvider())`` does."""
+    from echo_env import EchoEnv
+    from openenv import GenericEnvClient
+    from openenv.client.launch import image_of_client
+    from openenv.providers import ContainerProvider
+
+    started: list[str] = []
+
+    class Images(ContainerProvider):
+        image: str | None = None
+
+        def start_container(
+            self,
+            image: str | None = None,
+            port: int | None = None,
+            env_vars: dict[str, str] | None = None,
+            **kwargs: Any,
+        ) -> str:
+            started.append(image or str(self.image))
+            return url
+
+        def stop_container(self) -> None: ...
+        def wait_for_ready(self, base_url: str, timeout_s: float = 30.0) -> None: ...
+
+    with EchoEnv.with_provider(Images()) as env:
+        assert env.reset().observation.echoed_message == "Echo environment ready!"
+    own = Images()
+    own.image = "mine:1"
+    with EchoEnv.with_provider(own) as env:
+        env.reset()
+    assert started == ["echo-env:latest", "mine:1"]
+    assert image_of_client(GenericEnvClient) is None
+
+
 # ------------------------------------------------------------------ the command line
 
 

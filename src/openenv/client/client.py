@@ -320,7 +320,9 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             async with CodingEnv.with_provider(provider) as envs: ...  # a list of 64
 
         Args:
-            provider: What starts it.
+            provider: What starts it. One that runs images and was given none, such as
+                `LocalDockerProvider()`, runs the image of the client's package:
+                ``echo-env:latest`` for ``EchoEnv``.
             replicas: So many clients, each with a server of its own, as `Replicas`: a list of
                 them, in a ``with`` or ``async with``. By default what the provider was made for,
                 its `replicas`; of one that has none, it is one client.
@@ -329,11 +331,11 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             TypeError: The provider starts one server only.
             ValueError: `replicas` is below 1.
         """
-        from openenv.client.launch import Launch, server_launch
+        from openenv.client.launch import provider_launch, server_launch
 
         count = getattr(provider, "replicas", None) if replicas is None else replicas
         if count is None:
-            return cls._launched(Launch(cast("Provider", provider)))
+            return cls._launched(provider_launch(cast("Provider", provider), cls))
         from openenv.client.replicas import Replicas
 
         start = server_launch(cast("Provider", provider))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
+import re
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import TypeIs
@@ -14,6 +18,7 @@ from typing_extensions import TypeIs
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, ProviderExited, ServerError
+from openenv.manifest import ManifestError, package_name, read_manifest
 from openenv.providers.base import ContainerProvider, Provider
 from openenv.settings import api_key
 
@@ -275,6 +280,35 @@ def image_launch(image: str, provider: Provider | None, options: dict[str, Any])
         )
     container = provider
     return Launch(container, start=lambda: container.start_container(image, **options))
+
+
+def provider_launch(provider: Provider, client: type) -> Launch:
+    """Plan a server of a provider. One that runs images and was given none runs the image of the
+    package that the client comes from, by the name that `openenv build` gives it.
+    """
+    image = image_of_client(client) if _runs_images(provider) else None
+    if image is None or getattr(provider, "image", None) is not None:
+        return Launch(provider)
+    container: Any = provider
+    return Launch(provider, start=lambda: container.start_container(image))
+
+
+def image_of_client(client: type) -> str | None:
+    """Name the image of the package that a client class comes from: ``echo-env:latest``.
+
+    Returns:
+        The name; None if the class is in no package, or is one of this package's own.
+    """
+    package = client.__module__.rpartition(".")[0]
+    if not package or package.partition(".")[0] == "openenv":
+        return None
+    name = package.rpartition(".")[2]
+    file = getattr(sys.modules.get(package), "__file__", None)
+    if file is not None:
+        with contextlib.suppress(ManifestError):
+            name = package_name(read_manifest(Path(file).parent) or {}) or name
+    stem = re.sub("[-_]env$", "", name.lower())
+    return f"{'-'.join(re.findall('[a-z0-9]+', stem))}-env:latest"
 
 
 def space_launch(

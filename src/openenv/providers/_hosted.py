@@ -341,7 +341,7 @@ class HostedProvider(ImageProvider):
         shows_log: bool = True,
     ) -> None:
         super().__init__()
-        self._image = image
+        self.image = image
         self._env_vars = dict(env_vars or {})
         self._command = command
         self._server_key = server_key
@@ -372,7 +372,7 @@ class HostedProvider(ImageProvider):
         env_vars: Mapping[str, str],
         options: Mapping[str, Any],
     ) -> Server:
-        image = image_of(image, self._image)
+        image = image_of(image, self.image)
         if port not in (None, PORT):
             raise ValueError(
                 f"port is {port!r}; a server in a sandbox listens on {PORT}, and has an address of "

@@ -228,7 +228,7 @@ class LocalDockerProvider(ImageProvider):
         **options: Any,
     ) -> None:
         super().__init__()
-        self._image = image
+        self.image = image
         self._wanted_key = api_key
         self._progress = progress
         self._options = with_changes(ContainerOptions(), options)
@@ -245,7 +245,7 @@ class LocalDockerProvider(ImageProvider):
         env_vars: Mapping[str, str],
         options: Mapping[str, Any],
     ) -> Server:
-        image = image_of(image, self._image)
+        image = image_of(image, self.image)
         chosen = with_changes(self._options, options)
         with self._turn_of_engine:
             if not self._is_swept:

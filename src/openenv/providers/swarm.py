@@ -216,7 +216,7 @@ class DockerSwarmProvider(ImageProvider):
         **options: Any,
     ) -> None:
         super().__init__()
-        self._image = image
+        self.image = image
         self._wanted_key = api_key
         self._options = with_changes(SwarmOptions(), options)
         self._client = find_engine(engine)
@@ -244,7 +244,7 @@ class DockerSwarmProvider(ImageProvider):
         env_vars: Mapping[str, str],
         options: Mapping[str, Any],
     ) -> Server:
-        image = image_of(image, self._image)
+        image = image_of(image, self.image)
         chosen = with_changes(self._options, options)
         key = key_of(self._wanted_key)
         register_secrets_of(env_vars)
