@@ -51,6 +51,7 @@ PAGES = [
     ROOT / "README.md",
     SKILL,
     *sorted({*(ROOT / "docs").rglob("*.md")} - {WALK}),
+    ROOT / "envs" / "README.md",
     *sorted((ROOT / "envs").glob("*/README.md")),
 ]
 LINKED = sorted(
