@@ -44,6 +44,23 @@ def test_a_name_that_is_spelled_wrong_is_told_with_what_was_meant(
     assert f"did you mean {meant}?" in f"{error} {error.hint}"
 
 
+@pytest.mark.parametrize("command", ["serve", "mcp"])
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("http://127.0.0.1:8000/web/", "http://127.0.0.1:8000/mcp"),
+        ("localhost:8000", "is the address of a server"),
+        (IMAGE, "docker run -p 8000:8000 registry.example/us/blackjack-env:latest"),
+    ],
+)
+def test_what_runs_elsewhere_is_not_served_and_it_is_told_how_it_is_used(
+    command: str, target: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    error = run(command, target).exception
+    assert isinstance(error, CommandError) and said in str(error)
+
+
 # ------------------------------------------------------------------ docker://IMAGE
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from openenv._addresses import image_of, is_address, over_http
 from openenv._packages import MissingPackage
 from openenv.adapters.made import AdapterError
 from openenv.adapters.targets import PYTHON, SCHEMES, Reference, environment_of, reference
@@ -49,6 +50,7 @@ def load_target(target: str = ".") -> Any:
     Raises:
         TargetError: There is nothing of that name, or it cannot be served.
     """
+    _refuse_what_runs_elsewhere(target)
     named = _reference(target)
     if named is not None:
         return _adapted(named)
@@ -63,6 +65,20 @@ def load_target(target: str = ".") -> Any:
     if not attribute:
         return _from_package(target)
     return _application(_import(path_part), attribute)
+
+
+def _refuse_what_runs_elsewhere(target: str) -> None:
+    """Tell apart what is no code of this machine, and say how it is used."""
+    if is_address(target):
+        raise TargetError(
+            f"{target} is the address of a server, and nothing to serve: clients, `openenv "
+            f"rollout` and `eval` take it as it is, agents {over_http(target)}/mcp"
+        )
+    if (image := image_of(target)) is not None:
+        raise TargetError(
+            f"{target} is an image, whose server runs in a container: docker run -p 8000:8000 "
+            f"{image}; `openenv rollout`, `eval` and `info` start it themselves"
+        )
 
 
 def load_recorded(target: str) -> Any:
