@@ -20,7 +20,7 @@ from openenv.mcp.functions import (
     check_name,
     declared_tools,
 )
-from openenv.mcp.results import content_of, dump_of, png_of, result_of
+from openenv.mcp.results import NOT_FINITE, content_of, dump_of, png_of, result_of
 from openenv.mcp.types import Tool
 from openenv.settings import ServerMode
 
@@ -223,6 +223,34 @@ def test_nan_and_infinity_are_told_and_not_nulled() -> None:
         result = asyncio.run(made.call(None, {}, inline=True))
         assert result["content"][0]["text"] == text
         assert result["structuredContent"] == structured
+        assert result["_meta"][NOT_FINITE] is True
+
+
+def test_numbers_of_numpy_are_returned_as_numbers() -> None:
+    three: Any = np.int64(3)
+    half: Any = np.float32(0.5)
+
+    def count() -> int:
+        return three  # type: ignore[no-any-return]
+
+    def mean() -> dict[str, float]:
+        return {"mean": half}
+
+    def untyped():  # type: ignore[no-untyped-def]
+        return {"found": [np.bool_(True), (np.uint8(1),)]}
+
+    def bare():  # type: ignore[no-untyped-def]
+        return np.int64(3)
+
+    for function, text, structured in (
+        (count, "3", {"result": 3}),
+        (mean, '{"mean":0.5}', {"mean": 0.5}),
+        (untyped, '{"found":[true,[1]]}', {"found": [True, [1]]}),
+        (bare, "3", None),
+    ):
+        result = asyncio.run(FunctionTool.of(function).call(None, {}, inline=True))
+        assert result["content"][0]["text"] == text
+        assert result.get("structuredContent") == structured
 
 
 def test_a_value_that_the_annotation_forbids_is_an_error() -> None:

@@ -30,7 +30,7 @@ from openenv.errors import (
     SessionLost,
     ToolFailed,
 )
-from openenv.mcp.results import is_dump, read_text, text_in
+from openenv.mcp.results import NOT_FINITE, is_dump, read_numbers, read_text, text_in
 from openenv.mcp.types import (
     NO_TOOLS,
     CallToolAction,
@@ -424,7 +424,8 @@ def _value(result: Any, tool_name: str) -> Any:
     if result["is_error"]:
         raise ToolFailed(text_in(result), tool_name=tool_name)
     if result.get("data") is not None or not result["content"]:
-        return result.get("data")
+        is_told = (result.get("meta") or {}).get(NOT_FINITE)
+        return read_numbers(result.get("data")) if is_told else result.get("data")
     is_text = all(block.get("type") == "text" for block in result["content"])
     return text_in(result) if is_text else result["content"]
 

@@ -17,6 +17,7 @@ import asyncio
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast, get_type_hints, overload
@@ -35,7 +36,14 @@ from pydantic_core import PydanticSerializationError
 from openenv._generics import once_per_class
 from openenv._quoting import error_list
 from openenv.errors import InvalidReturnError, OpenEnvError
-from openenv.mcp.results import WRAPPED, Image, content_of, told_numbers
+from openenv.mcp.results import (
+    NOT_FINITE,
+    WRAPPED,
+    Image,
+    content_of,
+    told_numbers,
+    without_numpy,
+)
 from openenv.mcp.types import RESERVED_TOOL_NAMES
 from openenv.settings import ServerMode, parse_mode
 from openenv.types import private_in, public_schema, public_value
@@ -273,22 +281,34 @@ class FunctionTool:
         Raises:
             InvalidReturnError: It is not what the annotation promises.
         """
+        if "numpy" in sys.modules:
+            value = without_numpy(value)
         result: dict[str, Any] = {"content": content_of(value), "isError": False}
+        meta: dict[str, Any]
         if self.returned is None:
-            if isinstance(value, Mapping | BaseModel):
-                result["structuredContent"] = told_numbers(public_value(value))
-            return result
+            if not isinstance(value, Mapping | BaseModel):
+                return result
+            plain, meta = public_value(value), {}
+        else:
+            plain, meta = self._written(value), (WRAPPED if self.wraps else {})
+        told = told_numbers(plain)
+        if told is not plain:
+            meta = {**meta, NOT_FINITE: True}
+        result["structuredContent"] = (
+            {"result": told} if self.wraps and self.returned is not None else told
+        )
+        return {**result, "_meta": meta} if meta else result
+
+    def _written(self, value: Any) -> Any:
+        """A value as its annotation has it in JSON."""
+        assert self.returned is not None
         try:
-            plain = self.returned.dump_python(
+            return self.returned.dump_python(
                 value, mode="json", by_alias=True, warnings="error", exclude=private_in(value)
             )
         except PydanticSerializationError as error:
             why = f"{self.name} returned what its annotation does not say: {error}"
             raise InvalidReturnError(why) from error
-        plain = told_numbers(plain)
-        if self.wraps:
-            return {**result, "structuredContent": {"result": plain}, "_meta": WRAPPED}
-        return {**result, "structuredContent": plain}
 
 
 def _told(error: Any) -> str:

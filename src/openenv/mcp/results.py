@@ -23,6 +23,7 @@ from openenv.arrays import is_pixels, write_png
 from openenv.types import private_in
 
 __all__ = [
+    "NOT_FINITE",
     "WRAPPED",
     "Dump",
     "Image",
@@ -33,15 +34,19 @@ __all__ = [
     "image_block",
     "is_dump",
     "png_of",
+    "read_numbers",
     "read_text",
     "result_of",
     "text_in",
     "text_of",
     "told_numbers",
+    "without_numpy",
 ]
 
 # What marks a result whose value is no object, and stands under the key "result" therefore.
 WRAPPED = {"fastmcp": {"wrap_result": True}}
+# In the ``_meta`` of a result: NaN and the infinities stand in its structured content as text.
+NOT_FINITE = "openenv/not_finite"
 _SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -87,6 +92,19 @@ def text_of(value: Any) -> str:
     return text.decode()
 
 
+def without_numpy(value: Any) -> Any:
+    """A value in whose lists and dictionaries numbers of NumPy are Python's own."""
+    kind = type(value)
+    if kind is dict:
+        return {without_numpy(key): without_numpy(item) for key, item in value.items()}
+    if kind is list:
+        return [without_numpy(item) for item in value]
+    if kind is tuple:
+        return tuple(without_numpy(item) for item in value)
+    is_number = kind.__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    return value.item() if is_number else value
+
+
 def told_numbers(value: Any) -> Any:
     """A value as JSON has it, with NaN and the infinities in it as text: JSON has no such numbers,
     and null would be another value.
@@ -95,6 +113,18 @@ def told_numbers(value: Any) -> Any:
     if b"NaN" not in written and b"Infinity" not in written:
         return value
     return from_json(to_json(value, inf_nan_mode="strings", serialize_unknown=True))
+
+
+_NUMBERS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
+
+
+def read_numbers(value: Any) -> Any:
+    """Read what `told_numbers` has written."""
+    if isinstance(value, str):
+        return _NUMBERS.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: read_numbers(item) for key, item in value.items()}
+    return [read_numbers(item) for item in value] if isinstance(value, list) else value
 
 
 def block_of(value: Any) -> dict[str, Any] | None:
