@@ -32,6 +32,7 @@ from openenv.protocol.codecs import observation_payload, state_payload
 from openenv.protocol.messages import ACTION_TYPES, StateReply
 from openenv.protocol.v1 import plain
 from openenv.sessions.commands import GetState, Reset, Step, View
+from openenv.sessions.recorded import request_text
 from openenv.sessions.session import Session
 from openenv.sessions.spec import EnvironmentSpec
 from openenv.sessions.tools import action_tools, read_call, to_call, tool_name
@@ -446,6 +447,13 @@ def test_a_page_is_given_actions_that_say_which_they_are() -> None:
     view = asyncio.run(in_session(subject, (View("go back"), plain)))
     assert [one["action"][ACTION_TYPE] for one in view["moves"]] == ["Retreat", "Attack"]
     assert subject.spec.decode_action(view["action"]) == Retreat(unit=2)
+
+
+def test_the_call_of_a_tool_is_recorded_as_the_action_that_it_was() -> None:
+    subject = union_of("the same fields")
+    step = to_call(subject.spec, "retreat", {"unit": 3})
+    recorded = from_json(b"{%b}" % (request_text(step) or b""))
+    assert subject.spec.decode_action(recorded["action"]) == Retreat(unit=3)
 
 
 def test_two_actions_of_one_name_that_nothing_tells_apart_are_not_served() -> None:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, PydanticUserError, ValidationError
 from pydantic_core import from_json, to_json
 
 from openenv._generics import members, once_per_class
-from openenv._models import reader_of, wire_schema
+from openenv._models import ACTION_TYPE, named_kinds, reader_of, wire_schema
 from openenv._quoting import error_list
 from openenv.arrays import Blob
 from openenv.errors import InvalidActionError, InvalidReturnError
@@ -129,7 +129,11 @@ def to_call(
     tool = action_tools(spec).get(name)
     if tool is None:
         raise LookupError(f"Unknown tool: {name!r}")
-    return Step(tool.action(arguments), timed)
+    action: Any = tool.action(arguments)
+    kind = named_kinds(spec.action_cls).get(tool.model)
+    if kind is not None:  # a recording, say, has its fields alone
+        action = {ACTION_TYPE: kind, **tool.fixed, **arguments}
+    return Step(action, timed)
 
 
 # What encodes the replies, where the environment lives.
