@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -436,3 +437,48 @@ def test_what_is_too_large_to_be_looked_through_is_named(hub: HubServer, echo: P
     done = run(hub, echo, "push", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "too large to be looked through for secrets: weights.bin" in done.stderr
+
+
+# ------------------------------------------------------------------ who pushes, and which OpenEnv
+
+
+def test_a_push_from_a_terminal_asks_for_a_token(hub: HubServer, echo: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**variables(hub, echo.parent), "HF_TOKEN": ""}
+    with subprocess.Popen(
+        [*COMMAND, "push"],
+        cwd=echo,
+        env=environment,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        start_new_session=True,  # without a terminal of the tests'
+    ) as program:
+        os.close(theirs)
+        shown = b""
+        while b"Token: " not in shown:
+            shown += os.read(ours, 2**16)
+        os.write(ours, f"{hub.token}\n".encode())
+        assert program.stdout is not None
+        url = program.stdout.readline()
+    os.close(ours)
+    assert program.returncode == 0
+    assert "me/echo_env" in url and hub.token.encode() not in shown
+    done = run(hub, echo, "push", HF_TOKEN="")  # without a terminal nobody is asked
+    assert done.returncode == 1 and "hf auth login" in done.stderr
+
+
+def test_a_lock_with_another_openenv_is_told_before_anything_is_pushed(
+    hub: HubServer, echo: Path
+) -> None:
+    lock = 'version = 1\n[[package]]\nname = "openenv"\nversion = "0.10.0"\n'
+    (echo / "uv.lock").write_text(lock)
+    for arguments in (("push",), ("deploy", "--space", "me/echo_env")):
+        done = run(hub, echo, *arguments)
+        assert done.returncode == 1 and "uv.lock has openenv 0.10.0" in done.stderr
+    done = run(hub, echo, "push", "--registry", "localhost:9/x")
+    assert done.returncode == 1 and "--openenv running" in done.stderr
+    assert run(hub, echo, "push", "--openenv", "running").returncode == 2
+    assert not hub.repositories
+    assert pushed(hub, echo, "--openenv", "locked")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ class Upload:
         delete: Patterns of files that they shall no longer have.
         let_pass: Places where a secret seems to be, and is none.
         message: Of the commit.
+        openenv: ``locked`` to push it even if its ``uv.lock`` has an OpenEnv of another series.
     """
 
     environment: Path
@@ -65,6 +67,7 @@ class Upload:
     delete: Sequence[str] = ()
     let_pass: Sequence[str] = ()
     message: str | None = None
+    openenv: Path | None = None
 
 
 # ------------------------------------------------------------------ options and errors
@@ -146,8 +149,9 @@ def push_spaces(asked: Upload, *, dry_run: bool, as_json: bool, wait_s: float | 
         as_json: Print JSON, a line for each Space.
         wait_s: Seconds to wait until each Space runs; None is not to wait.
     """
-    from openenv.hub import Hub, Settings, check_secrets, staged, variables_of
+    from openenv.hub import Settings, check_secrets, staged, variables_of
 
+    _check_openenv(asked)
     with (
         failing(),
         staged(
@@ -169,17 +173,68 @@ def push_spaces(asked: Upload, *, dry_run: bool, as_json: bool, wait_s: float | 
         if dry_run:
             _show(copy, asked, settings, as_json)
             return
-        hub = Hub(on_wait=lambda s: say(f"the Hub wants to be asked again in {s:g} s"))
-        for space in _names(hub, copy, asked):
+        hub, user = _logged_in()
+        for space in _names(user, copy, asked):
             commit = _push(hub, copy, asked, space, settings)
             stage = None if wait_s is None else wait_for(hub, space, commit.sha, wait_s)
             _report(hub, copy, space, commit, stage, as_json)
 
 
-def _names(hub: Hub, copy: Staged, asked: Upload) -> list[str]:
+def _check_openenv(asked: Upload) -> None:
+    """Compare the OpenEnv of ``uv.lock`` with the one that runs, before anything is pushed.
+
+    A Space installs what the environment names, so only a change of the environment helps.
+    """
+    from openenv.images import BuildError
+    from openenv.images.running import LOCKED, check_locked
+
+    if asked.openenv == LOCKED:
+        return
+    try:
+        difference = check_locked(asked.environment)
+    except BuildError as error:
+        raise CommandError(
+            str(error),
+            hint="`openenv init NAME` shows how an environment names the one that runs; "
+            "`--openenv locked` pushes this one as it is",
+        ) from error
+    if difference is not None:
+        say(difference, style="yellow")
+
+
+def _logged_in() -> tuple[Hub, str]:
+    """Return the Hub as its user has it, and who that is; ask for a token on a terminal.
+
+    Asked before anything is made, it shows that the token is right.
+
+    Raises:
+        AccessError: There is no token, or the Hub does not take it.
+    """
+    from openenv._consent import is_at_terminal
+    from openenv.hub import AccessError, Hub
+    from openenv.hub.client import TOKENS
+
+    def tell_wait(seconds: float) -> None:
+        say(f"the Hub wants to be asked again in {seconds:g} s")
+
+    hub = Hub(on_wait=tell_wait)
+    try:
+        return hub, hub.user()
+    except AccessError as error:
+        if not is_at_terminal():
+            raise
+        say(f"{error}\nA token that may write is had at {TOKENS}; it is not shown or stored.")
+        token = getpass.getpass("Token: ").strip()
+        if not token:
+            raise
+    register_secret(token)
+    hub = Hub(token=token, on_wait=tell_wait)
+    return hub, hub.user()
+
+
+def _names(user: str, copy: Staged, asked: Upload) -> list[str]:
     from openenv.hub import space_name
 
-    user = hub.user()  # which sees, before anything is made, that the token is right
     try:
         name = space_name(asked.space, copy.name, lambda: user)
     except ValueError as error:

@@ -85,6 +85,16 @@ def deploy(
             show_default=False,
         ),
     ] = None,
+    openenv: Annotated[
+        Path | None,
+        typer.Option(
+            "--openenv",
+            rich_help_panel=SPACE,
+            metavar="locked",
+            help="Deploy it even if its uv.lock has an OpenEnv of another series.",
+            show_default=False,
+        ),
+    ] = None,
     image: Annotated[
         str | None,
         typer.Option(
@@ -211,6 +221,7 @@ def deploy(
             variables=pairs("--env", env),
             secrets=secrets_of_options("--secret", secret),
             let_pass=tuple(allow_secret or ()),
+            openenv=openenv,
         )
         wait_s = (timeout or SPACE_TIMEOUT_S) if wait else None
         push_spaces(asked, dry_run=dry_run, as_json=as_json, wait_s=wait_s)

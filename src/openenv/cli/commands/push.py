@@ -18,7 +18,7 @@ from openenv.cli._spaces import (
     secrets_of_options,
     tell_not_scanned,
 )
-from openenv.cli.commands.build import EngineName, build_shown, tell
+from openenv.cli.commands.build import EngineName, build_shown, check_lock, check_openenv, tell
 
 if TYPE_CHECKING:
     from openenv.images import Plan
@@ -137,6 +137,16 @@ Builder = Annotated[
 NoTls = Annotated[
     bool, typer.Option("--push-without-tls", help="Of --registry: it speaks plain HTTP.")
 ]
+OpenEnv = Annotated[
+    Path | None,
+    typer.Option(
+        "--openenv",
+        metavar="PATH|running|locked",
+        help="Of --registry, as of `openenv build`: the OpenEnv in the image. Of a Space: `locked` "
+        "pushes an environment whose uv.lock has an OpenEnv of another series.",
+        show_default=False,
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be uploaded and changed, and end.")
 ]
@@ -165,6 +175,7 @@ def push(
     message: Message = None,
     engine: Builder = None,
     push_without_tls: NoTls = False,
+    openenv: OpenEnv = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -184,6 +195,7 @@ def push(
         raise CommandError(f"--exclude {exclude} is not there", exit_code=MISUSED)
     if not environment.is_dir():
         raise CommandError(f"{environment} is no directory", exit_code=MISUSED)
+    check_openenv(openenv)
     if registry is not None:
         _refuse(
             "--registry",
@@ -209,12 +221,20 @@ def push(
                 engine,
                 not push_without_tls,
                 allow_secret or (),
+                openenv,
                 dry_run,
                 as_json,
             )
         return
     if push_without_tls or engine is not None:
         raise CommandError("--push-without-tls and --engine want --registry", exit_code=MISUSED)
+    from openenv.images.running import LOCKED
+
+    if openenv not in (None, LOCKED):
+        raise CommandError(
+            f"--openenv {openenv} wants --registry: a Space installs what the environment names",
+            exit_code=MISUSED,
+        )
     if create_pr:
         _refuse("--create-pr", bool(env_var or secret), count, {"--hardware": hardware})
     asked = Upload(
@@ -232,6 +252,7 @@ def push(
         tuple(delete or ()),
         tuple(allow_secret or ()),
         message,
+        openenv,
     )
     push_spaces(asked, dry_run=dry_run, as_json=as_json, wait_s=None)
 
@@ -259,6 +280,7 @@ def _push_image(
     engine: EngineName | None,
     tls: bool,
     let_pass: Sequence[str],
+    openenv: Path | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -295,8 +317,10 @@ def _push_image(
             typer.echo(plan.dockerfile.text.rstrip("\n"))
         say(f"{len(plan.contents.files)} files, for {name}; nothing was done")
         return
+    if plan.dockerfile.is_locked:
+        check_lock(plan, openenv)
     builder = find_builder(None if engine is None else engine.value)
-    built = build_shown(plan, builder, [tag], Options(), Locking(), None)
+    built = build_shown(plan, builder, [tag], Options(), Locking(openenv), None)
     say(f"pushing it to {registry}")
     name = push_image(built, builder, registry, tls=tls)
     if as_json:
