@@ -349,7 +349,7 @@ def test_a_client_needs_an_address() -> None:
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="'simulation', 'production'"):
+    with pytest.raises(ValueError, match="expected 'simulation' or 'production'"):
         CounterEnv(base_url="http://h", mode="dream")
 
 

@@ -182,7 +182,9 @@ def test_with_a_lifespan_the_sessions_live_on_its_loop_also_for_others() -> None
     assert TestClient(app).post("/reset", json={}).json()["observation"]["thread"] == HOME
 
 
-def test_a_server_that_mounts_an_application_keeps_it_on_its_loop() -> None:
+def test_a_server_that_mounts_an_application_keeps_it_on_its_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     outer, threads = FastAPI(), set()
 
     async def passed_on(request: Any, call_next: Any) -> Any:
@@ -190,12 +192,18 @@ def test_a_server_that_mounts_an_application_keeps_it_on_its_loop() -> None:
         return await call_next(request)
 
     outer.add_middleware(BaseHTTPMiddleware, dispatch=passed_on)
-    outer.mount("/env", create_app(Waiting))
+    outer.mount("/env", create_app(Waiting, max_concurrent_envs=1))
     with serving(outer) as url:
         told = httpx.post(f"{url}/env/reset", json={}).json()
         assert {told["observation"]["thread"]} == threads != {HOME}
-    inside = TestClient(outer).post("/env/reset", json={}).json()
-    assert inside["observation"]["thread"] == HOME
+    # That server has ended, and could not shut down what is mounted: its session takes no slot.
+    inside = TestClient(outer)
+    for _ in range(2):
+        began = inside.post("/env/reset", json={})
+        assert began.json()["observation"]["thread"] == HOME
+        assert SESSION_HEADER in began.headers
+        inside.cookies.clear()
+    assert "1 sessions are given up" in caplog.text
 
 
 def test_what_a_user_has_added_runs_where_it_is_called() -> None:

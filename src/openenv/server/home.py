@@ -87,7 +87,7 @@ class HomeLoop:
         """The lifespan begins on the running loop, which becomes the home unless there is one."""
         with self._lock:
             if self.loop is None:
-                self._thread, self.manager.home_loop = None, asyncio.get_running_loop()
+                self._move_to(asyncio.get_running_loop())
         if self.manager.home_loop is asyncio.get_running_loop():
             self.manager.start()
 
@@ -125,15 +125,22 @@ class HomeLoop:
         if IN_PROCESS_EXTENSION in extensions:
             return None
         if SOCKET_EXTENSION in extensions or _is_of_server(receive):
-            self._thread, self.manager.home_loop = None, asyncio.get_running_loop()
+            self._move_to(asyncio.get_running_loop())
             return None
         loop = new_event_loop()
-        self._thread = threading.Thread(target=_run, args=[loop], name="openenv-home", daemon=True)
-        self._thread.start()
-        self.manager.home_loop = loop
+        thread = threading.Thread(target=_run, args=[loop], name="openenv-home", daemon=True)
+        thread.start()
+        self._move_to(loop, thread)
         loop.call_soon_threadsafe(self.manager.start)
         _on_threads.add(self)
         return loop
+
+    def _move_to(
+        self, loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = None
+    ) -> None:
+        if self.manager.home_loop is not None:  # which has ended, and nobody has told
+            self.manager.abandon()
+        self._thread, self.manager.home_loop = thread, loop
 
     # ------------------------------------------------------------------ the thread of its own
 

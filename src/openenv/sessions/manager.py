@@ -719,6 +719,26 @@ class SessionManager:
             await self._recordings.aclose()
         self.closing = False
 
+    def abandon(self) -> None:
+        """Give up every session: their event loop has ended, and nobody has shut them down. Called
+        before another loop takes its place.
+        """
+        if self._sessions:
+            logger.warning(
+                "%d sessions are given up: the event loop that they lived on has ended without a "
+                "shutdown. If the application is mounted in another, run its lifespan there",
+                len(self._sessions),
+            )
+        self._queue, self._reaper = FairQueue(), None
+        for kept in (self._waiting, self._cleanups, self.connections, self.unheard):
+            kept.clear()
+        for session in self.sessions():
+            session.closed_by = "abandoned"
+            session.abandon()
+            self._forget(session)
+        with contextlib.suppress(RuntimeError):  # workers wait on the loop; they begin anew
+            self._lanes.stop()
+
     # ------------------------------------------------------------------ idling
 
     def _start_reaper(self) -> None:

@@ -479,6 +479,15 @@ class Session:
         if lane is not None and call is not None:
             self._lanes.hold(lane, call)
 
+    def abandon(self) -> None:
+        """Give it up: its event loop has ended, so nothing of it comes to an end any more. What
+        its environment holds is let go with the environment, without `close`.
+        """
+        lane, self._lane, self._host = self._lane, None, None
+        if lane is not None:
+            self._lanes.release(lane)
+        self.phase = SessionPhase.CLOSED
+
     def _end(self) -> None:
         if self._host is None:
             self._ended(None, None)
