@@ -25,7 +25,13 @@ from openenv._generics import members
 from openenv._models import ACTION_TYPE, wire_schema
 from openenv.client import codec
 from openenv.client.transports.asgi import ASGITransport
-from openenv.errors import EncodingError, InvalidActionError, OpenEnvError, ValidationFailed
+from openenv.errors import (
+    EncodingError,
+    ExecutionFailed,
+    InvalidActionError,
+    OpenEnvError,
+    ValidationFailed,
+)
 from openenv.integrations.trl import environment_factory
 from openenv.integrations.typed_tools import identifiers
 from openenv.protocol.codecs import observation_payload, state_payload
@@ -473,6 +479,25 @@ def test_a_union_steps_in_a_vector_each_as_itself() -> None:
 
 
 # ------------------------------------------------------------------ what cannot be sent
+
+
+@pytest.mark.parametrize("subprotocols", [(), (JSON_1,), (MSGPACK,)])
+@pytest.mark.parametrize("state", [None, 5, "text", [1]])
+def test_a_state_without_fields_is_an_error_of_the_environment(
+    state: Any, subprotocols: tuple[str, ...]
+) -> None:
+    subject = Subject(of_type("plain", str, "a"))
+    environment: Any = subject.environment
+    environment.state = property(lambda self: state)
+    found = "None" if state is None else type(state).__name__
+    with connected(subject, *subprotocols) as env:
+        env.reset()
+        with pytest.raises(ExecutionFailed, match=rf"Told\.state returned {found}; it must return"):
+            env.state()
+        env.reset()  # the session goes on
+    with TestClient(subject.app) as http:
+        answer = http.get("/state")
+        assert answer.status_code == 500 and f"returned {found}" in answer.json()["detail"]
 
 
 UNSENDABLE = {

@@ -549,17 +549,22 @@ class Host:
 
 
 def _checked_state(state: Any, cls: type) -> Any:
-    """See that an environment's `state` returned something.
+    """See that an environment's `state` returned something with fields.
 
     Raises:
-        InvalidReturnError: It returned None.
+        InvalidReturnError: It returned None, a number, a text or a list.
     """
-    if state is None:
+    if isinstance(state, _NO_STATE):
+        found = "None" if state is None else type(state).__name__
+        hint = " (is a `return` missing?)" if state is None else ""
         raise InvalidReturnError(
-            f"{cls.__name__}.state returned None; it must return a State, also before the first "
-            "reset (is a `return` missing?)"
+            f"{cls.__name__}.state returned {found}; it must return a State, also before the first "
+            f"reset{hint}"
         )
     return state
+
+
+_NO_STATE = (type(None), str, bytes, int, float, list, tuple, set, frozenset)
 
 
 @once_per_class
