@@ -34,6 +34,7 @@ LAYERS = {
     "openenv._bars": "contract",
     "openenv._children": "contract",
     "openenv._consent": "contract",
+    "openenv._directories": "contract",
     "openenv._forkserver": "contract",
     "openenv._http": "contract",
     "openenv._incidents": "contract",

@@ -33,10 +33,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from openenv._directories import Directory, is_environment
 from openenv._quoting import printable
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, ManifestError, read_manifest
-from openenv.server.directories import Directory, is_environment
 
 __all__ = [
     "EnvironmentDiscovery",

@@ -1,7 +1,7 @@
 """Finding the application that a target names.
 
 A target is one of: ``module:attribute``; the name of an environment package, such as
-``echo_env``; an environment's directory, which `openenv.server.directories` imports; a Python
+``echo_env``; an environment's directory, which `openenv._directories` imports; a Python
 file, also as ``file.py:attribute``. What it names may be an ASGI application, or an `Environment`
 class, which is then served.
 
@@ -23,13 +23,13 @@ from types import ModuleType
 from typing import Any
 
 from openenv._addresses import image_of, is_address, over_http
+from openenv._directories import Directory, environment_modules, import_file
 from openenv._packages import MissingPackage
 from openenv.adapters.made import AdapterError
 from openenv.adapters.targets import PYTHON, SCHEMES, Reference, environment_of, reference
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, read_manifest
-from openenv.server.directories import Directory, environment_modules, import_file
 from openenv.settings import max_concurrent_envs
 
 __all__ = ["TARGET_SCHEMES", "TargetError", "load_recorded", "load_target"]
