@@ -17,7 +17,7 @@ import pytest
 from support.amounts import amount
 from support.dice import Dice, DiceEnv, Roll, StoredDice
 from support.environments import Counter, CounterEnv, Do, Hold
-from support.giving_up import give_up_answered, interrupted, settled
+from support.giving_up import Interrupted, give_up_answered, interrupted, settled
 from support.servers import serving
 from support.waiting import eventually, wait_until
 
@@ -313,6 +313,27 @@ def test_a_call_may_be_interrupted_at_any_moment(url: str, how: str) -> None:
             asyncio.run(on_a_loop())
         else:
             play()
+
+
+def test_an_interrupt_may_come_after_the_clients_own_method_has_returned(url: str) -> None:
+    """Which is between it and the method of the synchronous face."""
+
+    class Late(CounterEnv):
+        def step(self, action: Do, **kwargs: Any) -> Any:
+            result = super().step(action, **kwargs)
+            if action.value == "late" and not interrupts:
+                interrupts.append(result)
+                raise Interrupted
+            return result
+
+    interrupts: list[Any] = []
+    with Late(base_url=url).sync() as env:
+        env.reset()
+        with pytest.raises(Interrupted):
+            env.step(Do(value="late"))
+        assert env.step(Do(value="late")).observation.text == "step 1", "it is had by asking again"
+        assert env.step(Do(value="late")).observation.text == "step 2"
+    assert taken() == 2
 
 
 def test_a_second_interrupt_may_come_while_asking_again(url: str, tmp_path: Path) -> None:

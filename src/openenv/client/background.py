@@ -39,6 +39,7 @@ __all__ = [
     "hold",
     "interrupted",
     "interruptible",
+    "is_interruptible",
     "leaving",
     "run",
     "running_loop",
@@ -222,7 +223,16 @@ def interruptible(function: Callable[P, T]) -> Callable[P, T]:
             interrupted(error)
             raise
 
+    setattr(guarded, _GUARDED, True)
     return guarded
+
+
+_GUARDED = "_sees_to_interrupts"
+
+
+def is_interruptible(function: Any) -> bool:
+    """Whether a method is one that `interruptible` has made."""
+    return hasattr(function, _GUARDED)
 
 
 def expect() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -23,6 +24,32 @@ __all__ = ["SyncEnvClient"]
 ActT = TypeVar("ActT")
 ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _blocking(function: F, client_method: Any = None) -> F:
+    """Have a method of a face wait for what the client's method gives: that of its own name.
+
+    A signal's handler may raise until the caller has the result, so what stands nearest to the
+    caller sees to it. The client's own methods do as far as they go. One that a subclass overrides
+    has had the answers of the calls that it makes: an error that it raises is its own.
+    """
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        background.expect()
+        answer: Any = None
+        try:
+            answer = function(*args, **kwargs)
+            return resolve(answer)
+        except BaseException as error:
+            called = client_method or getattr(type(args[0]._async), function.__name__)
+            is_own = answer is None and not background.is_interruptible(called)
+            if not (is_own and isinstance(error, Exception)):
+                background.interrupted(error)
+            raise
+
+    return cast(F, guarded)
 
 
 class SyncEnvClient(Generic[ActT, ObsT, StateT]):
@@ -59,25 +86,15 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         """Close the connection, and with it the session."""
         resolve(self._async.disconnect())
 
+    @_blocking
     def reset(self, **kwargs: Any) -> StepResult[ObsT]:
         """Begin an episode; see `EnvClient.reset`."""
-        background.expect()
-        answer = self._async.reset(**kwargs)  # which sees to interrupts itself, until it returns
-        try:
-            return cast("StepResult[ObsT]", resolve(answer))
-        except BaseException as error:
-            background.interrupted(error)
-            raise
+        return cast("StepResult[ObsT]", self._async.reset(**kwargs))
 
+    @_blocking
     def step(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]:
         """Carry out one action; see `EnvClient.step`."""
-        background.expect()
-        answer = self._async.step(action, **kwargs)
-        try:
-            return cast("StepResult[ObsT]", resolve(answer))
-        except BaseException as error:
-            background.interrupted(error)
-            raise
+        return cast("StepResult[ObsT]", self._async.step(action, **kwargs))
 
     def state(self) -> StateT:
         """Read where the episode stands; see `EnvClient.state`."""
@@ -103,15 +120,10 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         """Store the running episode; see `EnvClient.snapshot`."""
         return cast(bytes, resolve(self._async.snapshot(replay=replay)))
 
+    @_blocking
     def restore(self, data: bytes) -> StateT:
         """Go back to a stored episode; see `EnvClient.restore`."""
-        background.expect()
-        answer = self._async.restore(data)
-        try:
-            return cast(StateT, resolve(answer))
-        except BaseException as error:
-            background.interrupted(error)
-            raise
+        return cast(StateT, self._async.restore(data))
 
     def fork(self, n: int, *, replay: bool = False) -> list[Self]:
         """Open further sessions in the state of this one; see `EnvClient.fork`."""
@@ -125,17 +137,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         if not callable(attribute) or isinstance(attribute, type):
             return attribute
 
-        @functools.wraps(attribute)
-        def blocking(*args: Any, **kwargs: Any) -> Any:
-            background.expect()
-            answer = attribute(*args, **kwargs)
-            try:
-                return resolve(answer)
-            except BaseException as error:
-                background.interrupted(error)
-                raise
-
-        return blocking
+        return _blocking(attribute, attribute)
 
     def __enter__(self) -> Self:
         return self.connect()

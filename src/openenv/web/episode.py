@@ -193,9 +193,9 @@ class WebInterfaceManager:
             its = its if its.is_running() else here
         if self._loop is not its:
             self._loop, self._turn = its, None
-        if self._loop is here:
+        if its is here:
             return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, its))
 
     def _in_turn(self) -> asyncio.Lock:
         if self._turn is None:
