@@ -68,3 +68,4 @@ for await (const line of createInterface({ input: process.stdin })) {
   process.stdout.write(`${JSON.stringify(said)}\n`);
 }
 connection?.close();
+setTimeout(() => process.exit(), 3000).unref(); // a goodbye that is lost is waited for no longer
