@@ -61,12 +61,15 @@ def test_so_does_a_new_one(template: str, tmp_path: Path) -> None:
     assert str(tree["server/requirements.txt"]).split() == [f"openenv{since(VERSION)}"]
 
 
-def test_a_version_in_development_is_asked_of_no_index() -> None:
-    assert (since("0.11.0"), since("0.12.0rc1"), since("0.12.0.dev0")) == (
+def test_a_version_in_development_is_asked_for_too_and_no_index_has_it() -> None:
+    versions = ("0.11.0", "0.12.0rc1", "0.12.0.dev0", "0.12.0.dev0+of.a.checkout", "0.0.0")
+    assert [since(version) for version in versions] == [
         ">=0.11.0",
         ">=0.12.0rc1",
+        ">=0.12.0.dev0",
+        ">=0.12.0.dev0",
         "",
-    )
+    ]
 
 
 def asked_of_openenv(lines: list[str]) -> list[str]:
