@@ -502,7 +502,7 @@ def split(folder: str, environment: str) -> dict[str, Any]:
     """One of several processes over which FSDP splits the weights: accelerate, which does that on
     no CPU, is told that it has.
     """
-    from accelerate import DistributedType
+    from accelerate import DistributedType  # type: ignore[import-not-found]
 
     from openenv.integrations.trl.rewards import TrainingRefused
     from openenv.integrations.trl.trainers import check_trainer
@@ -530,7 +530,7 @@ def workers(folder: str, environment: str, is_alone: bool = True) -> dict[str, A
 
     import trl.experimental.async_grpo.async_rollout_worker as module
     import uvicorn
-    from accelerate import PartialState  # type: ignore[import-not-found]
+    from accelerate import PartialState
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse
     from starlette.routing import Route
