@@ -132,7 +132,7 @@ class Machine:
         for i in seeds:
             self.chains[i].is_there = False
         tries, until = 0, time.monotonic() + AWAY_S
-        while tries < PATIENCE:
+        while tries < PATIENCE or (self.is_dying and time.monotonic() < until):
             try:
                 answers = self.player.call("reset", {"seeds": seeds}, self.giving_up(chance, 0.15))
             except GIVEN_UP:
