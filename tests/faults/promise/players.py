@@ -6,6 +6,7 @@ answer of each, by its number: what was told, or the error.
 
 from __future__ import annotations
 
+import contextlib
 import asyncio
 import base64
 import gc
@@ -640,7 +641,8 @@ class Page(Player):
         self._ended(10)
 
     def close_and_go_on(self) -> None:
-        self._done("close")
+        with contextlib.suppress(SessionLost):  # where the server was killed: it is gone
+            self._done("close")
 
     def drop(self) -> None:
         self.env.kill()
