@@ -6,9 +6,9 @@ answer of each, by its number: what was told, or the error.
 
 from __future__ import annotations
 
-import contextlib
 import asyncio
 import base64
+import contextlib
 import gc
 import json
 import os
