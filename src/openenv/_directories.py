@@ -30,6 +30,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+from openenv._shadowing import INSTALLED
 from openenv.manifest import MANIFEST, package_name, read_manifest
 
 __all__ = ["Directory", "environment_modules", "import_file", "is_environment"]
@@ -234,7 +235,7 @@ class Directory:
 
 def _is_installed(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None) or ""
-    return "site-packages" in file or "dist-packages" in file
+    return any(part in INSTALLED for part in Path(file).parts)
 
 
 def _is_elsewhere(name: str, directory: Path) -> bool:

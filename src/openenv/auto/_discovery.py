@@ -36,7 +36,7 @@ from typing import Any
 from openenv._directories import Directory, is_environment
 from openenv._quoting import printable
 from openenv.errors import OpenEnvError
-from openenv.manifest import MANIFEST, ManifestError, read_manifest
+from openenv.manifest import MANIFEST, ManifestError, image_name, read_manifest
 
 __all__ = [
     "EnvironmentDiscovery",
@@ -536,7 +536,7 @@ def _info(
         client_class_name=str(stated.get("client") or f"{_pascal(key)}Env"),
         action_class_name=str(stated.get("action") or f"{_pascal(key)}Action"),
         observation_class_name=str(stated.get("observation") or f"{_pascal(key)}Observation"),
-        default_image=f"{key.replace('_', '-')}-env:latest",
+        default_image=image_name(key),
         spec_version=spec_version if isinstance(spec_version, int) else None,
         manifest=manifest,
         directory=directory,

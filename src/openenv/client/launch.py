@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import inspect
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing_extensions import TypeIs
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, ProviderExited, ServerError
-from openenv.manifest import ManifestError, package_name, read_manifest
+from openenv.manifest import ManifestError, image_name, package_name, read_manifest
 from openenv.providers.base import ContainerProvider, Provider
 from openenv.settings import api_key
 
@@ -307,8 +306,7 @@ def image_of_client(client: type) -> str | None:
     if file is not None:
         with contextlib.suppress(ManifestError):
             name = package_name(read_manifest(Path(file).parent) or {}) or name
-    stem = re.sub("[-_]env$", "", name.lower())
-    return f"{'-'.join(re.findall('[a-z0-9]+', stem))}-env:latest"
+    return image_name(name)
 
 
 def space_launch(

@@ -16,7 +16,14 @@ from urllib.parse import urlsplit, urlunsplit
 from openenv.images.context import Contents, read_contents
 from openenv.images.dockerfile import Dockerfile
 from openenv.images.errors import BuildError
-from openenv.manifest import MANIFEST, ManifestError, package_name, read_manifest
+from openenv.manifest import (
+    MANIFEST,
+    ManifestError,
+    image_name,
+    image_stem,
+    package_name,
+    read_manifest,
+)
 
 __all__ = ["Plan", "default_tags", "read_plan", "workspace_of"]
 
@@ -141,11 +148,7 @@ def read_plan(
 
 def default_tags(plan: Plan) -> tuple[str, ...]:
     """The names of an image that is given none: AutoEnv's, and that of the public package."""
-    own, folder = (
-        "-".join(re.findall("[a-z0-9]+", re.sub("[_-]env$", "", name.lower())))
-        for name in (plan.name, plan.environment.name)
-    )
-    return f"{own}-env:latest", f"openenv-{folder}:latest"
+    return image_name(plan.name), f"openenv-{image_stem(plan.environment.name)}:latest"
 
 
 # ------------------------------------------------------------------ the Dockerfile

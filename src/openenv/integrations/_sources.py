@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from openenv._addresses import image_of, over_http
+from openenv._addresses import image_of, is_address, over_http
 from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._keys import key_for
@@ -35,8 +34,6 @@ Source: TypeAlias = (
 )
 SCHEMA_TIMEOUT_S = 10.0
 IN_THIS_PROCESS = "local:"
-PORT_AT_THE_END = re.compile(r":\d+(/.*)?$")
-ADDRESSES = ("http://", "https://", "ws://", "wss://")
 
 
 class UnscoredStep(OpenEnvError, ValueError):
@@ -96,7 +93,7 @@ def _client_of(source: Any, options: Mapping[str, Any]) -> SyncEnvClient[Any, An
         if options:
             raise TypeError(f"{sorted(options)} cannot be given to a client that there is already")
         return source if isinstance(source, SyncEnvClient) else source.sync()
-    if _is_address(source):
+    if isinstance(source, str) and is_address(source):
         return GenericEnvClient(source, **options).sync()
     if (provider := _provider_of(source)) is not None:
         return GenericEnvClient(provider=provider, **options).sync()
@@ -117,7 +114,7 @@ def vector_of(
     if isinstance(source, SyncEnvClient | EnvClient):
         raise TypeError("a client is one session; give the address of its server, say")
     options = {"client": _Bare, **options}
-    if _is_address(source):
+    if isinstance(source, str) and is_address(source):
         return VectorEnv(source, num_envs, **options), None
     if (provider := _provider_of(source)) is not None:
         keeper = GenericEnvClient(provider=provider).sync()
@@ -134,13 +131,6 @@ def vector_of(
 
 class _Bare(EnvClient[Any, Any, Any]):
     """A client without models and hooks: a `VectorEnv` stacks its results as they come."""
-
-
-def _is_address(source: Any) -> bool:
-    """Whether a text is the address of a server, and no target of ``openenv serve``."""
-    if not isinstance(source, str):
-        return False
-    return source.startswith(ADDRESSES) or PORT_AT_THE_END.search(source) is not None
 
 
 def _provider_of(source: Any) -> Any:

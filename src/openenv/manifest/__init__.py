@@ -6,6 +6,7 @@ is for its author: it says each thing that is wrong, and where. `Manifest` is wh
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ __all__ = [
     "ManifestError",
     "Problem",
     "check_manifest",
+    "image_name",
+    "image_stem",
     "manifest_schema",
     "migrated",
     "package_name",
@@ -80,3 +83,17 @@ def package_name(manifest: dict[str, Any]) -> str:
     """The name of the Python package that a manifest describes; empty if it gives none."""
     name = str(manifest.get("name") or "").replace("-", "_")
     return name if name.isidentifier() else ""
+
+
+def image_stem(name: str) -> str:
+    """What the names of an environment's images have in common: ``echo`` for ``echo_env``."""
+    return "-".join(re.findall("[a-z0-9]+", re.sub("[-_]env$", "", name.lower())))
+
+
+def image_name(name: str) -> str:
+    """The image of an environment that was given no other name: ``echo-env:latest``.
+
+    Args:
+        name: That of the environment, or of its package: ``echo``, ``echo_env``.
+    """
+    return f"{image_stem(name)}-env:latest"

@@ -431,7 +431,10 @@ class Machine:
 
     def act_close(self, chance: random.Random) -> None:
         """Close the client and use it again: its episode is over."""
-        self.player.close_and_go_on()
+        try:
+            self.player.close_and_go_on()
+        except SessionLost as error:  # where the server was killed
+            self._note_loss("close", error)
         try:
             self.player.call(
                 "step", {"asked": {i: Ask(number=-9) for i in range(self.player.count)}}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import gc
 import json
 import os
@@ -641,8 +640,7 @@ class Page(Player):
         self._ended(10)
 
     def close_and_go_on(self) -> None:
-        with contextlib.suppress(SessionLost):  # where the server was killed: it is gone
-            self._done("close")
+        self._done("close")
 
     def drop(self) -> None:
         self.env.kill()
