@@ -41,6 +41,13 @@ def test_what_is_pasted_means_the_server(form: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["docker://localhost:5000/echo", "blackjack", "my_env.server.app:app"]
+)
+def test_what_names_an_image_or_a_target_is_no_address(text: str) -> None:
+    assert not is_address(text)
+
+
+@pytest.mark.parametrize(
     ("address", "root"),
     [
         ("https://host/envs/chess/web/", "https://host/envs/chess"),
