@@ -308,7 +308,7 @@ _JSON = json.JSONDecoder()
 
 
 def _no_json(what: str, at: int) -> str:
-    return f"it is no valid JSON ({what}, at character {at} of it)"
+    return f"it is no valid JSON ({what.removesuffix(' at')} at character {at} of it)"
 
 
 # ------------------------------------------------------------------ tags around plain text
