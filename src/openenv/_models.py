@@ -520,14 +520,17 @@ class UnionReader(Reader):
 def _take_the_same(one: type[BaseModel], other: type[BaseModel]) -> bool:
     """Whether there may be fields that both models take."""
     first, second = _fields_taken(one), _fields_taken(other)
-    if first is None or second is None:
-        return True
-    return first.needed <= second.known and second.needed <= first.known
+    return first is None or second is None or _overlap(first, second)
 
 
 class _Taken(NamedTuple):
     known: frozenset[str]
     needed: frozenset[str]
+
+
+def _overlap(one: _Taken | _Shape, other: _Taken | _Shape) -> bool:
+    """Whether the fields that one needs are known to the other, and the other way round."""
+    return one.needed <= other.known and other.needed <= one.known
 
 
 def _fields_taken(model: type[BaseModel]) -> _Taken | None:
@@ -542,7 +545,11 @@ def _fields_taken(model: type[BaseModel]) -> _Taken | None:
 
 def _are_told_apart(one: type[BaseModel], other: type[BaseModel]) -> bool:
     """Whether a field with constant values tells two models apart."""
-    first, second = _constants(one), _constants(other)
+    return _differ(_constants(one), _constants(other))
+
+
+def _differ(first: Mapping[str, list[Any]], second: Mapping[str, list[Any]]) -> bool:
+    """Whether a field has constant values in both, and none of them in common."""
     return any(
         not set(map(repr, first[name])) & set(map(repr, second[name]))
         for name in first.keys() & second.keys()
@@ -663,19 +670,16 @@ def _like_fields(model: type[BaseModel]) -> dict[str, list[str]]:
 
 def _alike(shapes: Sequence[_Shape]) -> list[str]:
     """The names of shapes that take the same fields as another one."""
-    found = []
-    for one in shapes:
-        for other in shapes:
-            if other is one or not (one.needed <= other.known and other.needed <= one.known):
-                continue
-            first, second = one.constants, other.constants
-            if not any(
-                not set(map(repr, first[name])) & set(map(repr, second[name]))
-                for name in first.keys() & second.keys()
-            ):
-                found.append(one.title)
-                break
-    return found
+    return [
+        one.title
+        for one in shapes
+        if any(
+            other is not one
+            and _overlap(one, other)
+            and not _differ(one.constants, other.constants)
+            for other in shapes
+        )
+    ]
 
 
 # ------------------------------------------------------------------ writing actions

@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 IMAGE_PREFIX = "docker://"
-MOST_BYTES = 1 << 20
 
 _URL = re.compile(r"(https?|wss?)://", re.IGNORECASE)
 _PATH = re.compile(r"\.{1,2}([/\\]|$)|[/\\~]|[A-Za-z]:[/\\]")
