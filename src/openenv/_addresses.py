@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PAGES", "image_of", "is_address", "over_http", "server_root"]
+__all__ = ["PAGES", "URL", "image_of", "is_address", "over_http", "server_root"]
 
 PAGES = frozenset({"docs", "health", "mcp", "web", "ws"})
 """The routes that `openenv serve` prints, one of which may end an address."""
 
-_URL = re.compile(r"(https?|wss?)://", re.IGNORECASE)
+URL = re.compile(r"(https?|wss?)://", re.IGNORECASE)
+"""How an address of a server begins that has a scheme."""
+
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+):\d+(/.*)?", re.IGNORECASE)
 
 
 def is_address(text: str) -> bool:
     """Whether a text is the address of a server: a URL, or ``host:port`` without a scheme."""
     text = text.strip()
-    return _URL.match(text) is not None or _HOST_AND_PORT.fullmatch(text) is not None
+    return URL.match(text) is not None or _HOST_AND_PORT.fullmatch(text) is not None
 
 
 def image_of(target: str) -> str | None:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from openenv._addresses import over_http
+from openenv._addresses import URL, over_http
 from openenv._http import FAILURES, ask
 from openenv._json import read_json
 from openenv._keys import key_for, key_headers
@@ -37,7 +37,6 @@ __all__ = [
 
 IMAGE_PREFIX = "docker://"
 
-_URL = re.compile(r"(https?|wss?)://", re.IGNORECASE)
 _PATH = re.compile(r"\.{1,2}([/\\]|$)|[/\\~]|[A-Za-z]:[/\\]")
 
 
@@ -57,7 +56,7 @@ def source_of(name: str | os.PathLike[str]) -> Source:
         return Source.PATH
     if name.startswith(IMAGE_PREFIX):
         return Source.IMAGE
-    if _URL.match(name):
+    if URL.match(name):
         return Source.HUB if is_hub_address(name) else Source.SERVER
     return Source.HUB if "/" in name else Source.INSTALLED
 

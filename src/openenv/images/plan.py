@@ -20,9 +20,9 @@ from openenv.manifest import (
     MANIFEST,
     ManifestError,
     image_name,
-    image_stem,
     package_name,
     read_manifest,
+    short_name,
 )
 
 __all__ = ["Plan", "default_tags", "read_plan", "workspace_of"]
@@ -148,7 +148,7 @@ def read_plan(
 
 def default_tags(plan: Plan) -> tuple[str, ...]:
     """The names of an image that is given none: AutoEnv's, and that of the public package."""
-    return image_name(plan.name), f"openenv-{image_stem(plan.environment.name)}:latest"
+    return image_name(plan.name), f"openenv-{short_name(plan.environment.name)}:latest"
 
 
 # ------------------------------------------------------------------ the Dockerfile

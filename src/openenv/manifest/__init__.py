@@ -40,11 +40,11 @@ __all__ = [
     "Problem",
     "check_manifest",
     "image_name",
-    "image_stem",
     "manifest_schema",
     "migrated",
     "package_name",
     "read_manifest",
+    "short_name",
 ]
 
 MANIFEST = "openenv.yaml"
@@ -85,8 +85,8 @@ def package_name(manifest: dict[str, Any]) -> str:
     return name if name.isidentifier() else ""
 
 
-def image_stem(name: str) -> str:
-    """What the names of an environment's images have in common: ``echo`` for ``echo_env``."""
+def short_name(name: str) -> str:
+    """The name of an environment without its ``env``, in words of images: ``echo``."""
     return "-".join(re.findall("[a-z0-9]+", re.sub("[-_]env$", "", name.lower())))
 
 
@@ -96,4 +96,4 @@ def image_name(name: str) -> str:
     Args:
         name: That of the environment, or of its package: ``echo``, ``echo_env``.
     """
-    return f"{image_stem(name)}-env:latest"
+    return f"{short_name(name)}-env:latest"
