@@ -97,8 +97,7 @@ def _client_of(source: Any, options: Mapping[str, Any]) -> SyncEnvClient[Any, An
         return GenericEnvClient(source, **options).sync()
     if (provider := _provider_of(source)) is not None:
         return GenericEnvClient(provider=provider, **options).sync()
-    _check_callable(source)
-    return GenericEnvClient.local(source, **options).sync()
+    return GenericEnvClient.local(_maker_of(source), **options).sync()
 
 
 def vector_of(
@@ -125,8 +124,7 @@ def vector_of(
         except BaseException:
             keeper.close()
             raise
-    _check_callable(source)
-    return VectorEnv.local(source, num_envs, **options), None
+    return VectorEnv.local(_maker_of(source), num_envs, **options), None
 
 
 class _Bare(EnvClient[Any, Any, Any]):
@@ -146,12 +144,14 @@ def _provider_of(source: Any) -> Any:
     return source if starts and hasattr(source, "wait_for_ready") else None
 
 
-def _check_callable(source: Any) -> None:
+def _maker_of(source: Any) -> Callable[..., Any]:
     if not callable(source):
         raise TypeError(
             f"{type(source).__name__} is no environment: expected an address, what `openenv serve` "
             "takes, a client, a provider, or an environment class"
         )
+    made: Callable[..., Any] = source
+    return made
 
 
 # ------------------------------------------------------------------ what it speaks
