@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 from openenv import Action, Environment, Observation, State
-from openenv.sessions.manager import ConcurrencyConfig, SessionManager
-from openenv.sessions.session import Session, Step
-from openenv.sessions.spec import EnvironmentSpec
+from openenv.execution.manager import ConcurrencyConfig, SessionManager
+from openenv.execution.session import Session, Step
+from openenv.execution.spec import EnvironmentSpec
 
 SESSIONS = 200
 PAUSE_S = 0.05

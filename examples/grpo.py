@@ -34,8 +34,8 @@ from openenv import EnvPool, GenericEnvClient, ProcessProvider
 from openenv.client import background
 from openenv.integrations.transformers import sampler
 from openenv.rollouts.batched import BatchPlayer, Start
+from openenv.rollouts.episode_sessions import Seats
 from openenv.rollouts.meter import StepCost
-from openenv.rollouts.seats import Seats
 from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["Game", "Player", "Trained", "main", "messages"]

@@ -1,8 +1,8 @@
 """Hold our MCP server against the official conformance suite, and write the report.
 
-Serves `tests/mcp/conformance_env.py`, runs what each revision of the protocol requires, and writes
-docs/reference/mcp-conformance.md; with ``--check`` it says whether the report is what it would
-write. Exits with 1 where a check fails that is not in `EXPECTED`, where one passes that is, and,
+Serves `tests/tools/conformance_env.py`, runs what each revision of the protocol requires, and
+writes docs/reference/mcp-conformance.md; with ``--check`` it says whether the report is what it
+would write. Exits with 1 where a check fails that is not in `EXPECTED`, where one passes that is, and,
 with ``--check``, where the report differs. The suite is installed by scripts/npx.py.
 """
 
@@ -204,7 +204,7 @@ def report(results: dict[str, list[Outcome]]) -> str:
         "# MCP conformance",
         "",
         f"What the official suite, `{SUITE}` {version}, finds when it is run against "
-        "`tests/mcp/conformance_env.py`: an `MCPEnvironment` of methods and of a server of the "
+        "`tests/tools/conformance_env.py`: an `MCPEnvironment` of methods and of a server of the "
         f"official SDK (`mcp` {metadata.version('mcp')}), served at `/mcp`. `make conformance` "
         "runs it and writes this page; CI fails where a check fails that is not expected to, or "
         "passes where it is.",

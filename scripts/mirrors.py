@@ -157,7 +157,7 @@ def _package(mirror: Mirror) -> str:
     return _joined(
         _docstring(mirror),
         "from typing import TYPE_CHECKING",
-        "from openenv._lazy import lazy",
+        "from openenv._internal.lazy import lazy",
         _all(mirror),
         f"if TYPE_CHECKING:\n{typed}else:\n"
         "    __getattr__, __dir__ = lazy(\n"

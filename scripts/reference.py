@@ -174,7 +174,7 @@ def _wraps(raw: Any) -> bool:
 
 
 def api_page() -> str:
-    """Every name of `openenv.__all__`, but for errors and modules; those of `openenv.mcp` and
+    """Every name of `openenv.__all__`, but for errors and modules; those of `openenv.tools` and
     `openenv.events` after them.
     """
     values = {
@@ -192,7 +192,7 @@ def api_page() -> str:
     listed = [part for name, value in shown.items() for part in described(name, value, apart)]
     return page(
         "Names",
-        "What `openenv` offers, and after it `openenv.mcp` and `openenv.events`; where a name is "
+        "What `openenv` offers, and after it `openenv.tools` and `openenv.events`; where a name is "
         "from stands below it. [Errors](errors.md) have a page of their own.",
         *listed,
     )

@@ -18,7 +18,7 @@ from support.amounts import amount
 from support.servers import serving
 from support.waiting import wait_until
 
-from openenv import _children
+from openenv._internal import children as _children
 
 BLOCKED_AFTER_S = 1.0
 NOTED_EVERY_S = 0.1

@@ -14,9 +14,11 @@ from picows.picows import WSMsgType
 from support.memory import MIB, kept_below
 from support.rawserver import Peer, raw_server
 
-from openenv._fragments import Fragments
-from openenv._http import MAX_BYTES, ask
-from openenv._yaml import MAX_DEPTH, MAX_VALUES, UnreadableYAML, read_yaml
+from openenv._internal.fragments import Fragments
+from openenv._internal.net.http import MAX_BYTES, ask
+from openenv._internal.yaml import MAX_DEPTH, MAX_VALUES, UnreadableYAML, read_yaml
+from openenv.auto.catalog import CatalogError, load_catalog
+from openenv.auto.catalog.repository import Repository
 from openenv.cli._console import CommandError
 from openenv.cli._vendor import read_source
 from openenv.client.transports.websocket import (
@@ -24,8 +26,6 @@ from openenv.client.transports.websocket import (
     WebSocketOptions,
     WebSocketTransport,
 )
-from openenv.discovery import CatalogError, load_catalog
-from openenv.discovery.repository import Repository
 from openenv.errors import ConnectError
 from openenv.rollouts import formats
 from openenv.validation.oracle import OracleError, OracleProgram
@@ -122,7 +122,7 @@ def repository(tmp_path: Path) -> Path:
 def test_a_file_of_a_repository_has_at_most_so_many_bytes(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openenv.discovery.repository.MOST_BYTES", 1000)
+    monkeypatch.setattr("openenv.auto.catalog.repository.MOST_BYTES", 1000)
     files = Repository(repository)
     with pytest.raises(CatalogError, match=r"README\.md is larger than"):
         files.read("envs/a_env/README.md")

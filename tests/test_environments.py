@@ -17,9 +17,9 @@ from support.amounts import rest
 from support.servers import serving
 
 from openenv import GenericEnvClient, check_environment, create_app
+from openenv.execution.spec import EnvironmentSpec
 from openenv.images.context import read_contents
 from openenv.reward import RewardSpec
-from openenv.sessions.spec import EnvironmentSpec
 from openenv.validation.collector import RawSession, play
 from openenv.validation.evidence import Transcript, worth
 from openenv.validation.manifest import NormalizedManifestV2

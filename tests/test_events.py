@@ -13,7 +13,7 @@ from support.waiting import wait_until
 from openenv import Action, Environment, NotSupported, Observation, State, create_app
 from openenv.client.generic import GenericEnvClient
 from openenv.events import MAX_WAITING, Event, EventQueue
-from openenv.mcp import MCPEnvironment, tool
+from openenv.tools import MCPEnvironment, tool
 
 # ------------------------------------------------------------------ the queue
 

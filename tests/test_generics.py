@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Generic, TypeVar, Union
 
 from openenv import EnvClient, Environment, create_app
-from openenv._generics import members, type_arguments
-from openenv.sessions.spec import models_of
+from openenv._internal.generics import members, type_arguments
+from openenv.execution.spec import models_of
 from openenv.types import Action, Observation, State, StepResult
 
 ObsT = TypeVar("ObsT", bound=Observation)

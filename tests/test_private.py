@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, TypeAdapter, computed_field, model_serial
 from support.environments import Counter
 
 from openenv import Action, Environment, Observation, Private, State, create_app, public_view
-from openenv.mcp import MCPEnvironment, tool
+from openenv.tools import MCPEnvironment, tool
 from openenv.types import public_schema
 
 if TYPE_CHECKING:

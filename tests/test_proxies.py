@@ -22,15 +22,15 @@ from support.servers import serving
 from support.zygote import run_python
 
 from openenv import create_app
-from openenv._http import ask
-from openenv._proxies import connect_through, direct_mounts, proxy_for
+from openenv._internal.net.http import ask
+from openenv._internal.net.proxies import connect_through, direct_mounts, proxy_for
+from openenv.capture._http import Connections, NoAnswer
 from openenv.errors import ConnectError
-from openenv.harness.capture._http import Connections, NoAnswer
-from openenv.llm import AnthropicClient, OpenAIClient
-from openenv.mcp.sources import Address
-from openenv.mcp.transports import speaker_of_address
 from openenv.providers.engines import find_engine
+from openenv.rewards.llm import AnthropicClient, OpenAIClient
 from openenv.tasks import TaskAPIClient
+from openenv.tools.sources import Address
+from openenv.tools.transports import speaker_of_address
 
 KINDS = ("http", "https", "ws", "wss", "socks", "all", "no")
 DEAD = "http://127.0.0.1:9"  # where nobody listens
@@ -417,7 +417,7 @@ def leaving(peer: Peer) -> None:
 async def test_a_proxy_that_fails_is_named_and_how_to_do_without(
     kind: str, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openenv.harness.capture._http.CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("openenv.capture._http.CONNECT_TIMEOUT_S", 0.5)
     with raw_server(serve or mute) as port:
         there = 9 if serve is None else port
         monkeypatch.setenv("HTTP_PROXY", f"http://me:secret@127.0.0.1:{there}")

@@ -21,8 +21,8 @@ from support.pydantic_features import FEATURES, Feature, of_type
 from support.servers import serving
 
 from openenv import Action, EnvClient, Environment, Observation, VectorEnv, create_app
-from openenv._generics import members
-from openenv._models import ACTION_TYPE, wire_schema
+from openenv._internal.generics import members
+from openenv._internal.models import ACTION_TYPE, wire_schema
 from openenv.client import codec
 from openenv.client.transports.asgi import ASGITransport
 from openenv.errors import (
@@ -32,16 +32,16 @@ from openenv.errors import (
     OpenEnvError,
     ValidationFailed,
 )
+from openenv.execution.commands import GetState, Reset, Step, View
+from openenv.execution.recorded import request_text
+from openenv.execution.session import Session
+from openenv.execution.spec import EnvironmentSpec
+from openenv.execution.tools import action_tools, read_call, to_call, tool_name
 from openenv.integrations.trl import environment_factory
 from openenv.integrations.typed_tools import identifiers
 from openenv.protocol.codecs import observation_payload, state_payload
 from openenv.protocol.messages import ACTION_TYPES, StateReply
 from openenv.protocol.v1 import plain
-from openenv.sessions.commands import GetState, Reset, Step, View
-from openenv.sessions.recorded import request_text
-from openenv.sessions.session import Session
-from openenv.sessions.spec import EnvironmentSpec
-from openenv.sessions.tools import action_tools, read_call, to_call, tool_name
 from openenv.testing.environment import (
     KINDS_ARE_TOLD_APART,
     PROMISES,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from support.amounts import examples
 
-from openenv._quoting import MAX_QUOTED, error_list, printable, quoted, shortened
+from openenv._internal.quoting import MAX_QUOTED, error_list, printable, quoted, shortened
 from openenv.errors import InvalidArgumentError
 
 JSON = st.recursive(

@@ -14,8 +14,8 @@ from support.right_answers import ENVIRONMENTS, RIGHT_ANSWERS, RightAnswer, pyth
 
 from openenv import GenericEnvClient
 from openenv.reward import RewardSpec
+from openenv.rollouts.episode_sessions import Seats
 from openenv.rollouts.interfaces import Interface, told_by_application
-from openenv.rollouts.seats import Seats
 from openenv.server import create_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

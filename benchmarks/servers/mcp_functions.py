@@ -3,7 +3,7 @@
 import os
 
 from openenv import create_app
-from openenv.mcp import MCPEnvironment, tool
+from openenv.tools import MCPEnvironment, tool
 
 
 class EchoEnvironment(MCPEnvironment):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openenv.mcp import MCPToolClient
+from openenv.client import MCPToolClient
 
 from .models import CallToolAction, EchoAction, EchoObservation, ListToolsAction
 

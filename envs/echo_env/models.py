@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from openenv.mcp.types import CallToolAction, ListToolsAction
+from openenv.tools.types import CallToolAction, ListToolsAction
 from openenv.types import Action, Observation
 
 __all__ = ["CallToolAction", "EchoAction", "EchoObservation", "ListToolsAction"]

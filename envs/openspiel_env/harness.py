@@ -1,12 +1,12 @@
-"""Games of OpenSpiel as sessions of `openenv.harness`, to collect episodes of models in them."""
+"""OpenSpiel games as sessions of `openenv.rollouts.harness`, to collect episodes of models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openenv.harness import ResourceSessionFactory, StepEnvSessionAdapter, ToolResult
-from openenv.mcp.types import Tool
+from openenv.rollouts.harness import ResourceSessionFactory, StepEnvSessionAdapter, ToolResult
+from openenv.tools.types import Tool
 from openenv.types import StepResult
 
 from .models import OpenSpielAction, OpenSpielObservation

@@ -1,4 +1,4 @@
-"""Questions of Reasoning Gym as sessions of `openenv.harness`, to collect answers of models."""
+"""Reasoning Gym questions as `openenv.rollouts.harness` sessions, to collect models' answers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from openenv.harness import ResourceSessionFactory, StepEnvSessionAdapter, ToolResult
-from openenv.mcp.types import Tool
+from openenv.rollouts.harness import ResourceSessionFactory, StepEnvSessionAdapter, ToolResult
+from openenv.tools.types import Tool
 from openenv.types import StepResult
 
 from .models import ReasoningGymAction

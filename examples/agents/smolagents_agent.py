@@ -1,6 +1,6 @@
 """A smolagents agent as a harness: messages in, events out, a line each.
 
-It is run by `openenv.harness.agents.StdioHarnessAdapter`. It keeps its memory over the turns of an
+It is run by `openenv.agents.StdioHarnessAdapter`. It keeps its memory over the turns of an
 episode. OpenEnv it does not need, but ``pip install 'smolagents[openai,mcp]' 'mcp<2'``.
 
     OPENENV_MCP_URL         where the environment's tools are

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
     from openenv import cli, core
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         Unscored,
         ValidationFailed,
     )
+    from openenv.execution.limits import Limits
+    from openenv.execution.manager import ConcurrencyConfig
     from openenv.pool.pool import EnvPool
     from openenv.providers.process import ProcessLimits, ProcessProvider
     from openenv.providers.uv import UVProvider
@@ -58,8 +60,6 @@ if TYPE_CHECKING:
     from openenv.rewards.rubric import Rubric
     from openenv.rollouts import RolloutLimits, RolloutRun, RolloutsFailed, rollout, rollout_async
     from openenv.server.app import HTTPEnvServer, create_app
-    from openenv.sessions.limits import Limits
-    from openenv.sessions.manager import ConcurrencyConfig
     from openenv.settings import ServerMode
     from openenv.tasks import Task, Taskset, load_tasks
     from openenv.testing import check_environment
@@ -204,8 +204,8 @@ _names, __dir__ = lazy(
             "rollout_async",
         ],
         "openenv.server.app": ["HTTPEnvServer", "create_app"],
-        "openenv.sessions.limits": ["Limits"],
-        "openenv.sessions.manager": ["ConcurrencyConfig"],
+        "openenv.execution.limits": ["Limits"],
+        "openenv.execution.manager": ["ConcurrencyConfig"],
         "openenv.settings": ["ServerMode"],
         "openenv.tasks": ["Task", "Taskset", "load_tasks"],
         "openenv.testing": ["check_environment"],
@@ -240,6 +240,6 @@ if not TYPE_CHECKING:
     def __getattr__(name):
         if name != "__version__":
             return _names(name)
-        from openenv._version import version
+        from openenv._internal.version import version
 
         return version()

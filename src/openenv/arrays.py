@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 from pydantic_core import PydanticCustomError, core_schema, to_json
 from typing_extensions import TypeIs
 
-from openenv._generics import once_per_class
+from openenv._internal.generics import once_per_class
 
 if TYPE_CHECKING:
     import numpy as np

@@ -63,8 +63,8 @@
                +-- ProviderExited             its process ended; .exit_code, .logs
                +-- ProviderTimeout            (TimeoutError) it was not ready in time; .logs
 
-Packages that few programs need have further ones of their own, such as `openenv.llm.LLMError` and
-`openenv.tasks.TasksetError`.
+Packages that few programs need have further ones of their own, such as
+`openenv.rewards.llm.LLMError` and `openenv.tasks.TasksetError`.
 
 One table, `OUTWARD`, says how an error leaves a server: its wire code, its HTTP status and its
 JSON-RPC code. `server_error` is its inverse on the client. Data are attributes; the text is
@@ -77,7 +77,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from openenv._timeouts import TimeoutBase
+from openenv._internal.timeouts import TimeoutBase
 
 __all__ = [
     "AuthenticationError",
@@ -376,7 +376,7 @@ class InvalidArgumentError(OpenEnvError, TypeError):
         return _unknown_arguments(self.method, self.names, self.accepted)
 
     def details(self) -> dict[str, Any]:
-        from openenv._quoting import shortened
+        from openenv._internal.quoting import shortened
 
         return {
             "arguments": [shortened(name, MAX_NAME) for name in self.names[:MAX_NAMES]],
@@ -401,7 +401,7 @@ MAX_NAMES, MAX_NAME = 20, 100  # which an error quotes, and how many characters 
 def _unknown_arguments(method: str, names: Sequence[str], accepted: Sequence[str]) -> str:
     import difflib
 
-    from openenv._quoting import shortened  # which few errors need
+    from openenv._internal.quoting import shortened  # which few errors need
 
     hints = []
     for name in names[:MAX_NAMES]:
@@ -740,7 +740,7 @@ class ToolFailed(ExecutionFailed):
 
     Attributes:
         tool_name: The tool.
-        error_type: A value of `openenv.mcp.ToolErrorType`, where the server says of which kind.
+        error_type: A value of `openenv.tools.ToolErrorType`, where the server says of which kind.
     """
 
     def __init__(

@@ -243,7 +243,7 @@ def log_level() -> str:
 
 
 def limit(name: str) -> float | None:
-    """A limit of a server (see `openenv.sessions.limits`) that is set; None is its default.
+    """A limit of a server (see `openenv.execution.limits`) that is set; None is its default.
 
     Raises:
         ValueError: What is set is no number.

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, ca
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from openenv._lazy import lazy, lazy_module
+from openenv._internal.lazy import lazy, lazy_module
 from openenv.arrays import Array
 
 if TYPE_CHECKING:
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
     from pydantic_core import core_schema
 
-    from openenv import _choices
-    from openenv._choices import AnyOf as AnyOf
-    from openenv._choices import AnyText as AnyText
-    from openenv._choices import Choice as Choice
+    from openenv._internal import choices as _choices
+    from openenv._internal.choices import AnyOf as AnyOf
+    from openenv._internal.choices import AnyText as AnyText
+    from openenv._internal.choices import Choice as Choice
 else:
     np = lazy_module("numpy")
     gymnasium = lazy_module("gymnasium")
     spaces = lazy_module("gymnasium.spaces")
     utils = lazy_module("gymnasium.vector.utils")
-    _choices = lazy_module("openenv._choices")
-    __getattr__, _ = lazy(__name__, {"openenv._choices": ("AnyOf", "AnyText", "Choice")})
+    _choices = lazy_module("openenv._internal.choices")
+    __getattr__, _ = lazy(__name__, {"openenv._internal.choices": ("AnyOf", "AnyText", "Choice")})
 
 __all__ = ["AnyOf", "AnyText", "Choice", "annotation_of", "from_plain", "space_of", "to_plain"]
 

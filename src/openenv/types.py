@@ -23,6 +23,7 @@ from typing import (
     Annotated,
     Any,
     Generic,
+    Protocol,
     TypeVar,
     cast,
     get_args,
@@ -31,13 +32,16 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, to_jsonable_python
+from typing_extensions import TypedDict
 
-from openenv._generics import once_per_class
+from openenv._internal.generics import once_per_class
 
 __all__ = [
     "Action",
     "CodeExecResult",
     "EnvironmentMetadata",
+    "Message",
+    "ModelTokenizer",
     "Observation",
     "Private",
     "Scalar",
@@ -418,3 +422,28 @@ class StepResult(Generic[ObsT]):
     def terminated(self) -> bool:
         """The episode ended by itself: `done` and not `truncated`."""
         return self.done and not self.truncated
+
+
+class Message(TypedDict):
+    """One turn of a conversation, as chat templates take it."""
+
+    role: str
+    content: str
+
+
+class ModelTokenizer(Protocol):
+    """The part of a Hugging Face tokenizer that a chat environment calls."""
+
+    def apply_chat_template(
+        self,
+        conversation: list[Message],
+        tokenize: bool = True,
+        return_tensors: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Render a conversation: as token ids, or as text with ``tokenize=False``."""
+        ...
+
+    def decode(self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any) -> str:
+        """Turn token ids into text."""
+        ...

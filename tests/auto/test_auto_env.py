@@ -30,8 +30,8 @@ from openenv.client import GenericAction, GenericEnvClient
 from openenv.errors import ConnectError, ProviderError
 from openenv.hub import NotThereError
 from openenv.hub.names import reference_of
-from openenv.mcp.types import CallToolAction
 from openenv.providers import ContainerProvider, ProcessProvider, RuntimeProvider
+from openenv.tools.types import CallToolAction
 
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 
@@ -288,7 +288,7 @@ def test_an_environment_of_tools_has_the_action_of_its_client(site: Path) -> Non
         models="",
         client="""
             from openenv.client import EnvClient
-            from openenv.mcp.types import CallToolAction, CallToolObservation
+            from openenv.tools.types import CallToolAction, CallToolObservation
             from openenv.types import State
             class ToolEnv(EnvClient[CallToolAction, CallToolObservation, State]): ...
         """,

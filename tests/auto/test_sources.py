@@ -24,8 +24,8 @@ from openenv.auto._discovery import NoEnvironmentError, UnknownEnvironmentError,
 from openenv.auto._sources import Source, source_of
 from openenv.auto.auto_env import ServerUnreachableError
 from openenv.client import EnvClient, GenericAction, GenericEnvClient
-from openenv.mcp.types import CallToolAction
 from openenv.providers import ProcessProvider
+from openenv.tools.types import CallToolAction
 
 pytestmark = pytest.mark.slow  # each looks through all that is installed
 

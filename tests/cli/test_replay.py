@@ -27,9 +27,9 @@ from support.servers import serving
 
 from openenv import EnvClient, StepTimeout, create_app
 from openenv.errors import RecordingError
-from openenv.recording import replay
-from openenv.recording.differences import MISSING, first_difference
-from openenv.recording.replaying import UntrustedTarget
+from openenv.rollouts.replays import replay
+from openenv.rollouts.replays.differences import MISSING, first_difference
+from openenv.rollouts.replays.replaying import UntrustedTarget
 from openenv.server.loading import TargetError
 
 HANDS = 4

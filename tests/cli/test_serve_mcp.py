@@ -57,7 +57,7 @@ def text(result: Any) -> str:
     return str(result.observation["result"]["content"][0]["text"])
 
 
-@pytest.mark.extended("starts commands; tests/mcp shows what they do")
+@pytest.mark.extended("starts commands; tests/tools shows what they do")
 @pytest.mark.parametrize("workers", [(), ("--workers=1",)])
 def test_a_command_line_is_served_and_scored(directory: Path, workers: tuple[str, ...]) -> None:
     options = ("--mcp", BARE, "--reward=scores:reward", "--done=scores:done", *workers)
@@ -74,11 +74,11 @@ def test_a_command_line_is_served_and_scored(directory: Path, workers: tuple[str
     assert len(list(directory.glob("records/*/*.jsonl"))) == 1
 
 
-@pytest.mark.extended("starts commands; tests/mcp shows what they do")
+@pytest.mark.extended("starts commands; tests/tools shows what they do")
 @pytest.mark.parametrize("workers", [(), ("--workers=1",)])
 def test_a_file_may_hold_what_was_wrapped(directory: Path, workers: tuple[str, ...]) -> None:
     (directory / "world.py").write_text(
-        f"from openenv.mcp import wrap\nWorld = wrap({BARE!r}, reward=lambda *_: 3)\n"
+        f"from openenv.tools import wrap\nWorld = wrap({BARE!r}, reward=lambda *_: 3)\n"
     )
     with (
         serving("world.py", *workers, cwd=directory) as (_, told),
@@ -88,7 +88,7 @@ def test_a_file_may_hold_what_was_wrapped(directory: Path, workers: tuple[str, .
         assert env.step(call("add", n=1)).reward == 3
 
 
-@pytest.mark.extended("starts commands; tests/mcp shows what they do")
+@pytest.mark.extended("starts commands; tests/tools shows what they do")
 def test_several_servers_are_one_environment(directory: Path) -> None:
     entry = {"command": sys.executable, "args": [bare_server.__file__, "--reset"]}
     (directory / "mcp.json").write_text(json.dumps({"mcpServers": {"tally": entry}}))

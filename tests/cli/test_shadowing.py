@@ -69,7 +69,7 @@ def test_only_what_this_package_needs_is_kept(directory: Path) -> None:
     program = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from openenv._shadowing import keep_libraries
+from openenv._internal.shadowing import keep_libraries
 keep_libraries(); keep_libraries()
 import datasets, rich, yaml, short
 print(datasets.LENGTH, sys.argv[1] in rich.__file__, len(sys.meta_path))

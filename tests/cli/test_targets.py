@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from openenv._addresses import image_of
+from openenv._internal.addresses import image_of
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
 from openenv.integrations.gymnasium import GymnasiumEnv

@@ -10,7 +10,7 @@ from support.relay import Relay
 from support.servers import serving
 
 from openenv import create_app
-from openenv.sessions.limits import Limits
+from openenv.execution.limits import Limits
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from support.tasked import SPLITS, Sums
 from typer.testing import CliRunner
 
 from openenv import AutoEnv, create_app
-from openenv._addresses import is_address, over_http, server_root
+from openenv._internal.addresses import is_address, over_http, server_root
 from openenv.cli.__main__ import app
 from openenv.client.generic import GenericEnvClient
 from openenv.client.utils import convert_to_ws_url

@@ -23,7 +23,7 @@ from openenv import (
     VectorEnv,
     create_app,
 )
-from openenv._keys import forget_key, note_key
+from openenv._internal.net.keys import forget_key, note_key
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport
 from openenv.server import Key, Role
 

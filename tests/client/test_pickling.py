@@ -13,7 +13,7 @@ import pytest
 from support.environments import Counter, CounterEnv, Do
 
 from openenv import GenericEnvClient, create_app
-from openenv.mcp import MCPToolClient
+from openenv.client import MCPToolClient
 from openenv.providers import ProcessProvider
 
 COPIES: dict[str, Callable[[Any], Any]] = {

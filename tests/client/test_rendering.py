@@ -36,8 +36,8 @@ from openenv import (
 )
 from openenv.arrays import Picture
 from openenv.errors import MessageTooLarge, ProtocolError
-from openenv.sessions import multiplex
-from openenv.sessions.conversation import COMMANDS
+from openenv.execution import multiplex
+from openenv.execution.connections.conversation import COMMANDS
 
 pytestmark = pytest.mark.anyio
 

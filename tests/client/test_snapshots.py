@@ -40,10 +40,10 @@ from openenv import (
     ValidationFailed,
     create_app,
 )
+from openenv.execution.manager import SessionManager
 from openenv.protocol.messages import Request
 from openenv.protocol.snapshots import JOURNAL, NATIVE, Entry, frame_of, wrap
 from openenv.protocol.v1 import codec_named
-from openenv.sessions.manager import SessionManager
 
 pytestmark = pytest.mark.anyio
 

@@ -35,9 +35,9 @@ from openenv import (
 )
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import MessageTooLarge, ProtocolError, ServerError
+from openenv.execution.limits import Limits
 from openenv.providers.process import ProcessProvider
 from openenv.server import Key, Role
-from openenv.sessions.limits import Limits
 from openenv.tasks import (
     CurriculumSampler,
     SequentialSampler,

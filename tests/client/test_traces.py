@@ -162,7 +162,7 @@ def test_a_call_of_a_tool_by_mcp_carries_a_trace(
     answer = httpx.post(f"{url}/mcp", json=request, headers=headers, timeout=30).json()
     assert answer["result"]["isError"] is False
     of_ours = [s for s in exported.get_finished_spans() if s.context.trace_id == int("ab" * 16, 16)]
-    assert {"openenv.mcp", "environment.step"} <= {span.name for span in of_ours}
+    assert {"openenv.tools", "environment.step"} <= {span.name for span in of_ours}
 
 
 def test_version_0_carries_nothing(

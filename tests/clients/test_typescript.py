@@ -40,10 +40,10 @@ from openenv.errors import (
     StepTimeout,
     ToolFailed,
 )
-from openenv.mcp import MCPEnvironment, tool
+from openenv.execution.limits import Limits
+from openenv.execution.principal import Role
 from openenv.server import Key
-from openenv.sessions.limits import Limits
-from openenv.sessions.principal import Role
+from openenv.tools import MCPEnvironment, tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -9,8 +9,9 @@ import pytest
 
 from echo_env.server.echo_environment import OF_LENGTH
 from openenv import CapacityError, NotSupported, ToolFailed
-from openenv.mcp import CallToolAction, MCPToolClient
+from openenv.client import MCPToolClient
 from openenv.reward import REWARD_INFO
+from openenv.tools import CallToolAction
 
 # The first test may have to install the public package.
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(900)]

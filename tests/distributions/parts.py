@@ -29,7 +29,7 @@ VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 UV = str(Path(sys.executable).with_name("uv"))
 
 # Modules of these speak to the one or the other version of a package: one of them lacks something.
-EITHER = {"openenv.mcp.speech1", "openenv.mcp.speech2"}
+EITHER = {"openenv.server.mcp.sdk_v1", "openenv.server.mcp.sdk_v2"}
 
 
 @functools.cache

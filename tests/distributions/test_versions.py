@@ -15,7 +15,7 @@ from support.environments import Counter
 
 import openenv
 from openenv import create_app
-from openenv._version import version
+from openenv._internal.version import version
 from openenv.cli._template import TEMPLATES, EnvironmentNames, render, since
 
 VERSION: str = about(ROOT)["version"]

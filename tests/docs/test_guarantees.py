@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from openenv import Limits
+from openenv.execution.principal import KeyLimits
 from openenv.sandbox import SandboxPolicy
-from openenv.sessions.principal import KeyLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/concepts/guarantees.md"

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 import openenv.core.evals as old_path
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.evals import EvalConfig, EvalHarness, EvalResult, InspectAIHarness
 
 CONFIG: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 from support.llm_server import Asked, Reply, llm_server
 from support.sums import SumObservation, SumsEnvironment
 
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.errors import ConnectError
 from openenv.evals import (
     ComparisonError,

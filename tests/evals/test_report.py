@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from support.runs import FAILED, header, rollout, run_of
 
-from openenv._reports.plots import Plot
+from openenv._internal.reports.plots import Plot
 from openenv.evals import (
     Comparison,
     Evaluation,

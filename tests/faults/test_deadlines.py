@@ -22,8 +22,8 @@ from websockets.typing import Subprotocol
 
 from openenv import SessionBusy, SessionLost, StepTimeout, create_app
 from openenv.client import session as client_session
+from openenv.execution import session
 from openenv.protocol.http import SESSION_HEADER
-from openenv.sessions import session
 
 
 @pytest.fixture(autouse=True)

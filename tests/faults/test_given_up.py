@@ -29,9 +29,10 @@ from openenv import (
     SessionLost,
     create_app,
 )
+from openenv.client import MCPToolClient
 from openenv.client import client as client_module
 from openenv.client.vector import VectorEnv
-from openenv.mcp import MCPEnvironment, MCPToolClient, tool
+from openenv.tools import MCPEnvironment, tool
 
 Client = CounterEnv
 

@@ -26,8 +26,8 @@ from websockets.sync.client import connect
 from openenv import ConnectError, create_app
 from openenv.client import _resuming
 from openenv.client.vector import VectorEnv
-from openenv.sessions import multiplex
-from openenv.sessions.limits import Limits
+from openenv.execution import multiplex
+from openenv.execution.limits import Limits
 
 # Of a call that an interrupt kept from being begun: Python says so of its coroutine.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")

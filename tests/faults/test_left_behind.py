@@ -29,12 +29,12 @@ from support.zygote import PythonProcess
 
 from openenv import ResponseTimeout, StepTimeout, _children
 from openenv.errors import EnvironmentCrashed
+from openenv.execution import process
+from openenv.execution.manager import SessionManager
+from openenv.execution.process import Workers
+from openenv.execution.session import CalledBack, GetState, Reset, Step
+from openenv.execution.spec import EnvironmentSpec
 from openenv.server.workers import spec_source
-from openenv.sessions import process
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.process import Workers
-from openenv.sessions.session import CalledBack, GetState, Reset, Step
-from openenv.sessions.spec import EnvironmentSpec
 
 TESTS = Path(__file__).parents[1]
 COUNT, AT_ONCE = amount(2000, 24), amount(32, 8)

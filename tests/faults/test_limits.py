@@ -22,8 +22,8 @@ from support.ws import Frame, raw
 from openenv import create_app
 from openenv.client.vector import VectorEnv
 from openenv.errors import MessageTooLarge, TooLargeError
-from openenv.sessions import backlog
-from openenv.sessions.limits import Limits
+from openenv.execution import backlog
+from openenv.execution.limits import Limits
 
 LIMIT = 100_000
 SMALL = Limits(max_message_bytes=LIMIT, max_unread_bytes=500_000)

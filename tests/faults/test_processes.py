@@ -22,7 +22,7 @@ from support.waiting import wait_until
 from support.zygote import PythonProcess
 
 from openenv import SessionLost, create_app
-from openenv.sessions.manager import ConcurrencyConfig
+from openenv.execution.manager import ConcurrencyConfig
 
 TESTS = Path(__file__).parents[1]
 PLAYER = str(TESTS / "faults/player.py")

@@ -17,12 +17,12 @@ from support.servers import serving
 from support.waiting import wait_until
 
 from openenv import CapacityError, EnvironmentsFailed, create_app
-from openenv._loops import new_event_loop
+from openenv._internal.loops import new_event_loop
 from openenv.client.vector import VectorEnv
+from openenv.execution.limits import Limits
+from openenv.execution.queue import FairQueue
 from openenv.protocol.http import SESSION_COOKIE
 from openenv.protocol.v1 import Queued
-from openenv.sessions.limits import Limits
-from openenv.sessions.queue import FairQueue
 
 pytestmark = pytest.mark.anyio
 

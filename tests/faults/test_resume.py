@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from openenv import ResponseTimeout, SessionLost, create_app
 from openenv.client.vector import VectorEnv
-from openenv.sessions.limits import Limits
+from openenv.execution.limits import Limits
 
 
 @pytest.fixture(params=["socket", "asgi"])

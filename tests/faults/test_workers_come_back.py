@@ -28,8 +28,8 @@ from support.workers import pid_once_it_may
 
 from openenv import SessionLost, StepTimeout, create_app
 from openenv.errors import SessionFailed
-from openenv.sessions import process
-from openenv.sessions.process import Workers
+from openenv.execution import process
+from openenv.execution.process import Workers
 
 TESTS = Path(__file__).parents[1]
 PROBE = TESTS / "support" / "probe.py"
@@ -59,7 +59,7 @@ class Server:
     @property
     def fork_server(self) -> int | None:
         """The process of its fork server, if there is one."""
-        return self._child("openenv._forkserver")
+        return self._child("openenv._internal.forkserver")
 
     def _child(self, module: str) -> int | None:
         words = commands()

@@ -8,7 +8,7 @@ from typing import Any
 
 from fuzz.expanding import expanded, repeated
 from fuzz.workbench import Workbench
-from openenv.discovery.snapshots import load_catalog
+from openenv.auto.catalog.snapshots import load_catalog
 from openenv.errors import InvalidSnapshot, NotSupported, OpenEnvError
 from openenv.evals.results import load_evaluation
 from openenv.hub.front_matter import FrontMatter
@@ -16,9 +16,9 @@ from openenv.manifest.checking import check_text
 from openenv.manifest.migrating import migrated
 from openenv.manifest.reading import read_document
 from openenv.protocol.snapshots import JOURNAL, read_journal, unwrap, wrap
-from openenv.recording import read, read_header
-from openenv.recording.replaying import replay
 from openenv.rollouts.files import read_rollouts
+from openenv.rollouts.replays import read, read_header
+from openenv.rollouts.replays.replaying import replay
 from openenv.tasks import load_tasks
 from openenv.validation.report import read_report
 

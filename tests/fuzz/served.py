@@ -21,8 +21,8 @@ from fuzz.invariants import CANARY, WAIT_S, Finding, LongestTurn, Watch
 from openenv import create_app
 from openenv.arrays import pack_array
 from openenv.client.generic import GenericEnvClient
+from openenv.execution.limits import Limits
 from openenv.server import Key
-from openenv.sessions.limits import Limits
 
 KEYS = [Key("the-fuzzers-own-key-01", name="fuzzer"), Key(CANARY, name="neighbour")]
 OWN_SESSION = 987_654_321

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from openenv import Action, Environment, Observation, State
 from openenv.arrays import Array
-from openenv.mcp import CallToolAction, ListToolsAction, MCPEnvironment, tool
+from openenv.tools import CallToolAction, ListToolsAction, MCPEnvironment, tool
 
 
 class Act(Action):

@@ -32,10 +32,10 @@ from websockets.sync.client import connect
 
 from openenv import AuthenticationError, ConnectError, SessionLost, VectorEnv, create_app
 from openenv.client.generic import GenericEnvClient
+from openenv.execution.principal import Key, KeyLimits
 from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, route_of
 from openenv.providers import ProcessProvider
 from openenv.server.auth import without_keys
-from openenv.sessions.principal import Key, KeyLimits
 
 __all__ = ["of_loopback"]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blackjack_env import BlackjackAction, BlackjackEnv
-from openenv.harness import (
+from openenv.rewards.llm import LLMResponse, ToolCall
+from openenv.rollouts.harness import (
     Message,
     ModelStepResult,
     ResourceSessionFactory,
     StepEnvSessionAdapter,
 )
-from openenv.llm import LLMResponse, ToolCall
-from openenv.mcp import Tool
+from openenv.tools import Tool
 from openenv.types import StepResult
 
 SCHEMA = {"type": "object", "properties": {"action": {"enum": ["hit", "stand"]}}}

@@ -24,16 +24,16 @@ from support.waiting import wait_until
 from blackjack_env.server.app import app
 from openenv import SessionLost
 from openenv.client import background
-from openenv.harness import CLIHarnessAdapter, HarnessRolloutResult, MCPHarnessAdapter
-from openenv.harness.collect import (
+from openenv.rewards.llm import OpenAIClient
+from openenv.rollouts import RolloutFileError
+from openenv.rollouts.collect import (
     CollectRunner,
     EpisodeRecord,
     RolloutSerializer,
     build_dataset_readme,
     build_model_step,
 )
-from openenv.llm import OpenAIClient
-from openenv.rollouts import RolloutFileError
+from openenv.rollouts.harness import CLIHarnessAdapter, HarnessRolloutResult, MCPHarnessAdapter
 
 Serve = Callable[[Any], str]
 TESTS = Path(__file__).parents[1]
@@ -258,8 +258,8 @@ PROGRAM = """
 import sys
 sys.path[:0] = [sys.argv[3]]
 from harness.tables import Speaker, Tables, call
-from openenv.harness import MCPHarnessAdapter
-from openenv.harness.collect import CollectRunner, RolloutSerializer
+from openenv.rollouts.harness import MCPHarnessAdapter
+from openenv.rollouts.collect import CollectRunner, RolloutSerializer
 
 def stand(messages, tools, sampling):
     return Speaker([call(action="stand")])(messages, tools, sampling)

@@ -12,14 +12,14 @@ from rollouts.worlds import Talk
 from support.llm_server import Asked, Reply, llm_server
 
 from openenv import RewardSpec
-from openenv.harness.collect import EpisodeRecord, RolloutSerializer, collect
-from openenv.llm import OpenAIClient
+from openenv.rewards.llm import OpenAIClient
 from openenv.rollouts import (
     RolloutFileError,
     RolloutLimits,
     RolloutsFailed,
     read_rollouts,
 )
+from openenv.rollouts.collect import EpisodeRecord, RolloutSerializer, collect
 from openenv.rollouts.policies.models import LLMPolicy
 
 Serve = Callable[[Any], str]

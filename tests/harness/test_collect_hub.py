@@ -12,14 +12,14 @@ from support.commands import environ
 from support.hub_server import HubServer, hub
 from support.waiting import wait_until
 
-from openenv.harness.collect import EpisodeRecord, RolloutSerializer
-from openenv.harness.collect.tables import write_table
+from openenv.rollouts.collect import EpisodeRecord, RolloutSerializer
+from openenv.rollouts.collect.tables import write_table
 
 pytestmark = pytest.mark.slow
 
 PUSH = """
 import json, sys
-from openenv.harness.collect import HubError, push_to_hf_hub
+from openenv.rollouts.collect import HubError, push_to_hf_hub
 try:
     print(push_to_hf_hub(sys.argv[1], sys.argv[2], **json.loads(sys.argv[3])))
 except HubError as error:

@@ -10,7 +10,9 @@ import pytest
 from harness.test_collect_environments import Judged, brief, chatty
 from support.llm_server import Asked, Reply, llm_server
 
-from openenv.harness.collect import (
+from openenv.rewards.llm import OpenAIClient
+from openenv.rollouts import RolloutFileError, RolloutLimits, RolloutRun, rollout
+from openenv.rollouts.collect import (
     EpisodeRecord,
     SFTFilters,
     SFTSummary,
@@ -18,8 +20,6 @@ from openenv.harness.collect import (
     sft_rows,
     write_sft,
 )
-from openenv.llm import OpenAIClient
-from openenv.rollouts import RolloutFileError, RolloutLimits, RolloutRun, rollout
 from openenv.rollouts.policies.models import LLMPolicy
 
 TASKS = [{"id": f"t{n}", "prompt": f"Task {n}."} for n in range(3)]

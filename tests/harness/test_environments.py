@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rollouts.worlds import PerStep, Terminal
 
-from openenv.harness import (
+from openenv.rewards.llm.client import LLMResponse, ToolCall
+from openenv.rollouts.harness import (
     EnvironmentSessions,
     MCPHarnessAdapter,
     Message,
@@ -18,7 +19,6 @@ from openenv.harness import (
     UnknownTool,
     build_harness_rollout_func,
 )
-from openenv.llm.client import LLMResponse, ToolCall
 from openenv.tasks.task import Task
 
 

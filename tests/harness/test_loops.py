@@ -13,7 +13,8 @@ from rollouts.worlds import Heard, Say, Talk
 from blackjack_env.server.app import app
 from openenv import ExecutionFailed, GenericEnvClient, create_app
 from openenv.errors import EnvironmentCrashed
-from openenv.harness import (
+from openenv.rewards.llm import LLMResponse
+from openenv.rollouts.harness import (
     CLIHarnessAdapter,
     HarnessRolloutResult,
     HarnessRunLimits,
@@ -25,8 +26,7 @@ from openenv.harness import (
     ToolResult,
     VerifyResult,
 )
-from openenv.llm import LLMResponse
-from openenv.mcp import Tool
+from openenv.tools import Tool
 
 Serve = Callable[[Any], str]
 

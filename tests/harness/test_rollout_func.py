@@ -12,7 +12,7 @@ from harness.tables import Speaker, Tables, call, standing
 from blackjack_env import BlackjackAction
 from blackjack_env.server.app import app
 from openenv import SessionLost
-from openenv.harness import (
+from openenv.rollouts.harness import (
     HarnessRolloutResult,
     MCPHarnessAdapter,
     ModelStepResult,
@@ -21,7 +21,7 @@ from openenv.harness import (
     VerifyResult,
     build_harness_rollout_func,
 )
-from openenv.harness.rollout_func import env_reward
+from openenv.rollouts.harness.rollout_func import env_reward
 
 Serve = Callable[[Any], str]
 

@@ -10,7 +10,7 @@ from harness.tables import TOOLS, Tables, action, began
 
 from blackjack_env.server.app import app
 from openenv import ExecutionFailed, SessionLost
-from openenv.harness import (
+from openenv.rollouts.harness import (
     LoopOwningSession,
     SessionMCPBridge,
     StepEnvSessionAdapter,
@@ -20,7 +20,7 @@ from openenv.harness import (
     UnknownTool,
     VerifyResult,
 )
-from openenv.mcp import Tool
+from openenv.tools import Tool
 
 Serve = Callable[[Any], str]
 

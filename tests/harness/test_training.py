@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from openenv.harness.training import TrainingTrace, TrainingTurn, training_sampling
+from openenv.rollouts.harness.training import TrainingTrace, TrainingTurn, training_sampling
 
 
 def turn(**changes: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from absl.testing import absltest
 from dm_env import specs, test_utils
 from gymnasium import spaces
 
-from openenv.adapters import from_gymnasium
 from openenv.integrations.dm_env import DmEnv, spec_of
 from openenv.integrations.gymnasium import UnscoredStep
 from openenv.spaces import AnyOf, Choice
+from openenv.wrappers import from_gymnasium
 
 CartPole = from_gymnasium("CartPole-v1", max_episode_steps=9)
 

@@ -23,7 +23,6 @@ from openenv import (
     Observation,
     State,
 )
-from openenv.adapters import from_gymnasium
 from openenv.errors import ConnectError, EnvironmentsFailed, ExecutionFailed
 from openenv.integrations.gymnasium import (
     ENVIRONMENT_ID,
@@ -33,6 +32,7 @@ from openenv.integrations.gymnasium import (
 )
 from openenv.providers import ProcessProvider
 from openenv.spaces import Choice
+from openenv.wrappers import from_gymnasium
 
 # What Gymnasium's own CartPole gives cause for.
 pytestmark = pytest.mark.filterwarnings("ignore:.*infinity:UserWarning")

@@ -12,7 +12,6 @@ from integrations.counters import AGENTS, Counters, Turns
 from pettingzoo import AECEnv, ParallelEnv  # type: ignore[import-untyped]
 from pettingzoo.test import api_test, parallel_api_test  # type: ignore[import-untyped]
 
-from openenv.adapters import from_gymnasium, from_pettingzoo
 from openenv.integrations.pettingzoo import (
     AtOnceEnv,
     OneAgentEnv,
@@ -21,6 +20,7 @@ from openenv.integrations.pettingzoo import (
     parallel_env,
 )
 from openenv.providers import ProcessProvider
+from openenv.wrappers import from_gymnasium, from_pettingzoo
 
 # What PettingZoo's tests say of spaces and names that it takes all the same.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:pettingzoo")

@@ -38,8 +38,8 @@ from openenv.integrations.trl.environments import episode_arguments
 from openenv.integrations.trl.processes import ProcessFailed, SharedModel
 from openenv.integrations.typed_tools import Parameters, identifiers, typed_function
 from openenv.reward import RewardSpec
+from openenv.rollouts.episode_sessions import NoEpisode
 from openenv.rollouts.failures import TaskNotTaken
-from openenv.rollouts.seats import NoEpisode
 from openenv.tasks.task import Task
 
 made: list[type[RolloutEnvironment]] = []

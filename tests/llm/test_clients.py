@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from support.llm_server import Failure, Late, LLMServer, Reply, llm_server, warm_up
 
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.errors import NotSupported
-from openenv.llm import (
+from openenv.rewards import LLMJudge
+from openenv.rewards.llm import (
     AnthropicClient,
     InvalidToolCall,
     LLMClient,
@@ -27,7 +28,6 @@ from openenv.llm import (
     Usage,
     create_llm_client,
 )
-from openenv.rewards import LLMJudge
 
 pytestmark = pytest.mark.anyio
 
@@ -408,7 +408,8 @@ def test_a_missing_package_is_told_with_its_command(
 
 
 def test_importing_the_clients_imports_no_sdk() -> None:
-    code = "import sys, openenv.llm\nprint({'openai', 'anthropic', 'httpx'} & set(sys.modules))"
+    code = "import sys, openenv.rewards.llm\n"
+    code += "print({'openai', 'anthropic', 'httpx'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )

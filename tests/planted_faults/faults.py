@@ -35,7 +35,7 @@ DEADLINES = "tests/faults/test_deadlines.py"
 QUEUE = "tests/faults/test_queue.py"
 LIMITS = "tests/faults/test_limits.py"
 AUTH = "tests/server/test_auth.py"
-MANAGER = "tests/sessions/test_manager.py"
+MANAGER = "tests/execution/test_manager.py"
 BEHAVIOUR = "tests/behaviour/test_behaviour.py"
 LOSS = "tests/client/test_loss.py"
 GIVEN_UP = "tests/faults/test_given_up"
@@ -59,21 +59,21 @@ FAULTS = (
     ),
     Fault(
         "a server that resumes claims a frame that never came",
-        "sessions/multiplex.py",
+        "execution/connections/multiplex.py",
         'count = self._codec.encode_data({"received": self._ledger.received})',
         'count = self._codec.encode_data({"received": self._ledger.received + 1})',
         (f"{RESUME}::test_a_step_whose_request_was_lost_is_taken_when_it_comes_again",),
     ),
     Fault(
         "a connection is resumed without its token",
-        "sessions/multiplex.py",
+        "execution/connections/multiplex.py",
         "        return is_token and principal is self._principal\n",
         "        return principal is self._principal\n",
         (f"{RESUME}::test_nobody_resumes_what_is_not_theirs",),
     ),
     Fault(
         "a connection is resumed under another key",
-        "sessions/multiplex.py",
+        "execution/connections/multiplex.py",
         "        return is_token and principal is self._principal\n",
         "        return is_token\n",
         (AUTH,),
@@ -145,28 +145,28 @@ FAULTS = (
     ),
     Fault(
         "a connection that broke before its first request is not kept",
-        "sessions/multiplex.py",
+        "execution/connections/multiplex.py",
         "        has_something = is_unheard or (self._is_acknowledging and self._seats)\n",
         "        has_something = self._is_acknowledging and self._seats\n",
         (f"{GIVEN_UP}_connections.py", PROMISE),
     ),
     Fault(
         "a session whose worker died keeps its number",
-        "sessions/multiplex.py",
+        "execution/connections/multiplex.py",
         "        if seat is not None and seat.session is session:\n",
         "        if False:\n",
         ("tests/server/test_workers.py", PROMISE),
     ),
     Fault(
         "a reset that waits as a step's time runs out is refused",
-        "sessions/session.py",
+        "execution/session.py",
         "                    self._serve_though_overdue(waiting)\n",
         "                    waiting.answered(None, self._busy())\n",
         (f"{DEADLINES}::test_a_reset_that_waited_as_the_time_ran_out_begins_anew",),
     ),
     Fault(
         "a coroutine that was given up ends in the session that left it",
-        "sessions/session.py",
+        "execution/session.py",
         "lambda task: work.session._awaited(",
         "lambda task: self._awaited(",
         ("tests/faults/test_left_behind.py", PROMISE),
@@ -180,14 +180,14 @@ FAULTS = (
     ),
     Fault(
         "an overdue call's thread gets new sessions",
-        "sessions/lane.py",
+        "execution/executors.py",
         "            self._held.setdefault(lane.worker, time.monotonic())\n",
         "            pass\n",
-        ("tests/sessions/test_held_threads.py",),
+        ("tests/execution/test_held_threads.py",),
     ),
     Fault(
         "a fork server that died while it started is never tried again",
-        "sessions/process.py",
+        "execution/process.py",
         "FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0\n",
         "FIRST_PAUSE_S, LONGEST_PAUSE_S = 3600.0, 3600.0\n",
         ("tests/faults/test_workers_come_back.py",),
@@ -195,21 +195,21 @@ FAULTS = (
     # ------------------------------------------------------------ one call at a time, cancellation
     Fault(
         "two calls run at once in one environment",
-        "sessions/session.py",
+        "execution/session.py",
         "        if self._running is None and phase is _OPEN:\n",
         "        if phase is _OPEN:\n",
-        ("tests/sessions", BEHAVIOUR),
+        ("tests/execution", BEHAVIOUR),
     ),
     Fault(
         "a cancelled call goes on",
-        "sessions/session.py",
+        "execution/session.py",
         "        self.is_cancelled = True\n        if self.task is not None:\n",
         "        self.is_cancelled = True\n        if False:\n",
         (f"{DEADLINES}::test_a_coroutine_is_cancelled_and_the_episode_goes_on",),
     ),
     Fault(
         "a waiter that gives up keeps the slot that it was just given",
-        "sessions/manager.py",
+        "execution/manager.py",
         "            if place.granted.done() and place.granted.exception() is None:\n"
         "                self._give_back_slot()\n",
         "",
@@ -218,14 +218,14 @@ FAULTS = (
     # ------------------------------------------------------------ deadlines
     Fault(
         "the server does not keep the deadline of a step",
-        "sessions/session.py",
+        "execution/session.py",
         "call_later(timeout_s, self._expire, work)",
         "call_later(60 * timeout_s, self._expire, work)",
         (DEADLINES, "tests/server/test_http.py", MANAGER),
     ),
     Fault(
         "a step whose time is over before its turn runs all the same",
-        "sessions/session.py",
+        "execution/session.py",
         "            self._waiting.remove(work)\n            work.answered",
         "            work.answered",
         (f"{DEADLINES}::test_a_step_that_waited_too_long_is_not_begun",),
@@ -233,35 +233,35 @@ FAULTS = (
     # ------------------------------------------------------------ slots and the queue
     Fault(
         "a client of many sessions is served before all others",
-        "sessions/queue.py",
+        "execution/queue.py",
         "        self._lines.move_to_end(client)\n",
         "",
         (f"{QUEUE}::test_a_client_of_many_does_not_make_others_wait_for_all_of_them",),
     ),
     Fault(
         "the server's limit on waiting is ignored",
-        "sessions/manager.py",
+        "execution/manager.py",
         "        timeout_s = min(patience.timeout_s, self.limits.max_queue_s)\n",
         "        timeout_s = patience.timeout_s\n",
         (QUEUE, MANAGER),
     ),
     Fault(
         "a throwaway session gives back a slot that it never took",
-        "sessions/manager.py",
+        "execution/manager.py",
         "            self._active -= not session.is_throwaway\n",
         "            self._active -= 1\n",
         (MANAGER, "tests/server/test_http.py"),
     ),
     Fault(
         "a session with a live socket is closed as idle",
-        "sessions/manager.py",
+        "execution/manager.py",
         "            and not session.attachments\n",
         "",
         (MANAGER,),
     ),
     Fault(
         "a session whose step runs is closed as idle",
-        "sessions/manager.py",
+        "execution/manager.py",
         "            and not session.is_busy\n            and now",
         "            and now",
         (f"{MANAGER}::test_a_running_step_is_never_reaped",),
@@ -269,7 +269,7 @@ FAULTS = (
     # ------------------------------------------------------------ keys, origins, secrets
     Fault(
         "a session is found by another key than its own",
-        "sessions/manager.py",
+        "execution/manager.py",
         "        if principal is not None and not self.is_of(session_id, principal):\n",
         "        if False:\n",
         (f"{AUTH}::test_a_session_is_there_for_the_key_that_opened_it_only",),
@@ -290,14 +290,14 @@ FAULTS = (
     ),
     Fault(
         "the rate limit of a key is not kept",
-        "sessions/principal.py",
+        "execution/principal.py",
         "        if wait_s > 0:\n",
         "        if wait_s > 1e9:\n",
         (AUTH,),
     ),
     Fault(
         "the key of an agent outlives its session",
-        "sessions/principal.py",
+        "execution/principal.py",
         "            self._principals.pop(digest, None)\n",
         "            pass\n",
         (AUTH, "tests/server/test_agents.py"),
@@ -319,14 +319,14 @@ FAULTS = (
     # ------------------------------------------------------------ bounds
     Fault(
         "an answer over the limit is sent",
-        "sessions/multiplex.py",
+        "execution/connections/multiplex.py",
         "        elif len(data) > self._largest:\n",
         "        elif False:\n",
         (f"{LIMITS}::test_an_observation_over_the_limit_is_refused_with_the_sizes",),
     ),
     Fault(
         "a client that does not read is never cut off",
-        "sessions/backlog.py",
+        "execution/slow_readers.py",
         "        self._cut()\n",
         "",
         (f"{LIMITS}::test_a_client_that_does_not_read_is_cut_off",),
@@ -334,7 +334,7 @@ FAULTS = (
     # ------------------------------------------------------------ what an answer says
     Fault(
         "an argument that the environment does not take is dropped in silence",
-        "sessions/host.py",
+        "execution/runner.py",
         "        self._shown = transition = normalise(value, method.name, ignored)\n",
         "        self._shown = transition = normalise(value, method.name, ())\n",
         (BEHAVIOUR,),
@@ -363,28 +363,28 @@ FAULTS = (
     # ------------------------------------------------------------ workers, recordings, metrics
     Fault(
         "a recording does not say how many events are missing",
-        "sessions/recording.py",
+        "execution/recording.py",
         "            data = gap(self.missing) + data\n",
         "            pass\n",
-        ("tests/sessions/test_recording.py",),
+        ("tests/execution/test_recording.py",),
     ),
     Fault(
         "a frame from a worker loses its first byte",
-        "sessions/link.py",
+        "execution/link.py",
         "bytes(memoryview(buffer)[body:at])",
         "bytes(memoryview(buffer)[body + 1 : at])",
-        ("tests/sessions/test_link.py",),
+        ("tests/execution/test_link.py",),
     ),
     Fault(
         "errors are not counted",
-        "sessions/multiplex.py",
+        "execution/connections/multiplex.py",
         "        self._tally.failed(error)\n        self._send(self._codec.error(request.session",
         "        self._send(self._codec.error(request.session",
         ("tests/server/test_metrics.py",),
     ),
     Fault(
         "a session that is replaced leaves its old environment open",
-        "sessions/manager.py",
+        "execution/manager.py",
         "        self._active += 1\n        self._end(session)\n        return True\n",
         "        self._active += 1\n        return True\n",
         (f"{DEADLINES}::test_a_reset_gives_up_an_environment_that_does_not_come_back",),

@@ -20,12 +20,12 @@ from support.waiting import wait_until
 
 from openenv import EnvironmentsFailed, EnvPool, SessionLost, VectorEnv, create_app
 from openenv.errors import ProviderError, ProviderTimeout
+from openenv.execution.principal import Key
 from openenv.pool._members import Member
 from openenv.pool.pool import _Pool
 from openenv.providers import ProcessProvider
 from openenv.providers.process import HostServer
 from openenv.providers.servers import Server
-from openenv.sessions.principal import Key
 
 pytestmark = pytest.mark.slow  # most start servers in processes of their own
 

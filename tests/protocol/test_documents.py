@@ -19,10 +19,10 @@ from websockets.sync.client import ClientConnection, connect
 
 from openenv import create_app
 from openenv.errors import IgnoredArgumentWarning, OpenEnvError
+from openenv.execution.limits import Limits
 from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.v1 import JSONCodec1
 from openenv.server.socket import SocketChannel
-from openenv.sessions.limits import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs" / "protocol"

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openenv.errors import ProtocolError
-from openenv.protocol.ledger import OVERHEAD_BYTES, Ledger
+from openenv.protocol.resend_buffer import OVERHEAD_BYTES, ResendBuffer
 
 
 @given(st.data())
 def test_what_the_other_side_lacks_is_what_it_has_not_received(data: st.DataObject) -> None:
     """Whatever it has received and said so: the rest is sent again, in order."""
-    ledger, sent, received = Ledger(), list[bytes](), 0
+    ledger, sent, received = ResendBuffer(), list[bytes](), 0
     for number in range(data.draw(st.integers(1, 12))):
         sent.append(b"%d" % number * (number % 3 + 1))
         ledger.keep(sent[-1])
@@ -27,14 +27,14 @@ def test_what_the_other_side_lacks_is_what_it_has_not_received(data: st.DataObje
 
 
 def test_more_cannot_have_come_than_was_sent() -> None:
-    ledger = Ledger()
+    ledger = ResendBuffer()
     ledger.keep(b"one")
     with pytest.raises(ProtocolError, match="2 frames are said to have come, of 1 sent"):
         ledger.acknowledge(2)
 
 
 def test_what_was_acknowledged_is_gone() -> None:
-    ledger = Ledger()
+    ledger = ResendBuffer()
     ledger.keep(b"one")
     ledger.keep(b"two")
     ledger.acknowledge(2)
@@ -43,7 +43,7 @@ def test_what_was_acknowledged_is_gone() -> None:
 
 
 def test_what_is_forgotten_counts_as_received() -> None:
-    ledger = Ledger()
+    ledger = ResendBuffer()
     ledger.keep(b"one")
     ledger.forget()
     ledger.keep(b"two")

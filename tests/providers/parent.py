@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from openenv import _children
+from openenv._internal import children as _children
 from openenv.providers.process import ProcessProvider
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from echo_env import EchoAction, EchoEnv
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.errors import ProviderError
 from openenv.providers import ProcessProvider
 from openenv.providers.choice import provider_for

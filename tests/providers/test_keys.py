@@ -15,7 +15,7 @@ from support.zygote import run_python
 
 from echo_env import EchoAction, EchoEnv
 from openenv import AuthenticationError, VectorEnv
-from openenv._redaction import redact
+from openenv._internal.redaction import redact
 from openenv.providers import ProcessProvider
 from openenv.providers.process import HostServer, ServerProcess
 

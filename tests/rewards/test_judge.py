@@ -10,9 +10,9 @@ import pytest
 from support.llm_server import Failure, Late, llm_server, warm_up
 
 from openenv.errors import Unscored
-from openenv.llm import LLMClient, LLMError, OpenAIClient
 from openenv.rewards import Gate, LLMJudge, WeightedSum
 from openenv.rewards.judge import find_score
+from openenv.rewards.llm import LLMClient, LLMError, OpenAIClient
 from openenv.types import Observation
 
 pytestmark = pytest.mark.anyio

@@ -469,7 +469,8 @@ def test_a_plain_rubric_is_reset_at_once_whatever_else_it_has() -> None:
 
 
 def test_a_rubric_is_imported_without_a_client_of_a_language_model() -> None:
-    code = "import sys\nfrom openenv.rewards import Rubric\nprint('openenv.llm' in sys.modules)"
+    code = "import sys\nfrom openenv.rewards import Rubric\n"
+    code += "print('openenv.rewards.llm' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )

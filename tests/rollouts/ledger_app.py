@@ -20,14 +20,14 @@ class Question(Observation):
     second: int = 0
 
 
-class Ledger(State):
+class ResendBuffer(State):
     """What all sessions of the server have done."""
 
     finished: dict[int, int] = Field(default_factory=dict)
     most_sessions: int = 0
 
 
-class Sums(Environment[Answer, Question, Ledger]):
+class Sums(Environment[Answer, Question, ResendBuffer]):
     """Asks for the sum of a number and the number after it."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -53,8 +53,8 @@ class Sums(Environment[Answer, Question, Ledger]):
         return Question(done=True, reward=float(action.value == 2 * self.number + 1))
 
     @property
-    def state(self) -> Ledger:
-        return Ledger(
+    def state(self) -> ResendBuffer:
+        return ResendBuffer(
             step_count=self.steps, finished=dict(Sums.finished), most_sessions=Sums.most_sessions
         )
 

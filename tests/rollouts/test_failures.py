@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openenv.errors import CapacityError, SessionLost
-from openenv.llm.client import LLMError, LLMTimeout, LLMUnreachable
+from openenv.rewards.llm.client import LLMError, LLMTimeout, LLMUnreachable
 from openenv.rollouts.failures import AttemptFailed, is_passing, pressure
 from openenv.rollouts.records import Rollout
 

@@ -11,10 +11,10 @@ from support.environments import Counter
 from support.llm_server import Asked, Failure, Reply, llm_server
 
 from openenv import Action, EnvClient, Environment, Observation, Private, State, create_app
-from openenv.mcp.environment import MCPEnvironment
 from openenv.rollouts import PolicyError, Rollout, RolloutLimits, policy_named, rollout
 from openenv.rollouts.policies.views import view
 from openenv.tasks import Task
+from openenv.tools.environment import MCPEnvironment
 
 TASK = Task(id="t", prompt="Say over.")
 
@@ -207,7 +207,7 @@ def test_a_model_that_has_too_much_to_do_is_asked_anew_and_less() -> None:
         first = False
         return says("over")
 
-    from openenv.llm.openai import OpenAIClient
+    from openenv.rewards.llm.openai import OpenAIClient
     from openenv.rollouts.policies.models import LLMPolicy
 
     with llm_server(reply) as server:
@@ -223,7 +223,7 @@ def test_a_model_that_has_too_much_to_do_is_asked_anew_and_less() -> None:
 
 @pytest.mark.slow
 def test_a_model_that_cannot_be_reached_is_asked_anew() -> None:
-    from openenv.llm.openai import OpenAIClient
+    from openenv.rewards.llm.openai import OpenAIClient
     from openenv.rollouts.policies.models import LLMPolicy
 
     with llm_server() as server:

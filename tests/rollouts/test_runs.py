@@ -28,7 +28,7 @@ from rollouts.worlds import (
 from support.servers import serving
 
 from openenv import EnvClient, EnvPool, GenericEnvClient, SessionLost, State, create_app
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.errors import ConnectError, RateLimited, Unscored
 from openenv.reward import RewardSpec, Score
 from openenv.rewards.delayed import Trajectory

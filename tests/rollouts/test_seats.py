@@ -19,9 +19,9 @@ from support.waiting import eventually
 from openenv import Environment, EnvPool, GenericEnvClient, Limits, Observation, State, create_app
 from openenv.errors import CapacityError, ConnectError, ExecutionFailed, OpenEnvError
 from openenv.reward import RewardSpec
+from openenv.rollouts.episode_sessions import NoEpisode, Seat, Seats
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.meter import Meter, Reading
-from openenv.rollouts.seats import NoEpisode, Seat, Seats
 from openenv.server.workers import managers_of
 
 

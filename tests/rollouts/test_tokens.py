@@ -14,9 +14,9 @@ from support.servers import serving
 from openenv import GenericEnvClient, create_app
 from openenv.errors import CapacityError
 from openenv.rollouts.batched import BatchPlayer, Start
+from openenv.rollouts.episode_sessions import Answer
 from openenv.rollouts.failures import EnvironmentsFailing
 from openenv.rollouts.interfaces import Interface
-from openenv.rollouts.seats import Answer
 from openenv.rollouts.tokens import Chat, TokenRollout
 
 END = "\x03"

@@ -14,14 +14,14 @@ from support.llm_server import Reply, llm_server
 from openenv import Action, Environment, Observation, State
 from openenv.arrays import Array, Blob
 from openenv.errors import NotSupported
-from openenv.mcp.results import png_of
 from openenv.reward import RewardSpec
 from openenv.rollouts import policy_named, rollout
+from openenv.rollouts.episode_sessions import Seats
 from openenv.rollouts.failures import RolloutsFailed
 from openenv.rollouts.policies.views import look_at, view
-from openenv.rollouts.seats import Seats
 from openenv.rollouts.tokens import Chat
 from openenv.tasks import Task
+from openenv.tools.results import png_of
 
 PIXELS = np.arange(16 * 12 * 3, dtype=np.uint8).reshape(16, 12, 3)
 PNG = png_of(PIXELS)

@@ -22,8 +22,8 @@ from openenv import (
 )
 from openenv.client.generic import GenericEnvClient
 from openenv.environment import scored
+from openenv.execution.principal import Key
 from openenv.reward import Score
-from openenv.sessions.principal import Key
 
 Serve = Callable[[Any], str]
 KEY = "the-orchestrators-key"

@@ -32,12 +32,12 @@ from openenv.errors import (
     RateLimitError,
     SessionNotFoundError,
 )
+from openenv.execution.manager import Patience
+from openenv.execution.principal import Keyring, Principal
 from openenv.server import Key, KeyLimits, Role
 from openenv.server.auth import may_reach
 from openenv.server.keyfile import read_key_file
 from openenv.server.workers import managers_of
-from openenv.sessions.manager import Patience
-from openenv.sessions.principal import Keyring, Principal
 
 ORCHESTRATOR, OBSERVER, AGENT = "planted-orchestrator", "planted-observer", "planted-agents-key"
 KEYS = (
@@ -489,7 +489,7 @@ async def test_what_waits_for_a_slot_counts_as_a_session() -> None:
 
 def test_a_bucket_fills_up_again_and_can_be_overdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("openenv.sessions.principal.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("openenv.execution.principal.time.monotonic", lambda: now[0])
     principal = Principal("p", limits=KeyLimits(requests_per_s=10, bytes_per_s=100))
     principal.allow(60, 0)
     with pytest.raises(RateLimitError) as caught:

@@ -24,8 +24,8 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from openenv import Action, create_app
+from openenv.execution.connections.conversation import REFUSED_FRAMES
 from openenv.server import Key, KeyLimits, Role
-from openenv.sessions.conversation import REFUSED_FRAMES
 
 encode, decode = msgspec.msgpack.encode, msgspec.msgpack.decode
 KEYS = {

@@ -28,7 +28,7 @@ from openenv import (
     create_app,
     settings,
 )
-from openenv._redaction import redact, redacted, register_secret
+from openenv._internal.redaction import redact, redacted, register_secret
 from openenv.errors import (
     ConnectError,
     EnvironmentFactoryError,

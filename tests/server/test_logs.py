@@ -18,8 +18,8 @@ from support.leaky import SECRET, AsyncLeaky, Leaky, LeakyEnv, Try
 from support.waiting import wait_until
 
 from openenv import Environment, ExecutionFailed
-from openenv._logs import JSONFormatter
-from openenv._redaction import register_secret
+from openenv._internal.logs import JSONFormatter
+from openenv._internal.redaction import register_secret
 from openenv.protocol.http import SESSION_HEADER
 from openenv.settings import log_format
 

@@ -21,8 +21,8 @@ from websockets.typing import Subprotocol
 
 from openenv import ConcurrencyConfig, Environment, create_app
 from openenv.errors import CapacityError, ServerError, SessionFailed
+from openenv.execution.metrics import BATCH, BOUNDS_S, Histogram, Latency
 from openenv.protocol.http import SESSION_HEADER
-from openenv.sessions.metrics import BATCH, BOUNDS_S, Histogram, Latency
 
 Serve = Callable[[Any], str]
 Samples = dict[str, float]

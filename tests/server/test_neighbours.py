@@ -38,13 +38,13 @@ from support.zygote import PythonProcess
 from websockets.sync.client import connect
 
 from openenv import StepTimeout, create_app
-from openenv._fragments import Fragments
+from openenv._internal.fragments import Fragments
+from openenv.capture import CaptureServer
 from openenv.errors import ServerError
-from openenv.harness.capture import CaptureServer
-from openenv.mcp import wrap
+from openenv.execution.connections.conversation import REFUSED_FRAMES
+from openenv.execution.principal import KeyLimits, Principal, Tenants
 from openenv.server.heads import MAX_HEAD_BYTES
-from openenv.sessions.conversation import REFUSED_FRAMES
-from openenv.sessions.principal import KeyLimits, Principal, Tenants
+from openenv.tools import wrap
 
 TESTS = Path(__file__).parents[1]
 STEPS = 10  # that a witness takes, at least, while its neighbour is over a limit
@@ -758,8 +758,8 @@ def test_a_wrapped_server_that_lists_too_much_harms_no_neighbour(
     what: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are mounted in one application, on one event loop."""
-    monkeypatch.setattr("openenv.mcp.connections.MAX_PAGES", 100)
-    monkeypatch.setattr("openenv.mcp.transports.MAX_MESSAGE_BYTES", 2**20)
+    monkeypatch.setattr("openenv.tools.connections.MAX_PAGES", 100)
+    monkeypatch.setattr("openenv.tools.transports.MAX_MESSAGE_BYTES", 2**20)
     app = FastAPI()
     app.mount("/other", create_app(Chained))
     app.mount("/wrapped", create_app(wrap([sys.executable, "-c", LISTS, what])))
@@ -782,7 +782,7 @@ def test_of_very_many_tenants_those_that_have_sessions_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A gateway may speak for anybody: who has done nothing for the longest is forgotten."""
-    monkeypatch.setattr("openenv.sessions.principal.MAX_TENANTS", 3)
+    monkeypatch.setattr("openenv.execution.principal.MAX_TENANTS", 3)
     tenants = Tenants()
 
     def describe(name: str) -> Principal:

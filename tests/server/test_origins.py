@@ -15,7 +15,7 @@ from support.raw import connected
 from support.servers import NotAdopted, serving
 from support.ws import Raw
 
-from openenv._peers import is_loopback
+from openenv._internal.net.peers import is_loopback
 
 EVIL = "https://evil.example"
 

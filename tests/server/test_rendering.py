@@ -14,7 +14,7 @@ from support.servers import serving
 
 from openenv import Limits, NotSupported, create_app
 from openenv.arrays import is_pixels, write_png
-from openenv.mcp.client import MCPToolClient
+from openenv.client.mcp import MCPToolClient
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server import Key, Role
 

@@ -33,13 +33,13 @@ from websockets.sync.client import connect
 
 from openenv import CapacityError, Limits, SessionLost, create_app
 from openenv.errors import FactoryFailed
+from openenv.execution import conversation
+from openenv.execution import manager as sessions_manager
+from openenv.execution.manager import SessionManager
+from openenv.execution.session import Step
+from openenv.execution.spec import EnvironmentSpec
 from openenv.protocol.http import SESSION_HEADER
 from openenv.server import run
-from openenv.sessions import conversation
-from openenv.sessions import manager as sessions_manager
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.session import Step
-from openenv.sessions.spec import EnvironmentSpec
 
 TESTS = Path(__file__).parents[1]
 RESET, SLEEP = '{"type":"reset"}', '{"type":"step","data":{"what":"sleep","value":0.3}}'

@@ -38,12 +38,12 @@ from support.waiting import wait_until
 from openenv import ExecutionFailed, Limits, create_app
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import ServerError, TooLargeError
-from openenv.mcp.environment import MCPEnvironment
-from openenv.mcp.functions import tool
+from openenv.execution import desk
 from openenv.server import Key, Role
 from openenv.server.workers import managers_of
-from openenv.sessions import desk
 from openenv.tasks import Task, TasksetError, load_tasks
+from openenv.tools.environment import MCPEnvironment
+from openenv.tools.functions import tool
 
 Serve = Callable[[Any], str]
 

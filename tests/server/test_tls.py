@@ -15,7 +15,7 @@ from support.environments import CounterEnv, Do
 from support.servers import NotAdopted, serving
 
 from openenv import ConnectError, VectorEnv
-from openenv._tls import client_context
+from openenv._internal.net.tls import client_context
 from openenv.providers._readiness import wait_until_healthy
 from openenv.server.loading import TargetError
 from openenv.server.run import tls_options

@@ -17,7 +17,7 @@ from mcp.client.stdio import stdio_client
 from mcp.shared.dispatcher import ProgressFnT
 
 # A server imports this on a thread, whose imports hold up the loop where the machine is busy.
-import openenv.mcp.speech2  # noqa: F401
+import openenv.server.mcp.sdk_v2  # noqa: F401
 from support.commands import COMMAND, environ
 
 TESTS = Path(__file__).parents[1]

@@ -30,14 +30,14 @@ ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = re.compile(r"^(conftest\.py|pyproject\.toml|requirements\.lock|tests/conftest\.py)$")
 # What the tests of a directory are about, if it is not the package of the same name.
 SUBJECTS = {
-    "tests/adapters": ("src/openenv/adapters", "src/openenv/_choices.py"),
-    "tests/behaviour": ("src/openenv/client", "src/openenv/protocol", "src/openenv/sessions"),
-    "tests/catalog": ("src/openenv/discovery",),
+    "tests/wrappers": ("src/openenv/wrappers", "src/openenv/_internal/choices.py"),
+    "tests/behaviour": ("src/openenv/client", "src/openenv/protocol", "src/openenv/execution"),
+    "tests/auto/catalog": ("src/openenv/auto/catalog",),
     "tests/clients": ("clients/typescript",),
     "tests/compat": ("src/openenv/core", "src/openenv/protocol", "src/openenv/client"),
-    "tests/distributions": ("scripts", "src/openenv/_version.py"),
+    "tests/distributions": ("scripts", "src/openenv/_internal/version.py"),
     "tests/docs": ("scripts", "tutorial"),
-    "tests/faults": ("src/openenv/client", "src/openenv/protocol", "src/openenv/sessions"),
+    "tests/faults": ("src/openenv/client", "src/openenv/protocol", "src/openenv/execution"),
     "tests/integrations": ("src/openenv/integrations", "examples"),
     "tests/trainers": ("src/openenv/integrations", "src/openenv/rollouts", "examples"),
 }

@@ -13,7 +13,7 @@ import numpy as np
 
 from openenv import Action, EnvClient, Environment, NotSupported, Observation, Refused, State
 from openenv.arrays import Picture
-from openenv.mcp import MCPEnvironment, tool
+from openenv.tools import MCPEnvironment, tool
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><rect width="2" height="2"/></svg>'
 GIF = b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff;"

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from _pytest.fixtures import FixtureDef, SubRequest
 
-from openenv import _children
+from openenv._internal import children as _children
 
 # What the interpreter says when a program starts another process.
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}

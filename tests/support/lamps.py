@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openenv.mcp import MCPEnvironment, tool
+from openenv.tools import MCPEnvironment, tool
 
 
 class Lamp(MCPEnvironment):

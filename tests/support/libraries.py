@@ -8,7 +8,7 @@ import fastmcp
 from mcp.server.mcpserver import MCPServer
 from mcp_types import Completion, CompletionArgument
 
-from openenv.mcp import MCPEnvironment
+from openenv.tools import MCPEnvironment
 
 
 def furnished(server: Any) -> Any:

@@ -12,10 +12,11 @@ from typing import Any
 
 import openenv.events
 from openenv import Environment, Limits, create_app
-from openenv.mcp import bridge, seats
+from openenv.execution import backlog, multiplex
+from openenv.execution.recording import RecordingOptions
 from openenv.server import Key, KeyLimits, heads
-from openenv.sessions import backlog, multiplex
-from openenv.sessions.recording import RecordingOptions
+from openenv.server.mcp import bindings as seats
+from openenv.server.mcp import bridge
 from openenv.web import watch
 from support.environments import Do, Progress, Seen
 

@@ -41,7 +41,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from openenv.llm import AnthropicClient, OpenAIClient
+from openenv.rewards.llm import AnthropicClient, OpenAIClient
 from support.servers import serving
 
 __all__ = ["Asked", "Failure", "LLMServer", "Late", "Reply", "llm_server", "warm_up"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openenv.mcp import CallToolAction, CallToolObservation
+from openenv.tools import CallToolAction, CallToolObservation
 
 
 def scored(call: CallToolAction, seen: CallToolObservation) -> float | None:

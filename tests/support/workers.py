@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from openenv import Environment, State
-from openenv.sessions.spec import EnvironmentSpec
+from openenv.execution.spec import EnvironmentSpec
 from support.environments import Do, Seen
 from support.probe import DEEDS, Answer, Ask, ProbeEnvironment
 from support.stuck import Pid

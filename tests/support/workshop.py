@@ -12,8 +12,8 @@ from pydantic import Field
 
 from openenv import Action, Environment, Observation, Private, State
 from openenv.arrays import Array
-from openenv.mcp import Image, MCPEnvironment, tool
-from openenv.mcp.results import png_of
+from openenv.tools import Image, MCPEnvironment, tool
+from openenv.tools.results import png_of
 
 
 class Workshop(MCPEnvironment):

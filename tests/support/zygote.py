@@ -4,8 +4,8 @@ Most of what ``python -m openenv.cli --help`` costs is imports, and the tests ru
 programs. So each worker of pytest has one process, the zygote, that has imported the command line,
 the server and the client. `PythonProcess` asks it for a fork, which becomes what a new interpreter
 would have been: a process with a directory, environment variables, standard streams, signal
-handlers and an exit code of its own. `openenv._forkserver`, by which the product itself starts
-servers, does the work; see there for what a fork changes.
+handlers and an exit code of its own. `openenv._internal.forkserver`, by which the product itself
+starts servers, does the work; see there for what a fork changes.
 
 A program is started in the ordinary way if a fork would differ from it: if the variables that the
 interpreter reads when it starts (``PYTHON*``, ``LD_*``, ...) are not the zygote's, if it is given
@@ -32,7 +32,7 @@ from typing import Any
 
 import openenv
 from openenv import _children, _forkserver
-from openenv._forkserver import Request
+from openenv._internal.forkserver import Request
 
 __all__ = ["PythonProcess", "run_python"]
 

@@ -10,8 +10,8 @@ import pytest
 
 from openenv.errors import CapacityError
 from openenv.rollouts.beginnings import Beginnings
+from openenv.rollouts.episode_sessions import Seat, Seats
 from openenv.rollouts.replies import ParsedReply, read_reply
-from openenv.rollouts.seats import Seat, Seats
 from openenv.testing import IntegrationFailed, check_integration
 from openenv.testing.trainers import (
     CASES,

@@ -28,10 +28,10 @@ sys.path[:0] = [str(ROOT / "examples")]
 from tiny_models import model_for, tokenizer_for  # noqa: E402
 from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop  # noqa: E402
 
+from openenv.capture import ProgramSession, ProgramSessionFactory, validate_llm  # noqa: E402
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, VerifyResult  # noqa: E402
 from openenv.core.harness.capture import CaptureServer, measure_retokenization_skew  # noqa: E402
 from openenv.core.harness.capture.export import export_session  # noqa: E402
-from openenv.harness.capture import ProgramSession, ProgramSessionFactory, validate_llm  # noqa: E402
 from openenv.server.run import bind  # noqa: E402
 
 TEMPLATE = (

@@ -10,14 +10,14 @@ import pytest
 from support.llm_server import Asked, Failure, LLMServer, Reply, llm_server
 from support.venvs import python_of
 
-from openenv.harness.agents import (
+from openenv.agents import (
     CLIHarnessAgent,
     HarnessAction,
     HarnessConfig,
     HarnessEnvironment,
     StdioHarnessAdapter,
 )
-from openenv.mcp import tool
+from openenv.tools import tool
 
 pytestmark = [pytest.mark.trainers, pytest.mark.anyio]
 

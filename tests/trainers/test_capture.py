@@ -15,8 +15,8 @@ from support.llm_server import Asked, Reply
 from support.token_server import prompt_of, token_server, written
 from support.venvs import python_of
 
-from openenv.harness import Message, ResourceSession, ToolResult, VerifyResult
-from openenv.harness.capture import CaptureServer, ProgramSession, export_session
+from openenv.capture import CaptureServer, ProgramSession, export_session
+from openenv.rollouts.harness import Message, ResourceSession, ToolResult, VerifyResult
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
 

@@ -12,7 +12,7 @@ from support.commands import environ
 from support.venvs import python_of
 from trainers.lights import RULES, Crossing, driver
 
-from openenv.harness.collect import SFTFilters, collect, write_sft
+from openenv.rollouts.collect import SFTFilters, collect, write_sft
 
 ROOT = Path(__file__).parents[2]
 

@@ -26,7 +26,6 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen2_5_chat_template
 
 from openenv import GenericEnvClient
-from openenv.harness import EnvironmentSessions, HarnessRunLimits, MCPHarnessAdapter
 from openenv.integrations.trl import (
     EnvironmentCost,
     env_reward,
@@ -36,6 +35,7 @@ from openenv.integrations.trl import (
     task_dataset,
 )
 from openenv.integrations.typed_tools import Parameters, typed_function
+from openenv.rollouts.harness import EnvironmentSessions, HarnessRunLimits, MCPHarnessAdapter
 
 PROMPT = "Act by the tool."
 WINNING = 7  # a seed of blackjack with a soft 20, which wins if one stands

@@ -8,14 +8,9 @@ from typing_extensions import assert_type
 
 from openenv import Action, EnvClient, GenericEnvClient, Observation, State, StepResult
 from openenv.arrays import Rendering
+from openenv.client import MCPToolClient
 from openenv.client.sync import SyncEnvClient
-from openenv.mcp import (
-    CallToolAction,
-    CallToolObservation,
-    ListToolsAction,
-    MCPToolClient,
-    Tool,
-)
+from openenv.tools import CallToolAction, CallToolObservation, ListToolsAction, Tool
 
 
 class Move(Action):

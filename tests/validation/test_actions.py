@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from support.commands import ENVIRONMENTS
 
-from openenv.mcp.types import CallToolAction, ListToolsAction
+from openenv.tools.types import CallToolAction, ListToolsAction
 from openenv.types import Action
 from openenv.validation.actions import ActionSpace
 from openenv.validation.probes import hacking_probes

@@ -74,7 +74,7 @@ LEARNED = [name for name in MUTANTS if name.startswith("learning.")]
 @pytest.fixture(autouse=True)
 def no_news() -> Iterator[None]:
     """What goes wrong is what is looked for, and no news to an operator."""
-    logger = logging.getLogger("openenv.sessions")
+    logger = logging.getLogger("openenv.execution")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     yield

@@ -16,7 +16,7 @@ from support.venvs import python_of
 from web.conftest import listen
 
 from openenv import create_app
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.web.fields import extract_action_fields, is_chat_env
 
 ROOT = SOURCES.parent

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from openenv import create_app
-from openenv.mcp import wrap
+from openenv.tools import wrap
 
 pytestmark = [
     pytest.mark.extended("of the web page; test_page.py plays an environment"),

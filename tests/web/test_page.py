@@ -15,7 +15,7 @@ from support.waiting import wait_until
 from blackjack_env.server.blackjack_environment import BlackjackEnvironment
 from chess_env.server.chess_environment import ChessEnvironment
 from openenv import Action, Environment, Observation, State, create_app
-from openenv.recording import read
+from openenv.rollouts.replays import read
 from openenv.server.loading import load_target
 
 pytestmark = [pytest.mark.slow, pytest.mark.blocks_the_loop]

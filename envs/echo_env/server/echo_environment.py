@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from openenv.environment import scored, termination, transition
 from openenv.errors import Refused
-from openenv.mcp import MCPEnvironment, tool
 from openenv.reward import RewardSpec, Score
+from openenv.tools import MCPEnvironment, tool
 from openenv.types import Observation, State
 
 from ..models import CallToolAction, EchoAction, EchoObservation, ListToolsAction

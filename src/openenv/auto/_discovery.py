@@ -33,10 +33,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from openenv._directories import Directory, is_environment
-from openenv._quoting import printable
+from openenv._internal.quoting import printable
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, ManifestError, image_name, read_manifest
+from openenv.manifest.directories import Directory, is_environment
 
 __all__ = [
     "EnvironmentDiscovery",
@@ -270,8 +270,8 @@ def _spoken(client_class: type[Any], role: str) -> type[Any] | None:
     from typing import get_args
 
     from openenv.client import codec
-    from openenv.mcp.client import MCPClientBase
-    from openenv.mcp.types import CallToolAction, CallToolObservation
+    from openenv.client.mcp import MCPClientBase
+    from openenv.tools.types import CallToolAction, CallToolObservation
 
     action, observation, _ = codec.models(client_class)
     chosen = action if role == "action" else observation

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from openenv._addresses import over_http
-from openenv._consent import agrees, is_at_terminal
-from openenv._http import FAILURES, ask
-from openenv._json import read_json
-from openenv._peers import is_loopback as is_loopback_host
+from openenv._internal.addresses import over_http
+from openenv._internal.consent import agrees, is_at_terminal
+from openenv._internal.json import read_json
+from openenv._internal.net.http import FAILURES, ask
+from openenv._internal.net.peers import is_loopback as is_loopback_host
 from openenv.auto._discovery import EnvironmentInfo, get_discovery, info_of_distribution
 from openenv.client.launch import hf_space_subdomain
 from openenv.errors import OpenEnvError

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from openenv._addresses import URL, over_http
-from openenv._http import FAILURES, ask
-from openenv._json import read_json
-from openenv._keys import key_for, key_headers
+from openenv._internal.addresses import URL, over_http
+from openenv._internal.json import read_json
+from openenv._internal.net.http import FAILURES, ask
+from openenv._internal.net.keys import key_for, key_headers
 from openenv.auto._hub import PROBE_TIMEOUT_S
 from openenv.hub.names import is_hub_address
 

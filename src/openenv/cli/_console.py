@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from openenv._quoting import printable
-from openenv._terminal import console
+from openenv._internal.quoting import printable
+from openenv._internal.terminal import console
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import openenv
-from openenv._redaction import redact
+from openenv._internal.redaction import redact
 
 __all__ = ["Finding", "Status", "examine"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from openenv._redaction import redact
+from openenv._internal.redaction import redact
 from openenv.cli._console import (
     DEBUG_HINT,
     FAILED,

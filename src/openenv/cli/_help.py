@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from openenv._terminal import console
+from openenv._internal.terminal import console
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from openenv._addresses import image_of, is_address, over_http
-from openenv._keys import key_for
+from openenv._internal.addresses import image_of, is_address, over_http
+from openenv._internal.net.keys import key_for
 from openenv.auto._discovery import EnvironmentInfo, get_discovery
 from openenv.cli._console import CommandError
 from openenv.cli._readings import Unreadable, read

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import openenv
-from openenv._version import version
+from openenv._internal.version import version
 from openenv.cli._console import say
 
 __all__ = ["Origin", "origin_for"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv._http import FAILURES, ask
+from openenv._internal.net.http import FAILURES, ask
 
 __all__ = ["Change", "Reading", "Unreadable", "changed", "read"]
 

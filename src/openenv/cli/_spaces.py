@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openenv._quoting import printable
-from openenv._redaction import redact, register_secret
+from openenv._internal.quoting import printable
+from openenv._internal.redaction import redact, register_secret
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
 from openenv.errors import OpenEnvError
@@ -210,7 +210,7 @@ def _logged_in() -> tuple[Hub, str]:
     Raises:
         AccessError: There is no token, or the Hub does not take it.
     """
-    from openenv._consent import is_at_terminal
+    from openenv._internal.consent import is_at_terminal
     from openenv.hub import AccessError, Hub
     from openenv.hub.client import TOKENS
 

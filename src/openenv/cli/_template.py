@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from openenv._version import version
+from openenv._internal.version import version
 
 __all__ = [
     "OPENENV",

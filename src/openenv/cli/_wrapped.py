@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from openenv.cli._console import MISUSED, CommandError, did_you_mean
 
 if TYPE_CHECKING:
-    from openenv.mcp.sources import Program
-    from openenv.sessions.recording import RecordingOptions
+    from openenv.execution.recording import RecordingOptions
+    from openenv.tools.sources import Program
 
 __all__ = ["Wrapping"]
 
 
 @dataclass(frozen=True)
 class Wrapping:
-    """The options of `openenv serve` that `openenv.mcp.wrap` takes.
+    """The options of `openenv serve` that `openenv.tools.wrap` takes.
 
     Attributes:
         mcp: Command lines, URLs and paths of mcp.json files.
@@ -63,7 +63,7 @@ class Wrapping:
             raise CommandError("--reload and --mcp exclude each other", exit_code=MISUSED)
 
     def __str__(self) -> str:
-        from openenv._redaction import redact
+        from openenv._internal.redaction import redact
 
         return redact(", ".join(self.mcp))
 
@@ -76,9 +76,9 @@ class Wrapping:
             CommandError: The servers, or the functions, cannot be had.
         """
         from openenv.errors import KeyFileError
-        from openenv.mcp.sources import Program, read_sources
-        from openenv.mcp.wrapped import wrap
         from openenv.server.app import create_app
+        from openenv.tools.sources import Program, read_sources
+        from openenv.tools.wrapped import wrap
 
         try:
             sources = read_sources(*self.mcp)

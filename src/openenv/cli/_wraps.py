@@ -14,7 +14,7 @@ from typing import Any
 from openenv.cli._console import MISUSED, CommandError
 from openenv.cli._sources import EXAMPLES, code_of, laid_out, step_of
 from openenv.cli._template import OPENENV, TEMPLATES, EnvironmentNames
-from openenv.mcp.types import RESERVED_TOOL_NAMES
+from openenv.tools.types import RESERVED_TOOL_NAMES
 
 __all__ = ["wrapped"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from openenv._lazy import lazy_module
+from openenv._internal.lazy import lazy_module
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy_module
+from openenv._internal.lazy import lazy_module
 from openenv.client.transports.base import Transport, TransportClosed
 from openenv.errors import (
     AuthenticationError,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from openenv.errors import NotSupported, ProtocolError
-from openenv.mcp.types import AGENT_KEY, CREATE
 from openenv.protocol.messages import MCPReply, Request
 from openenv.protocol.routes import ROUTE_QUERY
+from openenv.tools.types import AGENT_KEY, CREATE
 
 if TYPE_CHECKING:
     from openenv.client.client import EnvClient

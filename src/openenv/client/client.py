@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overloa
 
 from typing_extensions import Self
 
-from openenv._addresses import server_root
-from openenv._lazy import lazy_module
+from openenv._internal.addresses import server_root
+from openenv._internal.lazy import lazy_module
 from openenv.client import background, codec
 from openenv.client.hybrid import (
     Pending,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from openenv._generics import members, once_per_class, type_arguments
-from openenv._models import (
+from openenv._internal.generics import members, once_per_class, type_arguments
+from openenv._internal.models import (
     ACTION_TYPE,
     Reader,
     like_fields,

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from openenv._lazy import lazy_module
+from openenv._internal.lazy import lazy_module
 from openenv.client import background
 from openenv.types import StepResult
 

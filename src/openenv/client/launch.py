@@ -353,8 +353,8 @@ def local_transport(
         headers = key_headers(key or api_key(), {})
         return lambda: ASGITransport(environment, headers=headers, subprotocols=subprotocols)
     from openenv.client.transports.memory import MemoryTransport
-    from openenv.sessions.manager import SessionManager
-    from openenv.sessions.spec import EnvironmentSpec, class_made_by, models_of
+    from openenv.execution.manager import SessionManager
+    from openenv.execution.spec import EnvironmentSpec, class_made_by, models_of
 
     made = class_made_by(environment)
     declared = models_of(made) if made is not None else (None, None, None)

@@ -36,9 +36,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from openenv._lazy import lazy_module
-from openenv._timeouts import within
-from openenv._traces import traced, tracer
+from openenv._internal.lazy import lazy_module
+from openenv._internal.timeouts import within
+from openenv._internal.traces import traced, tracer
 from openenv.client import background
 from openenv.client._resuming import CannotResume, greeted, is_worth_resuming, resume
 from openenv.client.transports.base import Transport, TransportClosed

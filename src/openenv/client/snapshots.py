@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from openenv._lazy import lazy_module
+from openenv._internal.lazy import lazy_module
 from openenv.client import background
 from openenv.errors import (
     NotSupported,

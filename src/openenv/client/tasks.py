@@ -236,10 +236,10 @@ class _OfEnvironment:
     """An environment in this process."""
 
     def __init__(self, manager: Any, place: Place) -> None:
-        from openenv.sessions.desk import TaskDesk
+        from openenv.execution.task_service import TaskService
 
         self.place = place
-        self._desk = TaskDesk(manager)
+        self._desk = TaskService(manager)
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         try:

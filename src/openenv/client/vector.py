@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import BaseModel
 from typing_extensions import Self
 
-from openenv._generics import once_per_class
-from openenv._lazy import lazy_module
+from openenv._internal.generics import once_per_class
+from openenv._internal.lazy import lazy_module
 from openenv.client import background, codec
 from openenv.client._batches import (
     gather_infos,
@@ -25,8 +25,8 @@ from openenv.client._batches import (
     rows_of,
     stack_observations,
 )
-from openenv.client._trunks import Entrance, Gate, Trunks
 from openenv.client.client import EnvClient, warn_of_queue
+from openenv.client.connections import ConnectionPool, Entrance, Gate
 from openenv.client.generic import GenericEnvClient
 from openenv.client.transports.base import Transport
 from openenv.client.transports.websocket import WebSocketOptions, WebSocketTransport, websocket_url
@@ -226,12 +226,12 @@ class VectorEnv:
     def _begin_unconnected(self) -> None:
         self._process = os.getpid()
         entrance = self._elsewhere or self._entrance
-        self._own_trunks = trunks = Trunks(entrance, self._connections)
+        self._own_trunks = trunks = ConnectionPool(entrance, self._connections)
         self._abandonment = weakref.finalize(self, _abandon, trunks, self._entrance, self._process)
         self._abandonment.atexit = False
 
     @property
-    def _trunks(self) -> Trunks:
+    def _trunks(self) -> ConnectionPool:
         if self._process != os.getpid():  # in a forked child, the connections are the parent's
             self._begin_unconnected()
         return self._own_trunks
@@ -706,7 +706,7 @@ class _Entrance:
             warn_of_queue(queued, self.opening["queue_timeout_s"])
 
 
-def _abandon(trunks: Trunks, entrance: _Entrance, process: int) -> None:
+def _abandon(trunks: ConnectionPool, entrance: _Entrance, process: int) -> None:
     """Close what nobody holds any more, from whichever thread."""
     if process != os.getpid() or not trunks.is_open:
         return

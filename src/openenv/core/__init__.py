@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 
 __all__ = [
     "Action",
@@ -84,11 +84,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from openenv.chat import Message as Message
-    from openenv.chat import ModelTokenizer as ModelTokenizer
     from openenv.client.client import EnvClient as EnvClient
     from openenv.client.generic import GenericAction as GenericAction
     from openenv.client.generic import GenericEnvClient as GenericEnvClient
+    from openenv.client.mcp import MCPClientBase as MCPClientBase
+    from openenv.client.mcp import MCPToolClient as MCPToolClient
     from openenv.client.sync import SyncEnvClient as SyncEnvClient
     from openenv.core.env_server import base_transforms as base_transforms
     from openenv.core.env_server import exceptions as exceptions
@@ -122,28 +122,9 @@ if TYPE_CHECKING:
     from openenv.errors import SessionCapacityError as SessionCapacityError
     from openenv.errors import SessionCreationError as SessionCreationError
     from openenv.errors import SessionNotFoundError as SessionNotFoundError
-    from openenv.llm.anthropic import AnthropicClient as AnthropicClient
-    from openenv.llm.client import LLMClient as LLMClient
-    from openenv.llm.client import LLMResponse as LLMResponse
-    from openenv.llm.client import ToolCall as ToolCall
-    from openenv.llm.hosted import create_llm_client as create_llm_client
-    from openenv.llm.openai import OpenAIClient as OpenAIClient
-    from openenv.mcp.client import MCPClientBase as MCPClientBase
-    from openenv.mcp.client import MCPToolClient as MCPToolClient
-    from openenv.mcp.environment import MCPEnvironment as MCPEnvironment
-    from openenv.mcp.types import CallToolAction as CallToolAction
-    from openenv.mcp.types import CallToolObservation as CallToolObservation
-    from openenv.mcp.types import JsonRpcError as JsonRpcError
-    from openenv.mcp.types import JsonRpcErrorCode as JsonRpcErrorCode
-    from openenv.mcp.types import JsonRpcRequest as JsonRpcRequest
-    from openenv.mcp.types import JsonRpcResponse as JsonRpcResponse
-    from openenv.mcp.types import ListToolsAction as ListToolsAction
-    from openenv.mcp.types import ListToolsObservation as ListToolsObservation
-    from openenv.mcp.types import McpMethod as McpMethod
-    from openenv.mcp.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
-    from openenv.mcp.types import Tool as Tool
-    from openenv.mcp.types import ToolError as ToolError
-    from openenv.mcp.types import ToolErrorType as ToolErrorType
+    from openenv.execution.manager import ConcurrencyConfig as ConcurrencyConfig
+    from openenv.execution.manager import ServerCapacityStatus as ServerCapacityStatus
+    from openenv.execution.session import SessionInfo as SessionInfo
     from openenv.protocol.frames import BaseMessage as BaseMessage
     from openenv.protocol.http import GetTaskRangeRequest as GetTaskRangeRequest
     from openenv.protocol.http import GetTaskRequest as GetTaskRequest
@@ -157,16 +138,35 @@ if TYPE_CHECKING:
         deserialize_action_with_preprocessing as deserialize_action_with_preprocessing,
     )
     from openenv.protocol.serialization import serialize_observation as serialize_observation
+    from openenv.rewards.llm.anthropic import AnthropicClient as AnthropicClient
+    from openenv.rewards.llm.client import LLMClient as LLMClient
+    from openenv.rewards.llm.client import LLMResponse as LLMResponse
+    from openenv.rewards.llm.client import ToolCall as ToolCall
+    from openenv.rewards.llm.hosted import create_llm_client as create_llm_client
+    from openenv.rewards.llm.openai import OpenAIClient as OpenAIClient
     from openenv.server.app import HTTPEnvServer as HTTPEnvServer
     from openenv.server.app import create_app as create_app
     from openenv.server.app import create_fastapi_app as create_fastapi_app
     from openenv.server.endpoints import GetEndpointConfig as GetEndpointConfig
-    from openenv.sessions.manager import ConcurrencyConfig as ConcurrencyConfig
-    from openenv.sessions.manager import ServerCapacityStatus as ServerCapacityStatus
-    from openenv.sessions.session import SessionInfo as SessionInfo
     from openenv.settings import ServerMode as ServerMode
     from openenv.tasks.provider import TaskProvider as TaskProvider
+    from openenv.tools.environment import MCPEnvironment as MCPEnvironment
+    from openenv.tools.types import CallToolAction as CallToolAction
+    from openenv.tools.types import CallToolObservation as CallToolObservation
+    from openenv.tools.types import JsonRpcError as JsonRpcError
+    from openenv.tools.types import JsonRpcErrorCode as JsonRpcErrorCode
+    from openenv.tools.types import JsonRpcRequest as JsonRpcRequest
+    from openenv.tools.types import JsonRpcResponse as JsonRpcResponse
+    from openenv.tools.types import ListToolsAction as ListToolsAction
+    from openenv.tools.types import ListToolsObservation as ListToolsObservation
+    from openenv.tools.types import McpMethod as McpMethod
+    from openenv.tools.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
+    from openenv.tools.types import Tool as Tool
+    from openenv.tools.types import ToolError as ToolError
+    from openenv.tools.types import ToolErrorType as ToolErrorType
     from openenv.types import Action as Action
+    from openenv.types import Message as Message
+    from openenv.types import ModelTokenizer as ModelTokenizer
     from openenv.types import Observation as Observation
     from openenv.types import State as State
     from openenv.types import StepResult as StepResult
@@ -192,9 +192,9 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "openenv.chat": ["Message", "ModelTokenizer"],
             "openenv.client.client": ["EnvClient"],
             "openenv.client.generic": ["GenericAction", "GenericEnvClient"],
+            "openenv.client.mcp": ["MCPClientBase", "MCPToolClient"],
             "openenv.client.sync": ["SyncEnvClient"],
             "openenv.core.env_server": [
                 "base_transforms",
@@ -235,27 +235,8 @@ else:
                 "SessionCreationError",
                 "SessionNotFoundError",
             ],
-            "openenv.llm.anthropic": ["AnthropicClient"],
-            "openenv.llm.client": ["LLMClient", "LLMResponse", "ToolCall"],
-            "openenv.llm.hosted": ["create_llm_client"],
-            "openenv.llm.openai": ["OpenAIClient"],
-            "openenv.mcp.client": ["MCPClientBase", "MCPToolClient"],
-            "openenv.mcp.environment": ["MCPEnvironment"],
-            "openenv.mcp.types": [
-                "CallToolAction",
-                "CallToolObservation",
-                "JsonRpcError",
-                "JsonRpcErrorCode",
-                "JsonRpcRequest",
-                "JsonRpcResponse",
-                "ListToolsAction",
-                "ListToolsObservation",
-                "McpMethod",
-                "RESERVED_TOOL_NAMES",
-                "Tool",
-                "ToolError",
-                "ToolErrorType",
-            ],
+            "openenv.execution.manager": ["ConcurrencyConfig", "ServerCapacityStatus"],
+            "openenv.execution.session": ["SessionInfo"],
             "openenv.protocol.frames": ["BaseMessage"],
             "openenv.protocol.http": [
                 "GetTaskRangeRequest",
@@ -271,13 +252,38 @@ else:
                 "deserialize_action_with_preprocessing",
                 "serialize_observation",
             ],
+            "openenv.rewards.llm.anthropic": ["AnthropicClient"],
+            "openenv.rewards.llm.client": ["LLMClient", "LLMResponse", "ToolCall"],
+            "openenv.rewards.llm.hosted": ["create_llm_client"],
+            "openenv.rewards.llm.openai": ["OpenAIClient"],
             "openenv.server.app": ["HTTPEnvServer", "create_app", "create_fastapi_app"],
             "openenv.server.endpoints": ["GetEndpointConfig"],
-            "openenv.sessions.manager": ["ConcurrencyConfig", "ServerCapacityStatus"],
-            "openenv.sessions.session": ["SessionInfo"],
             "openenv.settings": ["ServerMode"],
             "openenv.tasks.provider": ["TaskProvider"],
-            "openenv.types": ["Action", "Observation", "State", "StepResult"],
+            "openenv.tools.environment": ["MCPEnvironment"],
+            "openenv.tools.types": [
+                "CallToolAction",
+                "CallToolObservation",
+                "JsonRpcError",
+                "JsonRpcErrorCode",
+                "JsonRpcRequest",
+                "JsonRpcResponse",
+                "ListToolsAction",
+                "ListToolsObservation",
+                "McpMethod",
+                "RESERVED_TOOL_NAMES",
+                "Tool",
+                "ToolError",
+                "ToolErrorType",
+            ],
+            "openenv.types": [
+                "Action",
+                "Message",
+                "ModelTokenizer",
+                "Observation",
+                "State",
+                "StepResult",
+            ],
             "openenv.web.app": ["create_web_interface_app"],
             "openenv.web.episode": ["WebInterfaceManager"],
         },

@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.reward import Score
+from openenv.rollouts.episode_sessions import Seat, Seats
 from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.interfaces import ActionTool
 from openenv.rollouts.jobs import derived_seed
-from openenv.rollouts.seats import Seat, Seats
 from openenv.tasks.load import load_tasks
 from openenv.tasks.task import Task
 from openenv.types import StepResult

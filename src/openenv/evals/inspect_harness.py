@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.errors import IgnoredArgumentWarning
 from openenv.evals.base import EvalHarness
 

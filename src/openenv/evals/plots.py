@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from openenv._packages import needs
-from openenv._reports.plots import BLUE, GREY, ORANGE, SKY, Plot, drawn, plot, styled
+from openenv._internal.packages import needs
+from openenv._internal.reports.plots import BLUE, GREY, ORANGE, SKY, Plot, drawn, plot, styled
 from openenv.evals.comparison import Comparison, Difference
 from openenv.evals.metrics import Estimate, Evaluation
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from openenv._reports.pages import rendered
+from openenv._internal.reports.pages import rendered
 from openenv.evals.comparison import Comparison
 from openenv.evals.metrics import Evaluation, TaskResult
 

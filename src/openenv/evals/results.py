@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from openenv._packages import check_installed
-from openenv._redaction import redact
+from openenv._internal.packages import check_installed
+from openenv._internal.redaction import redact
 from openenv.evals.comparison import Comparison, compare
 from openenv.evals.metrics import ASKED, Evaluation, EvaluationError, evaluate
 from openenv.evals.report import html_report, markdown_report

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 
 with needs("an evaluation", "pip install 'openenv[eval]'"):
     import numpy as np

@@ -25,18 +25,18 @@ from urllib.parse import parse_qs, urlsplit
 
 import h11
 
-from openenv._json import read_json
-from openenv._peers import is_loopback
-from openenv._tls import client_context
+from openenv._internal.json import read_json
+from openenv._internal.net.peers import is_loopback
+from openenv._internal.net.tls import client_context
 from openenv.errors import NotPermittedError, WrongHostError
+from openenv.execution.principal import KeyLimits, Keyring, Principal, Role
 from openenv.gateway.servers import NoServer, RouteGone, Server, Servers, Shares
 from openenv.gateway.wire import Wire, splice
-from openenv.mcp.types import CREATE
 from openenv.protocol.http import SESSION_COOKIE, SESSION_HEADER
 from openenv.protocol.routes import ROUTE_HEADER, ROUTE_QUERY, SPREAD_HEADER, TENANT_HEADER
 from openenv.server.auth import described, is_public, keys_in, may_reach, without_keys
 from openenv.server.origins import Pages
-from openenv.sessions.principal import KeyLimits, Keyring, Principal, Role
+from openenv.tools.types import CREATE
 
 __all__ = ["Gateway"]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from openenv._addresses import server_root
+from openenv._internal.addresses import server_root
 from openenv.errors import ConnectError
-from openenv.sessions.principal import KeyLimits
+from openenv.execution.principal import KeyLimits
 
 __all__ = ["NoServer", "RouteGone", "Server", "Servers", "Shares", "route_of"]
 

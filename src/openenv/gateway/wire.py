@@ -10,7 +10,7 @@ from typing import Any
 
 import h11
 
-from openenv._peers import notice_dead_peer
+from openenv._internal.net.peers import notice_dead_peer
 
 __all__ = ["HEAD_BYTES", "Splice", "Wire", "splice"]
 

@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from openenv._packages import needs
-from openenv._redaction import register_secret
+from openenv._internal.packages import needs
+from openenv._internal.redaction import register_secret
 from openenv.hub.errors import (
     AccessError,
     HubError,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from openenv._redaction import redact
+from openenv._internal.redaction import redact
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from openenv._yaml import UnreadableYAML, pairs_of, read_yaml
+from openenv._internal.yaml import UnreadableYAML, pairs_of, read_yaml
 from openenv.hub.errors import StructureError
 
 __all__ = ["FrontMatter", "for_space"]

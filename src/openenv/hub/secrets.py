@@ -24,7 +24,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, cast
 
-from openenv._redaction import holds_secret
+from openenv._internal.redaction import holds_secret
 from openenv.images.context import HARMLESS_NAMES, SECRET_DIRECTORIES, SECRET_NAMES
 
 __all__ = ["ALLOWED", "Finding", "allowed", "not_scanned", "scan", "scan_text"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openenv._redaction import redact
+from openenv._internal.redaction import redact
 from openenv.errors import OpenEnvError
 
 __all__ = ["LAST_LINES", "BuildError", "EngineError"]

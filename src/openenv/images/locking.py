@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openenv._version import version
+from openenv._internal.version import version
 from openenv.images.context import stage
 from openenv.images.dockerfile import LOCK, OURS
 from openenv.images.errors import BuildError

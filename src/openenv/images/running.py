@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import openenv
-from openenv._version import version
+from openenv._internal.version import version
 from openenv.images.errors import BuildError
 
 __all__ = [

@@ -12,7 +12,7 @@ from openenv.errors import Unscored
 from openenv.integrations.trl.environments import TASK_COLUMN, Columns, episode_arguments
 from openenv.reward import Score
 from openenv.rollouts.endings import NO_REWARD
-from openenv.rollouts.seats import Seat, Seats, Unfinished
+from openenv.rollouts.episode_sessions import Seat, Seats, Unfinished
 from openenv.rollouts.tokens import TokenRollout
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.spaces import Choice, from_plain, space_of, to_plain
 from openenv.types import Action, Observation
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from openenv._addresses import image_of, is_address, over_http
-from openenv._http import FAILURES, ask
-from openenv._json import read_json
-from openenv._keys import key_for
-from openenv._models import wire_schema
+from openenv._internal.addresses import image_of, is_address, over_http
+from openenv._internal.json import read_json
+from openenv._internal.models import wire_schema
+from openenv._internal.net.http import FAILURES, ask
+from openenv._internal.net.keys import key_for
 from openenv.client import EnvClient, GenericEnvClient, SyncEnvClient, codec
 from openenv.client.transports.websocket import key_headers
 from openenv.client.vector import VectorEnv
 from openenv.errors import ConnectError, OpenEnvError
+from openenv.execution.spec import EnvironmentSpec, class_made_by
 from openenv.providers.base import Provider
-from openenv.sessions.spec import EnvironmentSpec, class_made_by
 from openenv.types import StepResult
 
 __all__ = [

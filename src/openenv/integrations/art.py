@@ -16,19 +16,19 @@ import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
-from openenv._json import read_json
-from openenv._packages import needs
+from openenv._internal.json import read_json
+from openenv._internal.packages import needs
 from openenv.integrations._episodes import (
     awaited,
     begun,
     reward,
     seats_in,
 )
+from openenv.rollouts.episode_sessions import Answer, Seat, Seats, Unfinished
 from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.jobs import as_task
 from openenv.rollouts.policies.conversations import opening
 from openenv.rollouts.replies import Call, ParsedReply, described, read_reply
-from openenv.rollouts.seats import Answer, Seat, Seats, Unfinished
 
 with needs("openenv.integrations.art", "pip install openpipe-art"):
     import art  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.integrations.gymnasium import GymnasiumEnv
 from openenv.spaces import Choice
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.client._batches import info_of
 from openenv.errors import NotSupported
 from openenv.integrations._fields import elements_of_actions, elements_of_observations

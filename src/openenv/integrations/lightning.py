@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.integrations.transformers import end_tokens, sampler
 from openenv.integrations.trl.environments import Columns, episode_arguments
 from openenv.rewards.credit import group_advantages
 from openenv.rollouts.batched import BatchPlayer, Generate, Start
 from openenv.rollouts.beginnings import Beginnings, digest_of
+from openenv.rollouts.episode_sessions import Unfinished
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter, StepCost
-from openenv.rollouts.seats import Unfinished
 from openenv.rollouts.tokens import Chat, Tokenizer, TokenRollout
 
 with needs("openenv.integrations.lightning", "pip install lightning transformers"):

@@ -27,12 +27,12 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.errors import CapacityError, OpenEnvError, words
+from openenv.rollouts.episode_sessions import Seat, Seats
 from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.jobs import as_task
-from openenv.rollouts.seats import Seat, Seats
 from openenv.tasks.task import Task
 
 with needs("openenv.integrations.nemo_gym", "pip install nemo-gym"):
@@ -61,7 +61,7 @@ class OpenEnvResourcesServerConfig(BaseResourcesServerConfig):  # type: ignore[m
             ``openenv serve`` takes.
         reset: Arguments of every reset; those of a row come before them.
         unfinished: What an episode is worth that did not come to its end; see
-            `openenv.rollouts.seats.Unfinished`.
+            `openenv.rollouts.episode_sessions.Unfinished`.
         reset_retries: How often a reset is tried again whose failure may pass.
         on_failure: What becomes of a rollout that failed, or that cannot be scored: ``raise`` has
             ``/verify`` answer with status 502, which ends a run of NeMo Gym; ``set_aside`` marks

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.integrations.trl.rewards import env_reward
 from openenv.integrations.trl.rollout_funcs import RolloutFunc, rollout_func
 

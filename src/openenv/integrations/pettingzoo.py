@@ -7,7 +7,7 @@ arXiv:2009.14471.
     env = parallel_env("http://localhost:8000")
 
 Several agents are told by the fields of the models, which are those that
-`openenv.adapters.from_pettingzoo` writes. An observation has, by the agents' names,
+`openenv.wrappers.from_pettingzoo` writes. An observation has, by the agents' names,
 `observations`, `rewards`, `terminations` and `truncations`, and may have `action_masks`; and either
 `agent`, whose turn it is (an action is the field `action`), or `agents`, who all act at once (an
 action is the field `actions`). The JSON schema of `observations` names the agents. An environment
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.integrations._fields import Elements
 from openenv.integrations._sources import Opened, UnscoredStep, opened
 from openenv.integrations.gymnasium import GymnasiumEnv, RenderMode, drawn_in_mode

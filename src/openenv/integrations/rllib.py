@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.integrations.gymnasium import GymnasiumEnv, GymnasiumVectorEnv
 
 with needs("openenv.integrations.rllib", 'pip install "ray[rllib]" gymnasium'):

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.client import background
 from openenv.integrations._episodes import (
     begun,
@@ -21,9 +21,9 @@ from openenv.integrations._episodes import (
     seats_in,
 )
 from openenv.integrations.trl.environments import Columns
+from openenv.rollouts.episode_sessions import NoEpisode, Seat, Unfinished
 from openenv.rollouts.policies.conversations import opening
 from openenv.rollouts.replies import described
-from openenv.rollouts.seats import NoEpisode, Seat, Unfinished
 
 with needs("openenv.integrations.skyrl", "pip install skyrl-gym"):
     from skyrl_gym.envs import (  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openenv.integrations._episodes import awaited, play, seats_in
-from openenv.rollouts.seats import Unfinished
+from openenv.rollouts.episode_sessions import Unfinished
 from openenv.rollouts.tokens import Chat, Tokenizer, TokenRollout, Told
 
 __all__ = ["Rollout", "rollout"]

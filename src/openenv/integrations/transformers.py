@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.rollouts.batched import Generate
 
 with needs("openenv.integrations.transformers", "pip install torch transformers"):

@@ -14,7 +14,7 @@ An episode is one in the environment, and its reward is the environment's. The m
 of tools, which its harness has from here over MCP; or by words, each of its replies an action. What
 could not be played or scored is an error of the episode, which trainers leave out, and no reward.
 
-The other way round, a taskset of verifiers as an environment, is `openenv.adapters.from_verifiers`.
+The other way round, a taskset of verifiers as an environment, is `openenv.wrappers.from_verifiers`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.reward import Score
+from openenv.rollouts.episode_sessions import Seat, Seats
 from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.replies import read_reply
-from openenv.rollouts.seats import Seat, Seats
 from openenv.rollouts.sessions import own_tasks
 from openenv.server.run import bind
 from openenv.tasks.load import load_tasks
@@ -156,7 +156,7 @@ class OpenEnvEnvConfig(vf.EnvConfig):  # type: ignore[misc]
         acts: By calls of ``tools``, or by ``words``: each reply is an action, as JSON or, where an
             action is nothing but a text, as it is.
         unfinished: What an episode is worth that the model leaves, or has no more turns for; see
-            `openenv.rollouts.seats.Unfinished`.
+            `openenv.rollouts.episode_sessions.Unfinished`.
         reset_retries: How often a reset is tried again whose failure may pass, such as that all
             places are taken.
         equal_beginnings: An episode that begins otherwise than one before of the same seed and

@@ -17,12 +17,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.errors import CapacityError, OpenEnvError
 from openenv.integrations._episodes import awaited, play, row_arguments, seats_in
 from openenv.integrations.trl.environments import Columns
 from openenv.reward import Score
-from openenv.rollouts.seats import Seats, Unfinished
+from openenv.rollouts.episode_sessions import Seats, Unfinished
 from openenv.rollouts.tokens import Chat, TokenRollout, Told
 
 with needs("openenv.integrations.verl", "pip install verl"):

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 from openenv.errors import OpenEnvError
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Reading a manifest with the place of everything in it; what was made to hurt is refused.
 
-A manifest is foreign text: one that is too large is not read at all; see `openenv._yaml` for more.
+A manifest is foreign text: one that is too large is not read at all; see
+`openenv._internal.yaml` for more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from openenv._yaml import UnreadableYAML, pairs_of, read_yaml
+from openenv._internal.yaml import UnreadableYAML, pairs_of, read_yaml
 from openenv.manifest import MANIFEST, SPEC_VERSION, ManifestError
 from openenv.manifest.problems import Problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
     from openenv.pool.control import Load, Scaler, Starts, Window

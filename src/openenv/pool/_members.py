@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from openenv._addresses import server_root
-from openenv._keys import note_key
+from openenv._internal.addresses import server_root
+from openenv._internal.net.keys import note_key
 from openenv.client._resuming import greeted
 from openenv.client.transports.websocket import (
     WebSocketOptions,

@@ -29,10 +29,10 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from typing_extensions import Self
 
-from openenv._bars import bar
+from openenv._internal.bars import bar
 from openenv.client import background
-from openenv.client._trunks import Gate
 from openenv.client.client import EnvClient
+from openenv.client.connections import Gate
 from openenv.client.generic import GenericEnvClient
 from openenv.client.hybrid import Pending, launch
 from openenv.client.launch import Launch

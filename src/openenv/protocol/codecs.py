@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from openenv._generics import once_per_class
-from openenv._lazy import lazy_module
+from openenv._internal.generics import once_per_class
+from openenv._internal.lazy import lazy_module
 from openenv.arrays import number_of
 from openenv.errors import (
     EncodingError,
@@ -41,10 +41,10 @@ from openenv.types import Observation, declares_truncated, is_observation
 if TYPE_CHECKING:
     import json
 
-    from openenv import _quoting
+    from openenv._internal import quoting as _quoting
 else:  # few frames need them
     json = lazy_module("json")
-    _quoting = lazy_module("openenv._quoting")
+    _quoting = lazy_module("openenv._internal.quoting")
 
 __all__ = ["JSONCodec", "culprit", "left_out", "observation_payload", "state_payload"]
 
@@ -116,7 +116,7 @@ class JSONCodec:
 
     def encode_error(self, error: BaseException) -> bytes:
         """Write an error frame."""
-        from openenv._incidents import error_data  # which a client need not load
+        from openenv._internal.incidents import error_data  # which a client need not load
 
         frame = {"type": "error", "data": error_data(error, debug=self._debug)}
         return to_json(frame, serialize_unknown=True, inf_nan_mode="null")

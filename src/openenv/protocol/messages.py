@@ -54,7 +54,7 @@ a step is its deadline: when it is over, the error ``STEP_TIMEOUT`` comes at onc
 Both sides count the frames of a connection. The first message of a client's frame says by ``ack``
 how many of the server's have come; the server says it by a message of its own, now and then. A
 client whose socket broke opens another, and its first frame there, which does not count, asks to
-go on. Then each sends again what the other lacks; see `openenv.protocol.ledger`.
+go on. Then each sends again what the other lacks; see `openenv.protocol.resend_buffer`.
 
     {type: resume, data: {connection, token,    {type: resumed, data: {received}}
      received}}                                  or {type: error, data: ...}

@@ -12,7 +12,7 @@ import msgspec
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
-from openenv._incidents import error_data
+from openenv._internal.incidents import error_data
 from openenv.arrays import as_base64, holds_arrays
 from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED, Transition

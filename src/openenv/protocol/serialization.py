@@ -11,11 +11,11 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from openenv._json import read_json
-from openenv._models import reader_of
-from openenv.mcp.types import chosen_action
+from openenv._internal.json import read_json
+from openenv._internal.models import reader_of
 from openenv.protocol.codecs import left_out
 from openenv.protocol.messages import TRUNCATED
+from openenv.tools.types import chosen_action
 from openenv.types import Action, Observation
 
 __all__ = [

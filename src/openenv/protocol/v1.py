@@ -16,7 +16,7 @@ from msgspec.msgpack import Ext
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from openenv._generics import once_per_class
+from openenv._internal.generics import once_per_class
 from openenv.arrays import Kept, as_base64, holds_arrays, pack_array, unpack_array
 from openenv.errors import (
     EncodingError,
@@ -28,7 +28,6 @@ from openenv.errors import (
     server_error,
 )
 from openenv.protocol.codecs import culprit, left_out
-from openenv.protocol.ledger import Ledger
 from openenv.protocol.messages import (
     IGNORED_ARGUMENTS,
     INFO,
@@ -48,6 +47,7 @@ from openenv.protocol.messages import (
     Transition,
 )
 from openenv.protocol.renderings import as_data, from_data
+from openenv.protocol.resend_buffer import ResendBuffer
 from openenv.reward import REWARD_INFO
 from openenv.types import is_observation
 
@@ -257,7 +257,7 @@ class Codec:
             self._check(frame)
             found = self._requests.decode(frame)
         except msgspec.ValidationError as error:
-            from openenv._quoting import shortened  # which a client need not load
+            from openenv._internal.quoting import shortened  # which a client need not load
 
             messages = self._messages(frame, is_checked=True)
             self._refused = frame, messages  # for `addresses`, which comes next
@@ -336,7 +336,7 @@ class Codec:
 
     def error_data(self, error: BaseException) -> bytes:
         """Write the ``data`` of an error."""
-        from openenv._incidents import error_data  # which a client need not load
+        from openenv._internal.incidents import error_data  # which a client need not load
 
         readable = to_jsonable_python(error_data(error, debug=self.debug), serialize_unknown=True)
         return self._encode(readable)
@@ -560,7 +560,7 @@ class Multiplexer:
         self.route: str | None = None
         self.gone: str | None = None
         self._opening = opening or {}
-        self._ledger = Ledger()
+        self._ledger = ResendBuffer()
         self._ledger.received = 1
         self._last: dict[int, int] = {}
 

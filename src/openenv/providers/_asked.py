@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from openenv._redaction import register_secret
+from openenv._internal.redaction import register_secret
 from openenv.errors import ProviderError
 from openenv.providers.base import FreshKey
 

@@ -19,10 +19,10 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies
 
-from openenv._json import read_json
-from openenv._packages import needs
-from openenv._proxies import proxy_for
-from openenv._redaction import redact
+from openenv._internal.json import read_json
+from openenv._internal.net.proxies import proxy_for
+from openenv._internal.packages import needs
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 from openenv.providers.servers import Executed
 

@@ -19,9 +19,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from openenv._keys import forget_key, note_key
-from openenv._redaction import redact, register_secrets_of
-from openenv._yaml import UnreadableYAML, read_yaml
+from openenv._internal.net.keys import forget_key, note_key
+from openenv._internal.redaction import redact, register_secrets_of
+from openenv._internal.yaml import UnreadableYAML, read_yaml
 from openenv.errors import ProviderError, ProviderExited
 from openenv.providers._asked import image_of, key_of
 from openenv.providers._dockerfiles import Dockerfile

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from openenv._bars import Tell, bar
-from openenv._redaction import redact
+from openenv._internal.bars import Tell, bar
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 
 __all__ = ["Layers", "Progress", "fetch"]

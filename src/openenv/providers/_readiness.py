@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from openenv._http import FAILURES, ask
-from openenv._proxies import proxy_for
-from openenv._redaction import redact
+from openenv._internal.net.http import FAILURES, ask
+from openenv._internal.net.proxies import proxy_for
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderTimeout
 
 __all__ = ["LOG_TAIL_LINES", "is_healthy", "wait_until", "wait_until_healthy"]

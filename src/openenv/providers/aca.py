@@ -16,8 +16,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from openenv._packages import needs
-from openenv._redaction import redact
+from openenv._internal.packages import needs
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 from openenv.providers._hosted import (
     PORT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.errors import ProviderError
 from openenv.providers.base import Provider
 from openenv.settings import run_images

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from openenv._packages import needs
-from openenv._redaction import redact, register_secret
+from openenv._internal.packages import needs
+from openenv._internal.redaction import redact, register_secret
 from openenv.errors import ProviderError
 from openenv.providers._dockerfiles import (
     Dockerfile,

@@ -24,7 +24,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from openenv._redaction import redact, register_secrets_of
+from openenv._internal.redaction import redact, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited
 from openenv.providers import _inside
 from openenv.providers._asked import image_of, key_of, name_for, with_changes

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openenv._packages import needs
-from openenv._proxies import proxy_for
+from openenv._internal.net.proxies import proxy_for
+from openenv._internal.packages import needs
 from openenv.errors import ProviderError
 
 __all__ = ["About", "about", "find_engine", "holder_of", "podmans_runtime", "sdk"]

@@ -19,10 +19,10 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
-from openenv._packages import needs
-from openenv._proxies import connect_through, proxy_for
-from openenv._redaction import redact, register_secret
-from openenv._tls import client_context
+from openenv._internal.net.proxies import connect_through, proxy_for
+from openenv._internal.net.tls import client_context
+from openenv._internal.packages import needs
+from openenv._internal.redaction import redact, register_secret
 from openenv.errors import ProviderError
 from openenv.providers._hosted import (
     PORT,

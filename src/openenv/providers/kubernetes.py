@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from openenv._redaction import redact, register_secret, register_secrets_of
+from openenv._internal.redaction import redact, register_secret, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers._asked import image_of, key_of, name_for, with_changes
 from openenv.providers._clusters import Cluster, ClusterError

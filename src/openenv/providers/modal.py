@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from openenv._packages import needs
-from openenv._redaction import redact
+from openenv._internal.packages import needs
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 from openenv.providers._dockerfiles import Dockerfile, is_registered_name, register, registered
 from openenv.providers._hosted import (

@@ -29,11 +29,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from openenv._children import Child, absolute_path, absolute_target, fork
-from openenv._forkserver import Request
-from openenv._peers import is_loopback
-from openenv._redaction import redact, register_secret, register_secrets_of
+from openenv._internal.children import Child, absolute_path, fork
+from openenv._internal.forkserver import Request
+from openenv._internal.net.peers import is_loopback
+from openenv._internal.redaction import redact, register_secret, register_secrets_of
 from openenv.errors import ProviderError, ProviderExited
+from openenv.manifest.directories import absolute_target
 from openenv.providers._asked import key_of
 from openenv.providers._readiness import LOG_TAIL_LINES, wait_until
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey, RuntimeProvider

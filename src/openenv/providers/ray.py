@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from openenv._children import absolute_target
-from openenv._packages import needs
-from openenv._redaction import redact, register_secrets_of
+from openenv._internal.packages import needs
+from openenv._internal.redaction import redact, register_secrets_of
 from openenv.errors import NotSupported, ProviderError, ProviderExited, ProviderTimeout
+from openenv.manifest.directories import absolute_target
 from openenv.providers._asked import key_of, name_for, with_changes
 from openenv.providers.base import FRESH_KEY, Capabilities, FreshKey
 from openenv.providers.process import HostServer, ProcessLimits, ProcessProvider

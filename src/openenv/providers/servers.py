@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from typing_extensions import Self
 
-from openenv._keys import forget_key, note_key
+from openenv._internal.net.keys import forget_key, note_key
 from openenv.errors import NotSupported, ProviderError
 from openenv.providers._readiness import wait_until_healthy
 from openenv.providers.base import Capabilities, ContainerProvider

@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from openenv._redaction import redact, register_secrets_of
+from openenv._internal.redaction import redact, register_secrets_of
 from openenv.errors import NotSupported, ProviderError, ProviderExited
 from openenv.providers._asked import image_of, key_of, name_for, with_changes
 from openenv.providers._readiness import LOG_TAIL_LINES, is_healthy, wait_until

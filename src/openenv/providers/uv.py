@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from openenv._redaction import redact
+from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 from openenv.manifest import package_name, read_manifest
 from openenv.providers.base import FRESH_KEY, FreshKey

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.errors import Unscored
-from openenv.llm._per_loop import PerLoop
-from openenv.llm.client import LLMError
+from openenv.rewards.llm._per_loop import PerLoop
+from openenv.rewards.llm.client import LLMError
 from openenv.rewards.rubric import Rubric
 
 __all__ = ["Found", "Judge", "LLMJudge", "find_score"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
+    from openenv.rollouts.episode_sessions import Answer, NoEpisode, Seat, Seats
     from openenv.rollouts.failures import RolloutsFailed
     from openenv.rollouts.files import (
         RolloutFileError,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from openenv.rollouts.policies.named import policy_named
     from openenv.rollouts.records import Failure, Header, Rollout, StepRecord, Usage
     from openenv.rollouts.runs import RolloutRun, rollout, rollout_async
-    from openenv.rollouts.seats import Answer, NoEpisode, Seat, Seats
     from openenv.rollouts.summary import Progress, Summary
 
 __all__ = [
@@ -95,7 +95,7 @@ __getattr__, __dir__ = lazy(
         "openenv.rollouts.policies.named": ["policy_named"],
         "openenv.rollouts.records": ["Failure", "Header", "Rollout", "StepRecord", "Usage"],
         "openenv.rollouts.runs": ["RolloutRun", "rollout", "rollout_async"],
-        "openenv.rollouts.seats": ["Answer", "NoEpisode", "Seat", "Seats"],
+        "openenv.rollouts.episode_sessions": ["Answer", "NoEpisode", "Seat", "Seats"],
         "openenv.rollouts.summary": ["Progress", "Summary"],
     },
 )

@@ -44,12 +44,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from openenv._redaction import redact
-from openenv._timeouts import Expired, within
+from openenv._internal.redaction import redact
+from openenv._internal.timeouts import Expired, within
 from openenv.client import background
+from openenv.rollouts.episode_sessions import Seat, Seats, Unfinished
 from openenv.rollouts.failures import FailureStreak
 from openenv.rollouts.meter import Meter
-from openenv.rollouts.seats import Seat, Seats, Unfinished
 from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["BatchPlayer", "Generate", "Start"]

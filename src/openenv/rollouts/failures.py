@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from openenv._redaction import redact
+from openenv._internal.redaction import redact
 from openenv.errors import (
     CapacityError,
     FactoryFailed,

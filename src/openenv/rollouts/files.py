@@ -38,7 +38,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from typing_extensions import Self
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.rollouts.lines import (
     RolloutFileError,
     append,

@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv._addresses import over_http
-from openenv._http import FAILURES, ask
-from openenv._json import read_json
-from openenv._keys import key_for
-from openenv._models import wire_schema
+from openenv._internal.addresses import over_http
+from openenv._internal.json import read_json
+from openenv._internal.models import wire_schema
+from openenv._internal.net.http import FAILURES, ask
+from openenv._internal.net.keys import key_for
 from openenv.client import codec
 from openenv.client.client import EnvClient
 from openenv.client.transports.websocket import key_headers
 from openenv.errors import ConnectError, NotSupported
-from openenv.mcp.types import CallToolAction, McpMethod
+from openenv.execution.spec import EnvironmentSpec
+from openenv.execution.tools import PICTURES, Doors, action_tools, doors_of
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.messages import MCPReply, Request
 from openenv.reward import RewardSpec
-from openenv.sessions.spec import EnvironmentSpec
-from openenv.sessions.tools import PICTURES, Doors, action_tools, doors_of
 from openenv.settings import api_key
+from openenv.tools.types import CallToolAction, McpMethod
 
 __all__ = [
     "ActionTool",

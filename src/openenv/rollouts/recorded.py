@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from openenv.recording import Episode, Event, read, read_header
-from openenv.recording import Header as RecordingHeader
 from openenv.reward import RewardSpec
 from openenv.rewards.credit import terminal
 from openenv.rollouts.episodes import worth
 from openenv.rollouts.records import Failure, Header, Rollout, StepRecord
+from openenv.rollouts.replays import Episode, Event, read, read_header
+from openenv.rollouts.replays import Header as RecordingHeader
 from openenv.types import StepResult
 
 __all__ = ["recorded_rollouts"]

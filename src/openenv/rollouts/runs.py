@@ -24,7 +24,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from openenv._version import version
+from openenv._internal.version import version
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.errors import (
@@ -41,6 +41,7 @@ from openenv.rewards.credit import Credit, TokenCredit, credit_named
 from openenv.rewards.delayed import TrajectoryScorer
 from openenv.rewards.external.names import token_credit_named
 from openenv.rollouts.calls import Caller
+from openenv.rollouts.episode_sessions import CURE
 from openenv.rollouts.episodes import LONG, Scoring, Terms, failed, play
 from openenv.rollouts.failures import AttemptFailed, RolloutsFailed, is_passing, pressure
 from openenv.rollouts.files import (
@@ -58,7 +59,6 @@ from openenv.rollouts.policies.base import Policy
 from openenv.rollouts.policies.functions import as_policy
 from openenv.rollouts.records import Header, Rollout
 from openenv.rollouts.samplers import feed_of
-from openenv.rollouts.seats import CURE
 from openenv.rollouts.sessions import Sessions, sessions_of
 from openenv.rollouts.summary import Groups, Progress, Summary, Tally
 

@@ -27,6 +27,7 @@ from pydantic_core import from_json
 
 from openenv.client import background
 from openenv.errors import OpenEnvError, Unscored
+from openenv.execution.recording import FORMAT as RECORDING_FORMAT
 from openenv.reward import Score
 from openenv.rewards.credit import Credit, TokenCredit, credit_named, terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory
@@ -38,7 +39,6 @@ from openenv.rollouts.endings import NOTHING_TO_SAY
 from openenv.rollouts.episodes import token_rewards
 from openenv.rollouts.files import PARQUET, RolloutWriter, read_header, read_rollouts
 from openenv.rollouts.records import FORMAT, Header, Rollout, StepRecord
-from openenv.sessions.recording import FORMAT as RECORDING_FORMAT
 from openenv.tasks.task import Task
 
 __all__ = [

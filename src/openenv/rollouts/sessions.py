@@ -12,9 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from openenv._addresses import image_of, is_address, over_http
-from openenv._proxies import proxy_for
-from openenv._redaction import redact
+from openenv._internal.addresses import image_of, is_address, over_http
+from openenv._internal.net.proxies import proxy_for
+from openenv._internal.redaction import redact
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.client.generic import GenericEnvClient
@@ -29,6 +29,7 @@ from openenv.errors import (
     ResponseTimeout,
     SessionLost,
 )
+from openenv.execution.spec import class_made_by
 from openenv.protocol.v1 import ClientConnection1, Queued
 from openenv.reward import RewardSpec
 from openenv.rollouts.interfaces import (
@@ -39,7 +40,6 @@ from openenv.rollouts.interfaces import (
     told_by_server,
 )
 from openenv.server.workers import managers_of
-from openenv.sessions.spec import class_made_by
 from openenv.tasks.errors import TasksetError
 from openenv.tasks.load import load_tasks
 from openenv.tasks.taskset import Taskset

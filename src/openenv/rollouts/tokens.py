@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from openenv.errors import CapacityError
 from openenv.reward import Score
+from openenv.rollouts.episode_sessions import Answer, Seat, Unfinished
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.policies.conversations import opening
 from openenv.rollouts.replies import ParsedReply, described, read_reply, thought_opened_by
-from openenv.rollouts.seats import Answer, Seat, Unfinished
 from openenv.rollouts.templates import ChatTemplate, TemplateError, Tokenizer
 
 __all__ = ["Chat", "TokenRollout", "Tokenizer"]

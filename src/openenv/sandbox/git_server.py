@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from openenv._http import open_answer
-from openenv._json import read_json
-from openenv._proxies import proxy_for
+from openenv._internal.json import read_json
+from openenv._internal.net.http import open_answer
+from openenv._internal.net.proxies import proxy_for
 
 __all__ = ["GitServerClient", "RepoInfo"]
 

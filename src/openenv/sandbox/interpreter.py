@@ -13,7 +13,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.errors import SandboxEnded
 from openenv.sandbox.inside.frames import MAX_BODY, Decoder, FrameError, encode
 from openenv.sandbox.sandbox import (

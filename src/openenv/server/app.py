@@ -11,27 +11,27 @@ from typing import Any
 from fastapi import FastAPI
 
 from openenv import settings
+from openenv.execution.connections.harness import may_be_harness
+from openenv.execution.limits import Limits
+from openenv.execution.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
+from openenv.execution.principal import Key
+from openenv.execution.process import Workers
+from openenv.execution.recording import Recordings
+from openenv.execution.session import SessionInfo
+from openenv.execution.spec import EnvironmentSpec
 from openenv.server.auth import KeyGuard
 from openenv.server.front import open_docs_at_the_root
 from openenv.server.home import HomeLoop
 from openenv.server.http import control_routes
 from openenv.server.info import info_routes
 from openenv.server.keyfile import keyring_of
-from openenv.server.mcp import mcp_routes
+from openenv.server.mcp.endpoint import mcp_routes
 from openenv.server.metrics import metrics_route
 from openenv.server.origins import OriginGuard
 from openenv.server.recording import Record, recording_options
 from openenv.server.tasks import task_routes
 from openenv.server.websocket import AdoptsUvicorn, harness_route, websocket_route
 from openenv.server.workers import managers_of, note_manager, spec_source
-from openenv.sessions.harness import may_be_harness
-from openenv.sessions.limits import Limits
-from openenv.sessions.manager import ConcurrencyConfig, ServerCapacityStatus, SessionManager
-from openenv.sessions.principal import Key
-from openenv.sessions.process import Workers
-from openenv.sessions.recording import Recordings
-from openenv.sessions.session import SessionInfo
-from openenv.sessions.spec import EnvironmentSpec
 from openenv.settings import ServerMode, parse_mode, server_mode, web_interface_enabled
 from openenv.tasks.served import ServedTasks
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from openenv._peers import is_loopback
+from openenv._internal.net.peers import is_loopback
 from openenv.errors import NotAuthenticatedError, NotPermittedError, OpenEnvError
+from openenv.execution.manager import SessionManager
+from openenv.execution.principal import KeyLimits, Keyring, Principal, Role, Tenants
 from openenv.protocol.routes import TENANT_HEADER, Tenant
 from openenv.server.refusals import refuse
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.principal import KeyLimits, Keyring, Principal, Role, Tenants
 
 __all__ = [
     "PRINCIPAL",

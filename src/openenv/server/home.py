@@ -36,11 +36,11 @@ from typing import Any
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from openenv._loops import new_event_loop
+from openenv._internal.loops import new_event_loop
+from openenv.execution.manager import SessionManager
 from openenv.protocol.http import IN_PROCESS_EXTENSION
-from openenv.server.mcp import MCPEndpoint
+from openenv.server.mcp.endpoint import MCPEndpoint
 from openenv.server.websocket import SOCKET_EXTENSION
-from openenv.sessions.manager import SessionManager
 
 __all__ = ["HomeLoop", "keep_at_home"]
 

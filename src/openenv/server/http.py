@@ -21,8 +21,8 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
-from openenv._quoting import error_list
-from openenv._traces import serving
+from openenv._internal.quoting import error_list
+from openenv._internal.traces import serving
 from openenv.errors import (
     EnvironmentCrashed,
     KeySessionsError,
@@ -30,6 +30,9 @@ from openenv.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
+from openenv.execution.manager import SessionManager
+from openenv.execution.principal import Principal
+from openenv.execution.session import Command, GetState, Render, Reset, Session, Step
 from openenv.protocol.codecs import observation_payload, state_payload
 from openenv.protocol.http import (
     SESSION_COOKIE,
@@ -44,9 +47,6 @@ from openenv.protocol.renderings import as_file
 from openenv.server.auth import principal_of
 from openenv.server.bodies import read_body
 from openenv.server.refusals import JSON, error_response
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.principal import Principal
-from openenv.sessions.session import Command, GetState, Render, Reset, Session, Step
 
 __all__ = ["control_routes"]
 

@@ -8,14 +8,14 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from openenv._incidents import told
-from openenv._models import wire_schema
+from openenv._internal.incidents import told
+from openenv._internal.models import wire_schema
+from openenv.execution.manager import SessionManager
+from openenv.execution.principal import Role
+from openenv.execution.tools import Doors, action_tools, doors_of, read_list, to_list
 from openenv.protocol.http import HealthResponse, HealthStatus, SchemaResponse
 from openenv.server.auth import principal_of
 from openenv.server.refusals import error_response
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.principal import Role
-from openenv.sessions.tools import Doors, action_tools, doors_of, read_list, to_list
 from openenv.types import EnvironmentMetadata
 
 __all__ = ["info_routes", "listed_tools"]

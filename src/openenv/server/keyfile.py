@@ -33,9 +33,9 @@ from pydantic import (
 from typing_extensions import Self
 
 from openenv import settings
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.errors import KeyFileError
-from openenv.sessions.principal import Key, KeyLimits, Keyring, Role
+from openenv.execution.principal import Key, KeyLimits, Keyring, Role
 
 __all__ = ["keyring_of", "read_key_file"]
 

@@ -1,12 +1,12 @@
 """Finding the application that a target names.
 
 A target is one of: ``module:attribute``; the name of an environment package, such as
-``echo_env``; an environment's directory, which `openenv._directories` imports; a Python
+``echo_env``; an environment's directory, which `openenv.manifest.directories` imports; a Python
 file, also as ``file.py:attribute``. What it names may be an ASGI application, or an `Environment`
 class, which is then served.
 
 Or it names an environment of another library, such as ``gymnasium:CartPole-v1``: see
-`openenv.adapters.targets`. ``python:module:Class?argument=value`` is a class of any of these
+`openenv.wrappers.targets`. ``python:module:Class?argument=value`` is a class of any of these
 libraries, or of this one, and arguments for it.
 """
 
@@ -22,15 +22,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from openenv._addresses import image_of, is_address, over_http
-from openenv._directories import Directory, environment_modules, import_file
-from openenv._packages import MissingPackage
-from openenv.adapters.made import AdapterError
-from openenv.adapters.targets import PYTHON, SCHEMES, Reference, environment_of, reference
+from openenv._internal.addresses import image_of, is_address, over_http
+from openenv._internal.packages import MissingPackage
 from openenv.environment import Environment
 from openenv.errors import OpenEnvError
 from openenv.manifest import MANIFEST, read_manifest
+from openenv.manifest.directories import Directory, environment_modules, import_file
 from openenv.settings import max_concurrent_envs
+from openenv.wrappers.made import AdapterError
+from openenv.wrappers.targets import PYTHON, SCHEMES, Reference, environment_of, reference
 
 __all__ = ["TARGET_SCHEMES", "TargetError", "load_recorded", "load_target"]
 

@@ -1,6 +1,6 @@
 """`/metrics`: what a server counts, for Prometheus and whatever else reads its format.
 
-The numbers are those of `openenv.sessions.metrics`, and what follows from the sessions themselves;
+The numbers are those of `openenv.execution.metrics`, and what follows from the sessions themselves;
 they are put into form when somebody asks.
 """
 
@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from openenv._version import version
-from openenv.sessions.commands import GetState, Reset, Step
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.metrics import BOUNDS_S, Histogram
-from openenv.sessions.session import Session, SessionPhase
+from openenv._internal.version import version
+from openenv.execution.commands import GetState, Reset, Step
+from openenv.execution.manager import SessionManager
+from openenv.execution.metrics import BOUNDS_S, Histogram
+from openenv.execution.session import Session, SessionPhase
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

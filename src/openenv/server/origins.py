@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from openenv._peers import is_loopback
+from openenv._internal.net.peers import is_loopback
 from openenv.errors import NotPermittedError, OpenEnvError, WrongHostError
+from openenv.execution.manager import SessionManager
 from openenv.server.refusals import refuse
-from openenv.sessions.manager import SessionManager
 from openenv.settings import allowed_hosts, allowed_origins
 
 __all__ = ["OriginGuard", "Pages"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from openenv._children import absolute_target
+from openenv.execution.recording import RecordingOptions, Recordings
+from openenv.manifest.directories import absolute_target
 from openenv.server.loading import TargetError
 from openenv.server.workers import managers_of
-from openenv.sessions.recording import RecordingOptions, Recordings
 from openenv.settings import recording_directory, recording_limits
 
 __all__ = ["Record", "record_sessions", "recording_options"]

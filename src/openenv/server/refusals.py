@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from openenv._incidents import error_data
+from openenv._internal.incidents import error_data
 from openenv.errors import (
     InvalidMessageError,
     NotAuthenticatedError,
@@ -18,7 +18,7 @@ from openenv.errors import (
     outward,
     words,
 )
-from openenv.sessions.manager import SessionManager
+from openenv.execution.manager import SessionManager
 
 __all__ = ["error_response", "refuse"]
 

@@ -24,17 +24,17 @@ import uvicorn
 import uvicorn.config
 import uvicorn.logging
 
-from openenv._children import calm_garbage_collector, keep_freed_memory
-from openenv._logs import JSONFormatter, set_up_logs
-from openenv._redaction import redact
-from openenv._shadowing import keep_libraries
+from openenv._internal.children import calm_garbage_collector, keep_freed_memory
+from openenv._internal.logs import JSONFormatter, set_up_logs
+from openenv._internal.redaction import redact
+from openenv._internal.shadowing import keep_libraries
 from openenv.environment import Environment
 from openenv.errors import KeyFileError
+from openenv.execution.manager import SessionManager
 from openenv.server.auth import warn_if_open
 from openenv.server.loading import TargetError, load_target
 from openenv.server.socket import SocketProtocol
 from openenv.server.workers import managers_of, serve_from_workers
-from openenv.sessions.manager import SessionManager
 from openenv.settings import (
     api_key,
     api_key_file,
@@ -176,7 +176,7 @@ class _Nothing(Environment[Action, Observation, State]):
 
 
 def warm_up() -> None:
-    """Do what every server does alike, and what stays in memory: see `openenv._forkserver`."""
+    """Do once what every forked server would repeat: see `openenv._internal.forkserver`."""
     from openenv.server.app import create_app
 
     options: dict[str, Any] = {**_options(), "log_config": None}

@@ -38,13 +38,13 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from openenv._fragments import Fragments
-from openenv._peers import notice_dead_peer
+from openenv._internal.fragments import Fragments
+from openenv._internal.net.peers import notice_dead_peer
+from openenv.execution.connections.conversation import SERVICE_RESTART
+from openenv.execution.limits import Limits
+from openenv.execution.slow_readers import SlowReaderGuard
 from openenv.protocol.v1 import is_binary
 from openenv.server.websocket import SOCKET_EXTENSION, AnyConversation, Converse
-from openenv.sessions.backlog import Backlog
-from openenv.sessions.conversation import SERVICE_RESTART
-from openenv.sessions.limits import Limits
 from openenv.settings import compresses
 
 __all__ = ["SocketProtocol", "use_at"]
@@ -110,7 +110,7 @@ class SocketChannel(WSListener):
         self._connections = connections
         self._keepalive = keepalive
         self._limits = limits
-        self._backlog: Backlog | None = None
+        self._backlog: SlowReaderGuard | None = None
         self._subprotocol = subprotocol
         self._kind = _BINARY if is_binary(subprotocol) else _TEXT
         self._transport: WSTransport | None = None
@@ -239,7 +239,7 @@ class SocketChannel(WSListener):
         if self._backlog is None:
             assert self._transport is not None
             size = self._transport.underlying_transport.get_write_buffer_size
-            self._backlog = Backlog(self._limits.max_unread_bytes, size, self._cut_off)
+            self._backlog = SlowReaderGuard(self._limits.max_unread_bytes, size, self._cut_off)
         self._backlog.note(sent)
 
     def _cut_off(self) -> None:

@@ -16,6 +16,8 @@ from starlette.routing import Match, Mount
 from starlette.types import Scope
 
 from openenv.errors import NotSupported
+from openenv.execution.manager import SessionManager
+from openenv.execution.task_service import TaskService
 from openenv.protocol.http import (
     GetTaskRangeRequest,
     GetTaskRequest,
@@ -26,8 +28,6 @@ from openenv.server.http import BodyRoute
 from openenv.server.loading import TargetError
 from openenv.server.refusals import JSON, error_response
 from openenv.server.workers import managers_of
-from openenv.sessions.desk import TaskDesk
-from openenv.sessions.manager import SessionManager
 from openenv.tasks.served import ServedTasks
 
 __all__ = ["give_tasks", "task_routes"]
@@ -76,7 +76,7 @@ def _is_elsewhere(scope: Scope, is_own: bool) -> bool:
 def task_routes(manager: SessionManager) -> APIRouter:
     """Build the routes; production mode leaves them out."""
     router = APIRouter(route_class=TaskRoute)
-    own, desk = manager.spec.name, TaskDesk(manager)
+    own, desk = manager.spec.name, TaskService(manager)
 
     async def answer(env_name: str, head: bytes, tail: bytes, method: str, *asked: Any) -> Response:
         if env_name.lower() != own.lower():

@@ -19,16 +19,16 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from openenv._peers import ends
+from openenv._internal.net.peers import ends
+from openenv.execution.connections.conversation import Channel, Conversation, JsonRpcConversation
+from openenv.execution.connections.harness import HarnessConversation
+from openenv.execution.connections.multiplex import MultiplexedConversation
+from openenv.execution.limits import Limits
+from openenv.execution.manager import SessionManager
+from openenv.execution.slow_readers import SlowReaderGuard
 from openenv.protocol.http import IN_PROCESS_EXTENSION
 from openenv.protocol.v1 import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import principal_of, warn_if_open
-from openenv.sessions.backlog import Backlog
-from openenv.sessions.conversation import Channel, Conversation, JsonRpcConversation
-from openenv.sessions.harness import HarnessConversation
-from openenv.sessions.limits import Limits
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.multiplex import MultiplexedConversation
 from openenv.settings import hide_keys
 
 __all__ = [
@@ -60,7 +60,7 @@ class WebSocketChannel:
         self.conversation: AnyConversation | None = None
         self.said_goodbye = False
         self._unsent_bytes = 0
-        self._backlog = Backlog(limits.max_unread_bytes, self._size, self._cut_off)
+        self._backlog = SlowReaderGuard(limits.max_unread_bytes, self._size, self._cut_off)
         self._cut = asyncio.Event()
         self._websocket = websocket
         self._is_binary = is_binary

@@ -7,12 +7,12 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
-from openenv._children import absolute_target
+from openenv.execution.manager import SessionManager
+from openenv.execution.process import Workers
+from openenv.execution.spec import EnvironmentSpec
+from openenv.execution.worker import Source
+from openenv.manifest.directories import absolute_target
 from openenv.server.loading import TargetError, load_target
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.process import Workers
-from openenv.sessions.spec import EnvironmentSpec
-from openenv.sessions.worker import Source
 from openenv.tasks.served import ServedTasks
 
 __all__ = ["managers_of", "note_manager", "serve_from_workers", "spec_source"]

@@ -15,9 +15,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pydantic_core import from_json, to_json
 
-from openenv._addresses import over_http
-from openenv._http import FAILURES, open_answer
-from openenv._keys import key_for, key_headers
+from openenv._internal.addresses import over_http
+from openenv._internal.net.http import FAILURES, open_answer
+from openenv._internal.net.keys import key_for, key_headers
 from openenv.errors import (
     REFUSALS,
     ConnectError,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from openenv._packages import needs
-from openenv._yaml import UnreadableYAML, read_yaml
+from openenv._internal.packages import needs
+from openenv._internal.yaml import UnreadableYAML, read_yaml
 from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.load import Opened
 from openenv.tasks.rows import TABLES, TableRows, digest_of_parts

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.tasks.columns import Columns, RowReader, digest_of_function, words_of
 from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.rows import (

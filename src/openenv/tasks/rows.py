@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import from_json, to_json
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.errors import NotSupported
 from openenv.tasks.errors import TasksetError
 

@@ -9,7 +9,7 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from openenv._generics import members
+from openenv._internal.generics import members
 
 __all__ = ["minimal_action"]
 

@@ -19,17 +19,12 @@ from typing import Any, Union
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
-from openenv._models import ACTION_TYPE, like_fields, named_kinds, reader_of
+from openenv._internal.models import ACTION_TYPE, like_fields, named_kinds, reader_of
 from openenv.client.background import run
 from openenv.errors import NotSupported, Refused
-from openenv.protocol.codecs import observation_payload
-from openenv.protocol.messages import RenderReply, Transition
-from openenv.protocol.renderings import as_file
-from openenv.reward import RewardSpec, adds_up
-from openenv.server.workers import spec_source
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.process import Workers
-from openenv.sessions.session import (
+from openenv.execution.manager import SessionManager
+from openenv.execution.process import Workers
+from openenv.execution.session import (
     GetState,
     Render,
     Reset,
@@ -38,7 +33,12 @@ from openenv.sessions.session import (
     Step,
     TakeSnapshot,
 )
-from openenv.sessions.spec import EnvironmentSpec
+from openenv.execution.spec import EnvironmentSpec
+from openenv.protocol.codecs import observation_payload
+from openenv.protocol.messages import RenderReply, Transition
+from openenv.protocol.renderings import as_file
+from openenv.reward import RewardSpec, adds_up
+from openenv.server.workers import spec_source
 from openenv.testing.actions import minimal_action
 
 __all__ = ["PROMISES", "CheckFailed", "CheckReport", "Finding", "check_environment"]
@@ -268,7 +268,7 @@ async def _check_in_workers(subject: _Subject, skip: frozenset[str], workers: in
 @contextlib.contextmanager
 def without_logging() -> Iterator[None]:
     """Errors that the checks provoke are findings, and no news to an operator."""
-    sessions = logging.getLogger("openenv.sessions")
+    sessions = logging.getLogger("openenv.execution")
     level = sessions.level
     sessions.setLevel(logging.CRITICAL + 1)
     try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from openenv._keys import key_for
+from openenv._internal.net.keys import key_for
 from openenv.client.generic import GenericEnvClient
 from openenv.client.launch import ServerLaunch
 from openenv.errors import (

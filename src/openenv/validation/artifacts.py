@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from openenv._redaction import redact
-from openenv._version import version
+from openenv._internal.redaction import redact
+from openenv._internal.version import version
 from openenv.validation.graders import Evidence, RuntimeEvidence
 from openenv.validation.run import Startup
 from openenv.validation.static.building import ImageBuilds

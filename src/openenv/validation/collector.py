@@ -18,9 +18,9 @@ from typing import Any
 from pydantic_core import to_json
 from typing_extensions import Self
 
-from openenv._addresses import over_http
-from openenv._http import FAILURES, ask
-from openenv._keys import key_for
+from openenv._internal.addresses import over_http
+from openenv._internal.net.http import FAILURES, ask
+from openenv._internal.net.keys import key_for
 from openenv.client.transports.base import TransportClosed
 from openenv.client.transports.websocket import (
     WebSocketOptions,

@@ -25,10 +25,10 @@ from typing import Any
 
 from typing_extensions import Self
 
-from openenv._json import read_json
-from openenv._redaction import redact
-from openenv._reports.pages import plain
-from openenv._version import version
+from openenv._internal.json import read_json
+from openenv._internal.redaction import redact
+from openenv._internal.reports.pages import plain
+from openenv._internal.version import version
 from openenv.validation.checks import Property
 from openenv.validation.digest import source_digest
 from openenv.validation.graders import ENTRY_POINT_GROUP

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic_core import to_json
 
-from openenv._lazy import lazy_module
-from openenv._packages import needs
+from openenv._internal.lazy import lazy_module
+from openenv._internal.packages import needs
 from openenv.client.generic import GenericEnvClient
 from openenv.errors import CapacityError, ExecutionFailed
 from openenv.reward import RewardSpec

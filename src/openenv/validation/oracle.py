@@ -54,7 +54,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.errors import OpenEnvError
 from openenv.validation.actions import Action
 from openenv.validation.evidence import NotJSON, strict_json

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from openenv._reports.pages import plain, rendered
+from openenv._internal.reports.pages import plain, rendered
 from openenv.validation.checks import Property, about
 from openenv.validation.policy import SeverityPolicy
 from openenv.validation.report import AnyReport, CheckResult

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from openenv._reports.plots import BLUE, GREEN, GREY, ORANGE, Plot, drawn, plot, styled
+from openenv._internal.reports.plots import BLUE, GREEN, GREY, ORANGE, Plot, drawn, plot, styled
 from openenv.validation.report import CheckResult
 
 if TYPE_CHECKING:

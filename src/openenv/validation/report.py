@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from openenv._json import read_json
-from openenv._redaction import redact
+from openenv._internal.json import read_json
+from openenv._internal.redaction import redact
 from openenv.errors import OpenEnvError
 from openenv.validation.manifest import AnyManifest, NormalizedManifest
 from openenv.validation.types import CheckStatus, Lane, Level, SignatureKind, Verdict

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from openenv._redaction import redact
+from openenv._internal.redaction import redact
 from openenv.errors import OpenEnvError
 from openenv.validation.graders import Evidence
 from openenv.validation.manifest import AnyManifest, ExecutionDeclaration, execution_of

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from openenv._addresses import over_http
+from openenv._internal.addresses import over_http
 from openenv.validation.collector import fetch
 from openenv.validation.evidence import Fetched
 

@@ -16,14 +16,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 
-from openenv._generics import members
-from openenv._incidents import told
-from openenv._models import wire_schema
-from openenv.mcp.types import CallToolAction, ListToolsAction
+from openenv._internal.generics import members
+from openenv._internal.incidents import told
+from openenv._internal.models import wire_schema
+from openenv.execution.manager import SessionManager
+from openenv.execution.spec import EnvironmentSpec
 from openenv.protocol.renderings import RENDER
 from openenv.server.info import listed_tools
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.spec import EnvironmentSpec
+from openenv.tools.types import CallToolAction, ListToolsAction
 from openenv.types import Action, EnvironmentMetadata
 from openenv.web.quick_start import Snippet, snippets
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.types import EnvironmentMetadata
 from openenv.web.about import Tab
 from openenv.web.episode import WebInterfaceManager

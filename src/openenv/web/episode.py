@@ -21,12 +21,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from openenv.client import background
 from openenv.errors import SessionClosedError
+from openenv.execution.manager import SessionManager
+from openenv.execution.session import GetState, Reset, Session, SessionPhase, Step, View
+from openenv.execution.spec import EnvironmentSpec
 from openenv.protocol.codecs import observation_payload
 from openenv.protocol.messages import StateReply
 from openenv.protocol.v1 import plain
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.session import GetState, Reset, Session, SessionPhase, Step, View
-from openenv.sessions.spec import EnvironmentSpec
 from openenv.types import EnvironmentMetadata
 from openenv.web.about import load_environment_metadata
 

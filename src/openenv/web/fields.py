@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openenv._models import wire_schema
+from openenv._internal.models import wire_schema
 
 __all__ = ["extract_action_fields", "is_chat_env"]
 

@@ -15,12 +15,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.errors import InvalidMessageError
+from openenv.execution.manager import SessionManager
 from openenv.server.bodies import read_body
 from openenv.server.home import keep_at_home
 from openenv.server.refusals import JSON, error_response
-from openenv.sessions.manager import SessionManager
 from openenv.settings import ServerMode
 from openenv.types import EnvironmentMetadata
 from openenv.web.about import About, Tab, about

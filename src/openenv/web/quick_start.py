@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from openenv._models import wire_schema
-from openenv.sessions.spec import EnvironmentSpec
+from openenv._internal.models import wire_schema
+from openenv.execution.spec import EnvironmentSpec
 from openenv.types import EnvironmentMetadata
 
 __all__ = ["Snippet", "example_action", "get_quick_start_markdown", "snippets"]

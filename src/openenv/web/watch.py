@@ -24,13 +24,13 @@ import msgspec
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from openenv._quoting import quoted
+from openenv._internal.quoting import quoted
 from openenv.errors import SessionNotFoundError
+from openenv.execution.manager import SessionManager
+from openenv.execution.principal import Principal, Role
+from openenv.execution.recording import Follower
+from openenv.execution.session import Session, Step
 from openenv.server.auth import principal_of
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.principal import Principal, Role
-from openenv.sessions.recording import Follower
-from openenv.sessions.session import Session, Step
 
 __all__ = ["Board", "watch_route"]
 

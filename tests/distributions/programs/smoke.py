@@ -126,7 +126,7 @@ def episode(url: str) -> None:
 
 def tools(url: str) -> None:
     """Call a tool of an MCP server that was made an environment, by the official SDK."""
-    from openenv.mcp import MCPToolClient
+    from openenv.client import MCPToolClient
 
     with MCPToolClient(base_url=url) as env:
         env.reset()

@@ -14,7 +14,7 @@ import uuid
 from typing import Any
 
 from openenv import Action, Environment, Observation, State
-from openenv.mcp.environment import MCPEnvironment
+from openenv.tools.environment import MCPEnvironment
 
 LEDGER = os.environ.get("PROMISE_LEDGER", "")
 

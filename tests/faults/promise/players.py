@@ -38,8 +38,8 @@ from openenv import (
     StepTimeout,
     VectorEnv,
 )
+from openenv.client.mcp import MCPToolClient
 from openenv.errors import server_error
-from openenv.mcp.client import MCPToolClient
 
 PACKAGE = os.path.dirname(openenv.__file__)
 LIMIT_S = 0.4  # that clients wait for an answer

@@ -114,7 +114,7 @@ def test_it_wants_a_key_of_its_own(provider: ModalProvider, service: Modal) -> N
         assert server.api_key not in str(box.machine.commands)
         with EchoEnv(server.url, headers={"X-API-Key": server.api_key}).sync() as env:
             env.reset()
-        from openenv._tls import client_context
+        from openenv._internal.net.tls import client_context
 
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(f"{server.url}/state", context=client_context())

@@ -17,7 +17,7 @@ from support.processes import is_alive
 from support.waiting import wait_until
 
 from echo_env import EchoAction, EchoEnv
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.errors import ProviderError, ProviderExited, ProviderTimeout
 from openenv.providers._hosted import (
     Gone,

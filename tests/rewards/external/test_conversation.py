@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from openenv.errors import Unscored
-from openenv.mcp.types import CallToolAction, CallToolObservation
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external import as_messages, as_text, from_messages, task_of
 from openenv.rewards.external.conversation import last_text, split
 from openenv.rewards.external.fields import Fields, with_fields
 from openenv.rewards.external.scorers import plain
 from openenv.tasks.task import Task
+from openenv.tools.types import CallToolAction, CallToolObservation
 from openenv.types import Action, Observation
 
 CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}

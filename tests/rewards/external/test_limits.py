@@ -17,7 +17,6 @@ import pytest
 from support.waiting import wait_until
 
 from openenv.errors import Unscored
-from openenv.llm.client import LLMError
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external import (
@@ -30,6 +29,7 @@ from openenv.rewards.external import (
 )
 from openenv.rewards.external.cache import key_of
 from openenv.rewards.external.scorers import as_score, identity_of
+from openenv.rewards.llm.client import LLMError
 
 Episode = Trajectory[Any, Any]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv._redaction import redact, register_secrets_of
+from openenv._internal.redaction import redact, register_secrets_of
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from openenv._logs import set_up_logs
+from openenv._internal.logs import set_up_logs
 from openenv.cli._console import MISUSED, CommandError, emit, say
 
 __all__ = ["capture"]
@@ -68,11 +68,11 @@ def capture(
         openenv capture --upstream http://localhost:8000/v1 --out calls
         openenv capture --upstream http://localhost:8000/v1 --model Qwen/Qwen3-8B --out calls --json
     """
-    from openenv.harness.capture.export import export_session, summarise
-    from openenv.harness.capture.files import Recorder
-    from openenv.harness.capture.runner import serve_app
-    from openenv.harness.capture.server import create_app
-    from openenv.harness.capture.sessions import Session
+    from openenv.capture.export import export_session, summarise
+    from openenv.capture.files import Recorder
+    from openenv.capture.runner import serve_app
+    from openenv.capture.server import create_app
+    from openenv.capture.sessions import Session
     from openenv.server.run import bind
     from openenv.settings import capture_admin_key, upstream_model_key
 
@@ -130,8 +130,8 @@ def capture(
 
 def _check(upstream: str, model: str | None, key: str | None) -> None:
     """Say what the upstream tells; that it tells no tokens is no error, since one may want text."""
-    from openenv.harness.capture.export import CURE
-    from openenv.harness.capture.probing import validate_llm
+    from openenv.capture.export import CURE
+    from openenv.capture.probing import validate_llm
 
     report: Any = None
     if model is not None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv._quoting import printable
+from openenv._internal.quoting import printable
 from openenv.cli._console import MISUSED, CommandError, emit, say
 
 if TYPE_CHECKING:
-    from openenv.discovery import EnvironmentCard
+    from openenv.auto.catalog import EnvironmentCard
 
 __all__ = ["app", "discover"]
 
@@ -32,8 +32,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @contextmanager
 def _told() -> Iterator[None]:
-    from openenv._packages import MissingPackage
-    from openenv.discovery import CatalogError
+    from openenv._internal.packages import MissingPackage
+    from openenv.auto.catalog import CatalogError
 
     try:
         yield
@@ -59,7 +59,7 @@ def build(
     Examples:
         openenv catalog build --repository-uri https://github.com/me/envs --publisher me -o all.json
     """
-    from openenv.discovery import build_catalog, write_catalog
+    from openenv.auto.catalog import build_catalog, write_catalog
 
     with _told():
         snapshot = build_catalog(
@@ -85,7 +85,7 @@ def inspect(identifier: str, catalog: Catalog) -> None:
     Examples:
         openenv catalog inspect openenv/chess_env --catalog catalog.json
     """
-    from openenv.discovery import load_catalog, resolve_entry
+    from openenv.auto.catalog import load_catalog, resolve_entry
 
     with _told():
         card = resolve_entry(load_catalog(catalog), identifier)
@@ -107,7 +107,7 @@ def site(
     Examples:
         openenv catalog site --output public
     """
-    from openenv.discovery import write_site
+    from openenv.auto.catalog import write_site
 
     with _told():
         snapshot = write_site(
@@ -138,8 +138,8 @@ def serve(
     Examples:
         openenv catalog serve
     """
-    from openenv.discovery import write_site
-    from openenv.discovery.serving import site_server
+    from openenv.auto.catalog import write_site
+    from openenv.auto.catalog.serving import site_server
 
     with tempfile.TemporaryDirectory(prefix="openenv-catalog-") as directory, _told():
         write_site(repository, directory, revision=revision, root=root)
@@ -178,7 +178,7 @@ def discover(
     Examples:
         openenv discover chess --filter tags=game
     """
-    from openenv.discovery.searching import did_you_mean, search
+    from openenv.auto.catalog.searching import did_you_mean, search
 
     wanted = dict(_pair(text) for text in filters or ())
     with _told():
@@ -206,8 +206,8 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _cards(catalog: Path | None) -> tuple[list[EnvironmentCard], str]:
-    from openenv.discovery import load_catalog
-    from openenv.discovery.installed import installed_cards
+    from openenv.auto.catalog import load_catalog
+    from openenv.auto.catalog.installed import installed_cards
 
     if catalog is not None:
         return list(load_catalog(catalog).entries), str(catalog)

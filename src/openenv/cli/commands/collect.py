@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, plain, say
 from openenv.cli._progress import display
@@ -19,8 +19,8 @@ from openenv.cli._targets import target_hint
 from openenv.cli.commands.rollout import in_words, tasks_of, told
 
 if TYPE_CHECKING:
-    from openenv.harness.collect import Collected
-    from openenv.harness.collect.families import Variant
+    from openenv.rollouts.collect import Collected
+    from openenv.rollouts.collect.families import Variant
 
 __all__ = ["collect"]
 
@@ -186,10 +186,10 @@ def collect(
         openenv collect blackjack -o episodes  # a script plays, in this process
         openenv collect reasoning_gym:gcd -o gcd --provider openai --model gpt-5-mini -n 100
     """
-    from openenv.harness import collect as made
-    from openenv.harness.collect.environments import look
-    from openenv.harness.collect.hub import check_uploads
     from openenv.rollouts import RolloutLimits
+    from openenv.rollouts.collect.environments import look
+    from openenv.rollouts.collect.hub import check_uploads
+    from openenv.rollouts.harness import collect as made
 
     sys.path.insert(0, str(Path.cwd()))
     teacher = Teacher(provider, model, policy, llm_endpoint, llm_port, temperature, max_tokens)
@@ -200,7 +200,7 @@ def collect(
         what = stack.enter_context(tasks_of(played, tasks, split))
         max_turns = max_turns or (None if variant is None else FAMILY_TURNS)
         if variant is not None and base_url is not None:
-            from openenv.harness.collect.families import check_served
+            from openenv.rollouts.collect.families import check_served
 
             check_served(base_url, variant)
         if push_to_hub is not None:
@@ -264,9 +264,9 @@ class Teacher:
             CommandError: The options do not fit together.
             PolicyError: There is no such policy.
         """
-        from openenv.llm.anthropic import AnthropicClient
-        from openenv.llm.hosted import create_llm_client
-        from openenv.llm.openai import OpenAIClient
+        from openenv.rewards.llm.anthropic import AnthropicClient
+        from openenv.rewards.llm.hosted import create_llm_client
+        from openenv.rewards.llm.openai import OpenAIClient
         from openenv.rollouts.policies.models import LLMPolicy
         from openenv.rollouts.policies.named import policy_named
         from openenv.settings import MODEL_KEY_VARIABLES, teacher_key
@@ -324,7 +324,7 @@ class Teacher:
 
     def noted(self, system_prompt: str | None) -> dict[str, Any]:
         """What is noted of it in the dataset."""
-        from openenv._version import version
+        from openenv._internal.version import version
 
         found: dict[str, Any] = {"provider": self.provider, "openenv": version()}
         if self.is_model:
@@ -336,7 +336,7 @@ class Teacher:
 
 
 def _variant(env: str, base_url: str | None, config: str | None) -> Variant | None:
-    from openenv.harness.collect.families import no_family, variant_of
+    from openenv.rollouts.collect.families import no_family, variant_of
 
     found = variant_of(env, _config(config))
     if found is None and config is not None:
@@ -374,8 +374,8 @@ def _budget(text: str) -> float:
 def _said(output_dir: Path, env: str) -> Iterator[None]:
     """Say what went wrong, and of which kind it is."""
     from openenv.errors import OpenEnvError
-    from openenv.harness.collect.families import FamilyError
     from openenv.rollouts import PolicyError, RolloutFileError, RolloutsFailed
+    from openenv.rollouts.collect.families import FamilyError
     from openenv.server.loading import TargetError
     from openenv.tasks.errors import TasksetError
 

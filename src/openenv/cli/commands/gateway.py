@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv._logs import set_up_logs
+from openenv._internal.logs import set_up_logs
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.errors import OpenEnvError
 

@@ -135,11 +135,11 @@ def _fills(
     example = {key: value for key, value in action.items() if key != "type"}
     here = f'vendored("{found.module}").{found.name}'
     adapters = {
-        "ors": ("openenv.adapters", "from_ors", here),
-        "verifiers": ("openenv.adapters", "from_verifiers", f'vendored("{found.module}").__name__'),
+        "ors": ("openenv.wrappers", "from_ors", here),
+        "verifiers": ("openenv.wrappers", "from_verifiers", f'vendored("{found.module}").__name__'),
     }
     module, adapter, arguments = adapters.get(
-        found.kind, ("openenv.adapters", f"from_{found.kind}", "")
+        found.kind, ("openenv.wrappers", f"from_{found.kind}", "")
     )
     return {
         "SUMMARY": f"{found.name} of {TITLES[found.kind]}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openenv._quoting import printable
+from openenv._internal.quoting import printable
 from openenv.cli._console import MISUSED, CommandError, emit, say
 from openenv.cli._progress import display
 from openenv.cli.commands.validate import (
@@ -145,7 +145,7 @@ def _ranked(targets: list[str], output: Path, how: Settings) -> Leaderboard:
 
 def _write_page(board: Leaderboard, output: Path) -> None:
     """Write the page of HTML, where what it needs is installed; the other tables are there."""
-    from openenv._packages import MissingPackage
+    from openenv._internal.packages import MissingPackage
 
     try:
         (output / "leaderboard.html").write_text(board.html(), encoding="utf-8")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openenv._logs import set_up_logs
+from openenv._internal.logs import set_up_logs
 from openenv.cli._console import CommandError, emit
 from openenv.cli.commands.serve import Debug, Record, Target, load_application, recording_of
 
 if TYPE_CHECKING:
-    from openenv.sessions.manager import SessionManager
+    from openenv.execution.manager import SessionManager
 
 __all__ = ["mcp"]
 
@@ -71,7 +71,7 @@ async def _serve(manager: SessionManager) -> None:
     """
     import asyncio
 
-    from openenv.mcp.bridge import Bridge
+    from openenv.server.mcp.bridge import Bridge
 
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     told: list[signal.Signals] = []
@@ -122,7 +122,7 @@ def _name(target: str) -> str:
 
 
 def _entry(target: str) -> dict[str, object]:
-    from openenv._children import absolute_target
+    from openenv.manifest.directories import absolute_target
 
     command = shutil.which("openenv") or os.path.join(os.path.dirname(sys.executable), "openenv")
     return {"command": command, "args": ["mcp", absolute_target(target)]}

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv._consent import agrees, is_at_terminal
-from openenv._quoting import printable
+from openenv._internal.consent import agrees, is_at_terminal
+from openenv._internal.quoting import printable
 from openenv.cli import _completion
 from openenv.cli._console import DEBUG_HINT, FAILED, MISUSED, CommandError, emit, plain, say
 from openenv.cli._failures import in_words
 
 if TYPE_CHECKING:
-    from openenv.recording import ReplayReport
+    from openenv.rollouts.replays import ReplayReport
 
 __all__ = ["replay"]
 
@@ -64,7 +64,7 @@ def replay(
     """
     if target is not None and url is not None:
         raise CommandError("--target and --url exclude each other", exit_code=MISUSED)
-    from openenv.recording.replaying import UntrustedTarget
+    from openenv.rollouts.replays.replaying import UntrustedTarget
 
     sys.path.insert(0, str(Path.cwd()))
     with _misuse():
@@ -83,11 +83,11 @@ def replay(
 
 def _played(file: Path, target: str | None, url: str | None, *rest: Any) -> ReplayReport:
     from openenv.cli._progress import display
-    from openenv.recording import count_events, replay
+    from openenv.rollouts.replays import count_events, replay
 
     episode, tolerance, trust = rest
     # Errors that were recorded come again, and are no news.
-    logging.getLogger("openenv.sessions").setLevel(logging.CRITICAL)
+    logging.getLogger("openenv.execution").setLevel(logging.CRITICAL)
     with display() as shown:
         shown.begin("replaying", count_events(file))
         report = replay(
@@ -108,7 +108,7 @@ def _misuse() -> Iterator[None]:
     """Say what kept a recording from being played."""
     from openenv.errors import ConnectError, OpenEnvError
     from openenv.manifest import ManifestError
-    from openenv.recording.replaying import UntrustedTarget
+    from openenv.rollouts.replays.replaying import UntrustedTarget
     from openenv.server.loading import TargetError
 
     try:

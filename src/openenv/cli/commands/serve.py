@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openenv import settings
-from openenv._logs import set_up_logs
-from openenv._peers import is_loopback
+from openenv._internal.logs import set_up_logs
+from openenv._internal.net.peers import is_loopback
 from openenv.cli import _completion
 from openenv.cli._console import (
     DEBUG_HINT,
@@ -36,7 +36,7 @@ from openenv.cli._wrapped import Wrapping
 from openenv.settings import use_api_key_file
 
 if TYPE_CHECKING:
-    from openenv.sessions.recording import RecordingOptions
+    from openenv.execution.recording import RecordingOptions
     from openenv.tasks import ServedTasks
 
 __all__ = ["load_application", "recording_of", "serve"]
@@ -373,7 +373,7 @@ def _served_tasks(source: str) -> ServedTasks:
     Raises:
         CommandError: They cannot be had.
     """
-    from openenv._packages import MissingPackage
+    from openenv._internal.packages import MissingPackage
     from openenv.errors import ConnectError
     from openenv.tasks import ServedTasks, TasksetError
 

@@ -69,7 +69,7 @@ def sft(
         openenv sft episodes -o train.jsonl --form prompt-completion --min-reward 1
     """
     from openenv.errors import OpenEnvError
-    from openenv.harness.collect.sft import FORMS, SFTFilters, write_sft
+    from openenv.rollouts.collect.sft import FORMS, SFTFilters, write_sft
 
     if form not in FORMS:
         raise CommandError(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from openenv._addresses import over_http
-from openenv._keys import checked_key
+from openenv._internal.addresses import over_http
+from openenv._internal.net.keys import checked_key
 from openenv.cli._console import CommandError, emit, stderr, stdout
 from openenv.cli._readings import Change, Reading, Unreadable, changed, read
 from openenv.settings import api_key

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from openenv._quoting import printable
-from openenv._terminal import console as terminal
+from openenv._internal.quoting import printable
+from openenv._internal.terminal import console as terminal
 from openenv.cli import _completion
 from openenv.cli._console import FAILED, MISUSED, CommandError, did_you_mean, emit, say
 from openenv.cli.commands.build import check_lock, check_openenv, own_dockerfile

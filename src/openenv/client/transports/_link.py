@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.common import WSError
 
-from openenv._fragments import Fragments
-from openenv._peers import ends, notice_dead_peer
+from openenv._internal.fragments import Fragments
+from openenv._internal.net.peers import ends, notice_dead_peer
 from openenv.client import background
 from openenv.client.transports.base import TransportClosed
 from openenv.protocol.v1 import is_binary

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from openenv._timeouts import within
+from openenv._internal.timeouts import within
 from openenv.client.transports.base import TransportClosed, WithinProcess, refused
 from openenv.errors import ConnectError
 from openenv.protocol.http import IN_PROCESS_EXTENSION

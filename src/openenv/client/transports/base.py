@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from openenv._lazy import lazy_module
+from openenv._internal.lazy import lazy_module
 from openenv.errors import REFUSALS, ConnectError
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from openenv._timeouts import within
+from openenv._internal.timeouts import within
 from openenv.client.transports.base import TransportClosed, WithinProcess
+from openenv.execution.connections.conversation import Conversation
+from openenv.execution.connections.multiplex import MultiplexedConversation
+from openenv.execution.manager import SessionManager
 from openenv.protocol.v1 import codec_named, is_binary
-from openenv.sessions.conversation import Conversation
-from openenv.sessions.manager import SessionManager
-from openenv.sessions.multiplex import MultiplexedConversation
 
 __all__ = ["MemoryTransport"]
 

@@ -12,11 +12,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from openenv._addresses import server_root
-from openenv._keys import key_for, key_headers
-from openenv._lazy import lazy_module
-from openenv._proxies import Proxy, proxy_for
-from openenv._timeouts import within
+from openenv._internal.addresses import server_root
+from openenv._internal.lazy import lazy_module
+from openenv._internal.net.keys import key_for, key_headers
+from openenv._internal.net.proxies import Proxy, proxy_for
+from openenv._internal.timeouts import within
 from openenv.client.transports.base import TransportClosed, refused
 from openenv.errors import ConnectError
 from openenv.protocol.routes import ROUTE_HEADER, SPREAD_HEADER
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     import picows
 
-    from openenv import _tls
+    from openenv._internal.net import tls as _tls
 else:
     asyncio = lazy_module("asyncio")
     logging = lazy_module("logging")
     picows = lazy_module("picows")
     ssl = lazy_module("ssl")
-    _tls = lazy_module("openenv._tls")
+    _tls = lazy_module("openenv._internal.net.tls")
 
 __all__ = ["WebSocketOptions", "WebSocketTransport", "key_headers", "websocket_url"]
 
@@ -50,7 +50,7 @@ TICKS_TO_NOTICE = 20  # of a loop, until its transport has closed a socket that 
 def websocket_url(base_url: str) -> str:
     """Turn a base URL (``http``, ``https``, ``ws``, ``wss`` or no scheme) into that of `/ws`.
 
-    It may be any address that the server prints: see `openenv._addresses`.
+    It may be any address that the server prints: see `openenv._internal.addresses`.
 
     Raises:
         ValueError: It has another scheme.
@@ -66,7 +66,7 @@ def websocket_url(base_url: str) -> str:
 class WebSocketOptions:
     """Limits, headers and key of a connection; times in seconds, None for no limit.
 
-    Without a key, `openenv._keys.key_for` finds it.
+    Without a key, `openenv._internal.net.keys.key_for` finds it.
     """
 
     connect_timeout_s: float | None = 10.0

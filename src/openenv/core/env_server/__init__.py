@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 
 __all__ = [
     "Action",
@@ -70,8 +70,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from openenv.chat import Message as Message
-    from openenv.chat import ModelTokenizer as ModelTokenizer
     from openenv.core.env_server.mcp_types import WSMCPMessage as WSMCPMessage
     from openenv.core.env_server.mcp_types import WSMCPResponse as WSMCPResponse
     from openenv.core.env_server.types import WSCloseMessage as WSCloseMessage
@@ -93,20 +91,9 @@ if TYPE_CHECKING:
     from openenv.errors import SessionCapacityError as SessionCapacityError
     from openenv.errors import SessionCreationError as SessionCreationError
     from openenv.errors import SessionNotFoundError as SessionNotFoundError
-    from openenv.mcp.environment import MCPEnvironment as MCPEnvironment
-    from openenv.mcp.types import CallToolAction as CallToolAction
-    from openenv.mcp.types import CallToolObservation as CallToolObservation
-    from openenv.mcp.types import JsonRpcError as JsonRpcError
-    from openenv.mcp.types import JsonRpcErrorCode as JsonRpcErrorCode
-    from openenv.mcp.types import JsonRpcRequest as JsonRpcRequest
-    from openenv.mcp.types import JsonRpcResponse as JsonRpcResponse
-    from openenv.mcp.types import ListToolsAction as ListToolsAction
-    from openenv.mcp.types import ListToolsObservation as ListToolsObservation
-    from openenv.mcp.types import McpMethod as McpMethod
-    from openenv.mcp.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
-    from openenv.mcp.types import Tool as Tool
-    from openenv.mcp.types import ToolError as ToolError
-    from openenv.mcp.types import ToolErrorType as ToolErrorType
+    from openenv.execution.manager import ConcurrencyConfig as ConcurrencyConfig
+    from openenv.execution.manager import ServerCapacityStatus as ServerCapacityStatus
+    from openenv.execution.session import SessionInfo as SessionInfo
     from openenv.protocol.frames import BaseMessage as BaseMessage
     from openenv.protocol.http import GetTaskRangeRequest as GetTaskRangeRequest
     from openenv.protocol.http import GetTaskRequest as GetTaskRequest
@@ -124,12 +111,25 @@ if TYPE_CHECKING:
     from openenv.server.app import create_app as create_app
     from openenv.server.app import create_fastapi_app as create_fastapi_app
     from openenv.server.endpoints import GetEndpointConfig as GetEndpointConfig
-    from openenv.sessions.manager import ConcurrencyConfig as ConcurrencyConfig
-    from openenv.sessions.manager import ServerCapacityStatus as ServerCapacityStatus
-    from openenv.sessions.session import SessionInfo as SessionInfo
     from openenv.settings import ServerMode as ServerMode
     from openenv.tasks.provider import TaskProvider as TaskProvider
+    from openenv.tools.environment import MCPEnvironment as MCPEnvironment
+    from openenv.tools.types import CallToolAction as CallToolAction
+    from openenv.tools.types import CallToolObservation as CallToolObservation
+    from openenv.tools.types import JsonRpcError as JsonRpcError
+    from openenv.tools.types import JsonRpcErrorCode as JsonRpcErrorCode
+    from openenv.tools.types import JsonRpcRequest as JsonRpcRequest
+    from openenv.tools.types import JsonRpcResponse as JsonRpcResponse
+    from openenv.tools.types import ListToolsAction as ListToolsAction
+    from openenv.tools.types import ListToolsObservation as ListToolsObservation
+    from openenv.tools.types import McpMethod as McpMethod
+    from openenv.tools.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
+    from openenv.tools.types import Tool as Tool
+    from openenv.tools.types import ToolError as ToolError
+    from openenv.tools.types import ToolErrorType as ToolErrorType
     from openenv.types import Action as Action
+    from openenv.types import Message as Message
+    from openenv.types import ModelTokenizer as ModelTokenizer
     from openenv.types import Observation as Observation
     from openenv.types import State as State
     from openenv.web.app import create_web_interface_app as create_web_interface_app
@@ -148,7 +148,6 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "openenv.chat": ["Message", "ModelTokenizer"],
             "openenv.core.env_server.mcp_types": ["WSMCPMessage", "WSMCPResponse"],
             "openenv.core.env_server.types": [
                 "WSCloseMessage",
@@ -175,22 +174,8 @@ else:
                 "SessionCreationError",
                 "SessionNotFoundError",
             ],
-            "openenv.mcp.environment": ["MCPEnvironment"],
-            "openenv.mcp.types": [
-                "CallToolAction",
-                "CallToolObservation",
-                "JsonRpcError",
-                "JsonRpcErrorCode",
-                "JsonRpcRequest",
-                "JsonRpcResponse",
-                "ListToolsAction",
-                "ListToolsObservation",
-                "McpMethod",
-                "RESERVED_TOOL_NAMES",
-                "Tool",
-                "ToolError",
-                "ToolErrorType",
-            ],
+            "openenv.execution.manager": ["ConcurrencyConfig", "ServerCapacityStatus"],
+            "openenv.execution.session": ["SessionInfo"],
             "openenv.protocol.frames": ["BaseMessage"],
             "openenv.protocol.http": [
                 "GetTaskRangeRequest",
@@ -208,11 +193,25 @@ else:
             ],
             "openenv.server.app": ["HTTPEnvServer", "create_app", "create_fastapi_app"],
             "openenv.server.endpoints": ["GetEndpointConfig"],
-            "openenv.sessions.manager": ["ConcurrencyConfig", "ServerCapacityStatus"],
-            "openenv.sessions.session": ["SessionInfo"],
             "openenv.settings": ["ServerMode"],
             "openenv.tasks.provider": ["TaskProvider"],
-            "openenv.types": ["Action", "Observation", "State"],
+            "openenv.tools.environment": ["MCPEnvironment"],
+            "openenv.tools.types": [
+                "CallToolAction",
+                "CallToolObservation",
+                "JsonRpcError",
+                "JsonRpcErrorCode",
+                "JsonRpcRequest",
+                "JsonRpcResponse",
+                "ListToolsAction",
+                "ListToolsObservation",
+                "McpMethod",
+                "RESERVED_TOOL_NAMES",
+                "Tool",
+                "ToolError",
+                "ToolErrorType",
+            ],
+            "openenv.types": ["Action", "Message", "ModelTokenizer", "Observation", "State"],
             "openenv.web.app": ["create_web_interface_app"],
             "openenv.web.episode": ["WebInterfaceManager"],
         },

@@ -1,19 +1,14 @@
 """The old path `openenv.core.env_server.http_server`; written by scripts/mirrors.py."""
 
-from openenv._methods import overrides_method as overrides_method
+from openenv._internal.methods import overrides_method as overrides_method
 from openenv.environment import Environment as Environment
 from openenv.errors import ConcurrencyConfigurationError as ConcurrencyConfigurationError
 from openenv.errors import EnvironmentFactoryError as EnvironmentFactoryError
 from openenv.errors import ErrorCode as WSErrorCode
 from openenv.errors import SessionCapacityError as SessionCapacityError
-from openenv.mcp.types import CallToolAction as CallToolAction
-from openenv.mcp.types import CallToolObservation as CallToolObservation
-from openenv.mcp.types import JsonRpcErrorCode as JsonRpcErrorCode
-from openenv.mcp.types import JsonRpcRequest as JsonRpcRequest
-from openenv.mcp.types import JsonRpcResponse as JsonRpcResponse
-from openenv.mcp.types import ListToolsAction as ListToolsAction
-from openenv.mcp.types import ListToolsObservation as ListToolsObservation
-from openenv.mcp.types import McpMethod as McpMethod
+from openenv.execution.manager import ConcurrencyConfig as ConcurrencyConfig
+from openenv.execution.manager import ServerCapacityStatus as ServerCapacityStatus
+from openenv.execution.session import SessionInfo as SessionInfo
 from openenv.protocol.frames import CloseMessage as WSCloseMessage
 from openenv.protocol.frames import ErrorResponse as WSErrorResponse
 from openenv.protocol.frames import MCPMessage as WSMCPMessage
@@ -41,10 +36,15 @@ from openenv.server.app import create_app as create_app
 from openenv.server.app import create_fastapi_app as create_fastapi_app
 from openenv.server.endpoints import GetEndpointConfig as GetEndpointConfig
 from openenv.server.endpoints import register_get_endpoints as register_get_endpoints
-from openenv.sessions.manager import ConcurrencyConfig as ConcurrencyConfig
-from openenv.sessions.manager import ServerCapacityStatus as ServerCapacityStatus
-from openenv.sessions.session import SessionInfo as SessionInfo
 from openenv.settings import ServerMode as ServerMode
+from openenv.tools.types import CallToolAction as CallToolAction
+from openenv.tools.types import CallToolObservation as CallToolObservation
+from openenv.tools.types import JsonRpcErrorCode as JsonRpcErrorCode
+from openenv.tools.types import JsonRpcRequest as JsonRpcRequest
+from openenv.tools.types import JsonRpcResponse as JsonRpcResponse
+from openenv.tools.types import ListToolsAction as ListToolsAction
+from openenv.tools.types import ListToolsObservation as ListToolsObservation
+from openenv.tools.types import McpMethod as McpMethod
 from openenv.types import Action as Action
 from openenv.types import EnvironmentMetadata as EnvironmentMetadata
 from openenv.types import Observation as Observation

@@ -1,7 +1,5 @@
 """The old path `openenv.core.env_server.interfaces`; written by scripts/mirrors.py."""
 
-from openenv.chat import Message as Message
-from openenv.chat import ModelTokenizer as ModelTokenizer
 from openenv.environment import ActT as ActT
 from openenv.environment import Environment as Environment
 from openenv.environment import ObsT as ObsT
@@ -10,6 +8,8 @@ from openenv.environment import Transform as Transform
 from openenv.tasks.provider import TaskProvider as TaskProvider
 from openenv.types import Action as Action
 from openenv.types import EnvironmentMetadata as EnvironmentMetadata
+from openenv.types import Message as Message
+from openenv.types import ModelTokenizer as ModelTokenizer
 from openenv.types import Observation as Observation
 from openenv.types import State as State
 

@@ -1,21 +1,21 @@
 """The old path `openenv.core.env_server.mcp_types`; written by scripts/mirrors.py."""
 
-from openenv.mcp.types import CallToolAction as CallToolAction
-from openenv.mcp.types import CallToolObservation as CallToolObservation
-from openenv.mcp.types import JsonRpcError as JsonRpcError
-from openenv.mcp.types import JsonRpcErrorCode as JsonRpcErrorCode
-from openenv.mcp.types import JsonRpcRequest as JsonRpcRequest
-from openenv.mcp.types import JsonRpcResponse as JsonRpcResponse
-from openenv.mcp.types import ListToolsAction as ListToolsAction
-from openenv.mcp.types import ListToolsObservation as ListToolsObservation
-from openenv.mcp.types import McpMethod as McpMethod
-from openenv.mcp.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
-from openenv.mcp.types import Tool as Tool
-from openenv.mcp.types import ToolError as ToolError
-from openenv.mcp.types import ToolErrorType as ToolErrorType
 from openenv.protocol.frames import BaseMessage as BaseMessage
 from openenv.protocol.frames import MCPMessage as WSMCPMessage
 from openenv.protocol.frames import MCPResponse as WSMCPResponse
+from openenv.tools.types import CallToolAction as CallToolAction
+from openenv.tools.types import CallToolObservation as CallToolObservation
+from openenv.tools.types import JsonRpcError as JsonRpcError
+from openenv.tools.types import JsonRpcErrorCode as JsonRpcErrorCode
+from openenv.tools.types import JsonRpcRequest as JsonRpcRequest
+from openenv.tools.types import JsonRpcResponse as JsonRpcResponse
+from openenv.tools.types import ListToolsAction as ListToolsAction
+from openenv.tools.types import ListToolsObservation as ListToolsObservation
+from openenv.tools.types import McpMethod as McpMethod
+from openenv.tools.types import RESERVED_TOOL_NAMES as RESERVED_TOOL_NAMES
+from openenv.tools.types import Tool as Tool
+from openenv.tools.types import ToolError as ToolError
+from openenv.tools.types import ToolErrorType as ToolErrorType
 from openenv.types import Action as Action
 from openenv.types import Observation as Observation
 

@@ -1,6 +1,9 @@
 """The old path `openenv.core.env_server.types`; written by scripts/mirrors.py."""
 
 from openenv.errors import ErrorCode as WSErrorCode
+from openenv.execution.manager import ConcurrencyConfig as ConcurrencyConfig
+from openenv.execution.manager import ServerCapacityStatus as ServerCapacityStatus
+from openenv.execution.session import SessionInfo as SessionInfo
 from openenv.protocol.frames import BaseMessage as BaseMessage
 from openenv.protocol.frames import CloseMessage as WSCloseMessage
 from openenv.protocol.frames import ErrorResponse as WSErrorResponse
@@ -21,9 +24,6 @@ from openenv.protocol.http import ResetResponse as ResetResponse
 from openenv.protocol.http import SchemaResponse as SchemaResponse
 from openenv.protocol.http import StepRequest as StepRequest
 from openenv.protocol.http import StepResponse as StepResponse
-from openenv.sessions.manager import ConcurrencyConfig as ConcurrencyConfig
-from openenv.sessions.manager import ServerCapacityStatus as ServerCapacityStatus
-from openenv.sessions.session import SessionInfo as SessionInfo
 from openenv.settings import ServerMode as ServerMode
 from openenv.types import Action as Action
 from openenv.types import CodeExecResult as CodeExecResult

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 
 __all__ = ["EvalConfig", "EvalHarness", "EvalResult", "InspectAIHarness"]
 

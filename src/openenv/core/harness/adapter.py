@@ -1,10 +1,10 @@
 """The old path `openenv.core.harness.adapter`; written by scripts/mirrors.py."""
 
-from openenv.harness.agents.adapter import AgenticHarnessAdapter as AgenticHarnessAdapter
-from openenv.harness.agents.errors import HarnessError as HarnessError
-from openenv.harness.agents.errors import HarnessNotRunningError as HarnessNotRunningError
-from openenv.harness.agents.errors import HarnessStartupError as HarnessStartupError
-from openenv.harness.agents.errors import HarnessTurnTimeoutError as HarnessTurnTimeoutError
+from openenv.agents.adapter import AgenticHarnessAdapter as AgenticHarnessAdapter
+from openenv.agents.errors import HarnessError as HarnessError
+from openenv.agents.errors import HarnessNotRunningError as HarnessNotRunningError
+from openenv.agents.errors import HarnessStartupError as HarnessStartupError
+from openenv.agents.errors import HarnessTurnTimeoutError as HarnessTurnTimeoutError
 
 __all__ = [
     "AgenticHarnessAdapter",

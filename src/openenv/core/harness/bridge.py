@@ -1,6 +1,6 @@
 """The old path `openenv.core.harness.bridge`; written by scripts/mirrors.py."""
 
-from openenv.harness.agents.bridge import HarnessMCPBridge as HarnessMCPBridge
-from openenv.harness.agents.bridge import build_bridge_server as build_bridge_server
+from openenv.agents.bridge import HarnessMCPBridge as HarnessMCPBridge
+from openenv.agents.bridge import build_bridge_server as build_bridge_server
 
 __all__ = ["HarnessMCPBridge", "build_bridge_server"]

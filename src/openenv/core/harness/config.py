@@ -1,6 +1,6 @@
 """The old path `openenv.core.harness.config`; written by scripts/mirrors.py."""
 
-from openenv.harness.agents.config import HarnessConfig as HarnessConfig
-from openenv.harness.agents.config import HarnessTransport as HarnessTransport
+from openenv.agents.config import HarnessConfig as HarnessConfig
+from openenv.agents.config import HarnessTransport as HarnessTransport
 
 __all__ = ["HarnessConfig", "HarnessTransport"]

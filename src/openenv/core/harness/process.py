@@ -1,5 +1,5 @@
 """The old path `openenv.core.harness.process`; written by scripts/mirrors.py."""
 
-from openenv.harness.agents.process import HarnessProcess as HarnessProcess
+from openenv.agents.process import HarnessProcess as HarnessProcess
 
 __all__ = ["HarnessProcess"]

@@ -1,6 +1,6 @@
 """The old path `openenv.core.harness.training`; written by scripts/mirrors.py."""
 
-from openenv.harness.training import TrainingTrace as TrainingTrace
-from openenv.harness.training import TrainingTurn as TrainingTurn
+from openenv.rollouts.harness.training import TrainingTrace as TrainingTrace
+from openenv.rollouts.harness.training import TrainingTurn as TrainingTurn
 
 __all__ = ["TrainingTrace", "TrainingTurn"]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 
 if TYPE_CHECKING:
     from openenv.integrations.trl.costs import EnvironmentCost

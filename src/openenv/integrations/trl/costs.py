@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.rollouts.meter import Meter, Reading, StepCost
 
 with needs("openenv.integrations.trl", "pip install trl"):

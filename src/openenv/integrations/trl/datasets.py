@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.integrations.trl.environments import TASK_COLUMN
 from openenv.rollouts.jobs import derived_seed
 from openenv.tasks.load import load_tasks

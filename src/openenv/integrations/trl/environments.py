@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.client import background
 from openenv.errors import CapacityError, OpenEnvError
 from openenv.integrations.trl.rewards import TrainingRefused
@@ -36,12 +36,12 @@ from openenv.integrations.typed_tools import (
 )
 from openenv.reward import Score
 from openenv.rollouts.beginnings import Beginnings, digest_of
+from openenv.rollouts.episode_sessions import NoEpisode, Seat, Seats, Unfinished
 from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, TaskNotTaken
 from openenv.rollouts.interfaces import ActionTool
 from openenv.rollouts.jobs import derived_seed
 from openenv.rollouts.meter import Meter
-from openenv.rollouts.seats import NoEpisode, Seat, Seats, Unfinished
 from openenv.tasks.task import Task
 
 __all__ = [
@@ -333,7 +333,7 @@ def environment_factory(
             ``chat_template_kwargs``, ``completion_ids``, and ``task_id`` where ``openenv_task``
             stands beside it.
         unfinished: What an episode is worth that the model has not brought to its end; see
-            `openenv.rollouts.seats.Unfinished`.
+            `openenv.rollouts.episode_sessions.Unfinished`.
         gives_reward: Have a ``get_reward``, which TRL then takes as one of its rewards. Without,
             pass ``reward_funcs`` that read ``environments[i].reward``.
         is_async: Make the tools ``async def``: calls that a model makes in one turn overlap where

@@ -22,9 +22,9 @@ from openenv.integrations.trl.trainers import BatchClock, clock_of, group_size, 
 from openenv.integrations.trl.versions import WITH_NAN_LOGPROBS, check_trl, installed_trl
 from openenv.rollouts.batched import BatchPlayer, Start
 from openenv.rollouts.beginnings import Beginnings, digest_of
+from openenv.rollouts.episode_sessions import Unfinished
 from openenv.rollouts.failures import TaskNotTaken
 from openenv.rollouts.meter import Meter
-from openenv.rollouts.seats import Unfinished
 from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["RolloutFunc", "env_reward", "rollout_func"]

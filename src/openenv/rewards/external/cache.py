@@ -12,7 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Protocol
 
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory
 from openenv.rewards.external.scorers import as_data, canonical, scored_as

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from openenv._packages import needs
-from openenv._proxies import direct_mounts
-from openenv._timeouts import within
-from openenv._tls import client_context
+from openenv._internal.net.proxies import direct_mounts
+from openenv._internal.net.tls import client_context
+from openenv._internal.packages import needs
+from openenv._internal.timeouts import within
 from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer

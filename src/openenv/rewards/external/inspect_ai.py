@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from openenv._json import read_json
-from openenv._packages import needs
+from openenv._internal.json import read_json
+from openenv._internal.packages import needs
 from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory_async

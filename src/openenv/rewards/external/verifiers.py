@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.errors import Unscored
 from openenv.reward import Score
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer

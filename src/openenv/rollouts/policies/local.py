@@ -10,7 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from openenv._packages import needs
+from openenv._internal.packages import needs
 from openenv.rollouts.policies.base import Opening, Player, Turn
 from openenv.rollouts.policies.conversations import Conversation, Reply, checked_act_by
 from openenv.rollouts.replies import ActBy

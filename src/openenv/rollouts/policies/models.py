@@ -1,10 +1,10 @@
-"""A policy that asks a language model over its API; see `openenv.llm`."""
+"""A policy that asks a language model over its API; see `openenv.rewards.llm`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from openenv.llm.client import InvalidToolCall, LLMClient, LLMResponse
+from openenv.rewards.llm.client import InvalidToolCall, LLMClient, LLMResponse
 from openenv.rollouts.policies.base import Decision, InvalidReply, Opening, Player, Turn
 from openenv.rollouts.policies.conversations import Conversation, Reply, checked_act_by
 from openenv.rollouts.replies import ActBy, Call

@@ -92,9 +92,9 @@ def _of_model(
     api_key: str | None,
     options: dict[str, Any],
 ) -> Policy:
-    from openenv.llm.anthropic import AnthropicClient
-    from openenv.llm.hosted import create_llm_client
-    from openenv.llm.openai import OpenAIClient
+    from openenv.rewards.llm.anthropic import AnthropicClient
+    from openenv.rewards.llm.hosted import create_llm_client
+    from openenv.rewards.llm.openai import OpenAIClient
     from openenv.rollouts.policies.models import LLMPolicy
 
     key = api_key or model_key(kind)

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from openenv._json import read_json
-from openenv._quoting import printable
+from openenv._internal.json import read_json
+from openenv._internal.quoting import printable
 from openenv.rollouts.interfaces import ActionTool, Interface, resolved
 from openenv.rollouts.policies.base import (
     Decision,

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from openenv.errors import NotSupported
-from openenv.mcp.results import block_of, is_dump, text_in
+from openenv.tools.results import block_of, is_dump, text_in
 from openenv.types import public_view
 
 __all__ = ["View", "instructions", "look_at", "not_shown", "view", "visible_fields"]

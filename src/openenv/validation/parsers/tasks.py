@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from openenv._yaml import read_yaml
+from openenv._internal.yaml import read_yaml
 from openenv.validation.manifest import AnyManifest, ManifestError
 from openenv.validation.parsers.openenv_yaml import normalized
 from openenv.validation.signature import UnsupportedPackageError, front_matter

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from openenv._packages import MissingPackage
+from openenv._internal.packages import MissingPackage
 from openenv.errors import ProviderError
 from openenv.images import BuildError, build, find_builder
 from openenv.providers.docker import INSIDE, LocalDockerProvider

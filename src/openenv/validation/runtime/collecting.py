@@ -355,7 +355,7 @@ def _fetch_recordings(subject: RunningSubject, directory: Path) -> None:
 
 def _events(file: Path) -> list[dict[str, Any]]:
     """What a recording holds; nothing while it is being written."""
-    from openenv.recording import read
+    from openenv.rollouts.replays import read
 
     with contextlib.suppress(OpenEnvError, OSError):
         return [_plain(event) for episode in read(file) for event in episode.events]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from openenv._json import read_json
+from openenv._internal.json import read_json
 from openenv.errors import OpenEnvError
 from openenv.validation.manifest import NetworkPolicy
 from openenv.validation.providers import RunningSubject

@@ -230,7 +230,7 @@ def judge_tool_declaration_accuracy(
             check_id,
             f"{len(declared)} tools are declared, and tools/list answers "
             f"{str(survey.listed)[:200] if survey.listed else 'nothing'}",
-            remediation="serve the tools (openenv.mcp), or take them out of declared_tools",
+            remediation="serve the tools (openenv.tools), or take them out of declared_tools",
         )
     wrong = [f"{name} is declared, and not there" for name in declared if name not in names]
     wrong += [f"{name} is there, and not declared" for name in names if name not in declared]

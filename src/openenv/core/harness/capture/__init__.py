@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from openenv._lazy import lazy
+from openenv._internal.lazy import lazy
 
 __all__ = [
     "APIType",
@@ -22,22 +22,20 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from openenv.harness.capture.detection import APIType as APIType
-    from openenv.harness.capture.detection import detect as detect
-    from openenv.harness.capture.export import (
-        measure_retokenization_skew as measure_retokenization_skew,
-    )
-    from openenv.harness.capture.export import to_trace_entries as to_trace_entries
-    from openenv.harness.capture.export import to_training_trace as to_training_trace
-    from openenv.harness.capture.export import to_turn_records as to_turn_records
-    from openenv.harness.capture.graph import RolloutGraph as RolloutGraph
-    from openenv.harness.capture.graph import TurnNode as TurnNode
-    from openenv.harness.capture.probing import LLMReport as LLMReport
-    from openenv.harness.capture.probing import require_llm as require_llm
-    from openenv.harness.capture.probing import validate_llm as validate_llm
-    from openenv.harness.capture.runner import CaptureServer as CaptureServer
-    from openenv.harness.capture.upstream import InferenceClient as InferenceClient
-    from openenv.harness.capture.upstream import UpstreamError as UpstreamError
+    from openenv.capture.detection import APIType as APIType
+    from openenv.capture.detection import detect as detect
+    from openenv.capture.export import measure_retokenization_skew as measure_retokenization_skew
+    from openenv.capture.export import to_trace_entries as to_trace_entries
+    from openenv.capture.export import to_training_trace as to_training_trace
+    from openenv.capture.export import to_turn_records as to_turn_records
+    from openenv.capture.graph import RolloutGraph as RolloutGraph
+    from openenv.capture.graph import TurnNode as TurnNode
+    from openenv.capture.probing import LLMReport as LLMReport
+    from openenv.capture.probing import require_llm as require_llm
+    from openenv.capture.probing import validate_llm as validate_llm
+    from openenv.capture.runner import CaptureServer as CaptureServer
+    from openenv.capture.upstream import InferenceClient as InferenceClient
+    from openenv.capture.upstream import UpstreamError as UpstreamError
     from openenv.core.harness.capture import contract as contract
     from openenv.core.harness.capture import detection as detection
     from openenv.core.harness.capture import export as export
@@ -51,17 +49,17 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            "openenv.harness.capture.detection": ["APIType", "detect"],
-            "openenv.harness.capture.export": [
+            "openenv.capture.detection": ["APIType", "detect"],
+            "openenv.capture.export": [
                 "measure_retokenization_skew",
                 "to_trace_entries",
                 "to_training_trace",
                 "to_turn_records",
             ],
-            "openenv.harness.capture.graph": ["RolloutGraph", "TurnNode"],
-            "openenv.harness.capture.probing": ["LLMReport", "require_llm", "validate_llm"],
-            "openenv.harness.capture.runner": ["CaptureServer"],
-            "openenv.harness.capture.upstream": ["InferenceClient", "UpstreamError"],
+            "openenv.capture.graph": ["RolloutGraph", "TurnNode"],
+            "openenv.capture.probing": ["LLMReport", "require_llm", "validate_llm"],
+            "openenv.capture.runner": ["CaptureServer"],
+            "openenv.capture.upstream": ["InferenceClient", "UpstreamError"],
         },
         submodules=[
             "contract",

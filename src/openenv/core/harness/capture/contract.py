@@ -1,12 +1,10 @@
 """The old path `openenv.core.harness.capture.contract`; written by scripts/mirrors.py."""
 
-from openenv.harness.capture.calls import BUDGET_STOP_MESSAGE as BUDGET_STOP_MESSAGE
-from openenv.harness.capture.export import (
-    measure_retokenization_skew as measure_retokenization_skew,
-)
-from openenv.harness.capture.export import to_trace_entries as to_trace_entries
-from openenv.harness.capture.export import to_training_trace as to_training_trace
-from openenv.harness.capture.export import to_turn_records as to_turn_records
+from openenv.capture.calls import BUDGET_STOP_MESSAGE as BUDGET_STOP_MESSAGE
+from openenv.capture.export import measure_retokenization_skew as measure_retokenization_skew
+from openenv.capture.export import to_trace_entries as to_trace_entries
+from openenv.capture.export import to_training_trace as to_training_trace
+from openenv.capture.export import to_turn_records as to_turn_records
 
 __all__ = [
     "BUDGET_STOP_MESSAGE",

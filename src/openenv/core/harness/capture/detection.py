@@ -1,7 +1,7 @@
 """The old path `openenv.core.harness.capture.detection`; written by scripts/mirrors.py."""
 
-from openenv.harness.capture.detection import APIType as APIType
-from openenv.harness.capture.detection import detect as detect
-from openenv.harness.capture.detection import extract_model as extract_model
+from openenv.capture.detection import APIType as APIType
+from openenv.capture.detection import detect as detect
+from openenv.capture.detection import extract_model as extract_model
 
 __all__ = ["APIType", "detect", "extract_model"]

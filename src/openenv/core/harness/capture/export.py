@@ -1,9 +1,9 @@
 """The old path `openenv.core.harness.capture.export`; written by scripts/mirrors.py."""
 
-from openenv.harness.capture.export import AGENT as AGENT
-from openenv.harness.capture.export import AUXILIARY as AUXILIARY
-from openenv.harness.capture.export import DISCARDED as DISCARDED
-from openenv.harness.capture.export import export_session as export_session
-from openenv.harness.capture.export import summarise as summarise
+from openenv.capture.export import AGENT as AGENT
+from openenv.capture.export import AUXILIARY as AUXILIARY
+from openenv.capture.export import DISCARDED as DISCARDED
+from openenv.capture.export import export_session as export_session
+from openenv.capture.export import summarise as summarise
 
 __all__ = ["AGENT", "AUXILIARY", "DISCARDED", "export_session", "summarise"]

@@ -1,8 +1,8 @@
 """The old path `openenv.core.harness.capture.graph`; written by scripts/mirrors.py."""
 
-from openenv.harness.capture.graph import RolloutGraph as RolloutGraph
-from openenv.harness.capture.graph import TrainingSequence as TrainingSequence
-from openenv.harness.capture.graph import TurnNode as TurnNode
-from openenv.harness.capture.graph import common_prefix_len as common_prefix_len
+from openenv.capture.graph import RolloutGraph as RolloutGraph
+from openenv.capture.graph import TrainingSequence as TrainingSequence
+from openenv.capture.graph import TurnNode as TurnNode
+from openenv.capture.graph import common_prefix_len as common_prefix_len
 
 __all__ = ["RolloutGraph", "TrainingSequence", "TurnNode", "common_prefix_len"]

@@ -1,5 +1,5 @@
 """The old path `openenv.core.harness.capture.runner`; written by scripts/mirrors.py."""
 
-from openenv.harness.capture.runner import CaptureServer as CaptureServer
+from openenv.capture.runner import CaptureServer as CaptureServer
 
 __all__ = ["CaptureServer"]

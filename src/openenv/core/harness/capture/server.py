@@ -1,7 +1,7 @@
 """The old path `openenv.core.harness.capture.server`; written by scripts/mirrors.py."""
 
-from openenv.harness.capture.calls import BUDGET_STOP_MESSAGE as BUDGET_STOP_MESSAGE
-from openenv.harness.capture.calls import SAMPLING_KEYS as SAMPLING_KEYS
-from openenv.harness.capture.server import create_app as create_app
+from openenv.capture.calls import BUDGET_STOP_MESSAGE as BUDGET_STOP_MESSAGE
+from openenv.capture.calls import SAMPLING_KEYS as SAMPLING_KEYS
+from openenv.capture.server import create_app as create_app
 
 __all__ = ["BUDGET_STOP_MESSAGE", "SAMPLING_KEYS", "create_app"]

@@ -1,11 +1,11 @@
 """The old path `openenv.core.harness.capture.validate`; written by scripts/mirrors.py."""
 
-from openenv.harness.capture.validate import FATAL as FATAL
-from openenv.harness.capture.validate import Finding as Finding
-from openenv.harness.capture.validate import INFO as INFO
-from openenv.harness.capture.validate import Report as Report
-from openenv.harness.capture.validate import WARN as WARN
-from openenv.harness.capture.validate import check_rollout as check_rollout
-from openenv.harness.capture.validate import check_sequence as check_sequence
+from openenv.capture.validate import FATAL as FATAL
+from openenv.capture.validate import Finding as Finding
+from openenv.capture.validate import INFO as INFO
+from openenv.capture.validate import Report as Report
+from openenv.capture.validate import WARN as WARN
+from openenv.capture.validate import check_rollout as check_rollout
+from openenv.capture.validate import check_sequence as check_sequence
 
 __all__ = ["FATAL", "Finding", "INFO", "Report", "WARN", "check_rollout", "check_sequence"]

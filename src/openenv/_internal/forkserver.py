@@ -1,0 +1,279 @@
+"""A clean process that has imported what every server needs, and forks servers off itself.
+
+Importing takes ten times as long as all the rest of starting a server. So a program that starts
+servers, or worker processes, starts one of these first. It is single-threaded, loads no
+environment, holds nobody's descriptors, and ends when the program does. A fork becomes what
+``python -m`` would have made of it; see `Request`. The program's side is
+`openenv._internal.children`.
+
+`multiprocessing.forkserver` is the same idea, for functions of the program itself: its children
+inherit its directory, variables and standard streams, import the program's main module, and are
+told apart by an interface that is not public; and there is one a program, whose preloaded modules
+are the program's to choose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import io
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+__all__ = ["CODE", "HEAD", "Request", "main", "read_exactly", "receive", "send"]
+
+# What servers and workers import before they look at an environment, and what they do alike.
+PRELOADED: tuple[str, ...] = ("openenv.client", "openenv.execution.worker", "uvloop", "yaml")
+WARM_UP = ("openenv.server.run", "warm_up")
+HEAD = struct.Struct("<Q")
+CODE = struct.Struct("<i")  # an exit code; of a request, the process id, or minus the errno
+STREAMS = 3
+
+
+@dataclass
+class Request:
+    """A process to be.
+
+    Attributes:
+        entry: What it calls, as ``module:function``; what that returns is its exit code.
+        arguments: What follows the program's name in `sys.argv`.
+        environ: Its environment variables.
+        directory: Where it runs.
+        watch: A program, and its arguments, that it runs first, with its standard input; its
+            process id is appended. It reads nothing itself then.
+        outlives_s: Seconds that it, and what it has started, may outlive the program; None leaves
+            that to `watch`.
+        limits: Its limits, as arguments of `resource.setrlimit`.
+        processors: Those that it may run on.
+    """
+
+    entry: str
+    arguments: Sequence[str]
+    environ: Mapping[str, str]
+    directory: str
+    watch: Sequence[str] | None = None
+    outlives_s: float | None = None
+    limits: Sequence[tuple[int, tuple[int, int]]] = ()
+    processors: Sequence[int] = ()
+
+
+def send(link: socket.socket, message: Any, descriptors: Sequence[int] = ()) -> None:
+    """Send a message, and descriptors with it."""
+    data = pickle.dumps(message)
+    socket.send_fds(link, [HEAD.pack(len(data))], list(descriptors))
+    link.sendall(data)
+
+
+def receive(link: socket.socket, most: int) -> tuple[Any, list[int]]:
+    """Receive a message, and `most` descriptors with it.
+
+    Raises:
+        EOFError: The other end is gone.
+    """
+    head, descriptors, _, _ = socket.recv_fds(link, HEAD.size, most)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    head += read_exactly(link, HEAD.size - len(head))
+    return pickle.loads(read_exactly(link, HEAD.unpack(head)[0])), descriptors  # nosec B301  # of our parent
+
+
+def read_exactly(link: socket.socket, size: int) -> bytes:
+    """Read `size` bytes.
+
+    Raises:
+        EOFError: The other end is gone.
+    """
+    data = b""
+    while len(data) < size:
+        more = link.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+# ------------------------------------------------------------------ the process
+
+
+@dataclass
+class _Child:
+    """A process that was forked, until it has ended."""
+
+    pid: int
+    report: int  # where its exit code is written
+    outlives_s: float | None
+
+
+class ForkServer:
+    """Forks on request.
+
+    Args:
+        link: The socket by which the program asks.
+    """
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._children: dict[int, _Child] = {}  # by the descriptor that tells of their end
+        self._poll = select.poll()
+
+    def serve(self) -> Callable[[], int] | None:
+        """Serve until the program has ended; in a forked process, give what it is to do."""
+        self._poll.register(self._link, select.POLLIN)
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor in self._children:
+                    self._reap(descriptor)
+                    continue
+                try:
+                    request, given = receive(self._link, STREAMS + 1)
+                except (EOFError, OSError):
+                    self._outlive()
+                    return None
+                if self._fork(request, given) == 0:
+                    return lambda: _become(request, given[:STREAMS])
+
+    def _fork(self, request: Request, given: list[int]) -> int:
+        *streams, report = given
+        try:
+            pid = os.fork()
+        except OSError as error:
+            send(self._link, -(error.errno or 1))
+            for descriptor in given:
+                os.close(descriptor)
+            return -1
+        if pid == 0:
+            self._link.detach()
+            return 0
+        for descriptor in streams:
+            os.close(descriptor)
+        watched = os.pidfd_open(pid)
+        self._children[watched] = _Child(pid, report, request.outlives_s)
+        self._poll.register(watched, select.POLLIN)
+        send(self._link, pid, [watched])
+        return pid
+
+    def _reap(self, watched: int) -> None:
+        self._poll.unregister(watched)
+        child = self._children.pop(watched)
+        if child.outlives_s is not None:
+            _kill_group(child.pid)  # it has not been waited for, so its id is nobody else's
+        _, status = os.waitpid(child.pid, 0)
+        with contextlib.suppress(OSError):
+            os.write(child.report, CODE.pack(os.waitstatus_to_exitcode(status)))
+        os.close(child.report)
+        os.close(watched)
+
+    def _outlive(self) -> None:
+        """See to it that those end which nobody else watches."""
+        self._poll.unregister(self._link)
+        began = time.monotonic()
+        while watched := {w: c for w, c in self._children.items() if c.outlives_s is not None}:
+            now = time.monotonic()
+            for child in watched.values():
+                if now - began >= (child.outlives_s or 0):
+                    os.kill(child.pid, signal.SIGKILL)
+            for descriptor, _ in self._poll.poll(100):
+                self._reap(descriptor)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def main() -> int:
+    """Be the fork server of the program at the other end of standard input."""
+    link = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    module, function = WARM_UP
+    getattr(importlib.import_module(module), function)()
+    gc.collect()
+    gc.freeze()  # what is not looked at by the collector stays shared
+    send(link, len(os.listdir("/proc/self/task")))
+    be = ForkServer(link).serve()
+    return 0 if be is None else be()
+
+
+# ------------------------------------------------------------------ in the fork
+
+
+def _become(request: Request, streams: list[int]) -> int:
+    """Go on as the process that was asked for, and give its exit code."""
+    os.setsid()
+    for limit in request.limits:
+        resource.setrlimit(*limit)
+    os.sched_setaffinity(0, request.processors)
+    os.chdir(request.directory)
+    os.environ.clear()
+    os.environ.update(request.environ)
+    if "PWD" in os.environ:  # as a shell would
+        os.environ["PWD"] = request.directory
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(number, getattr(sys, name))
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    if request.watch is not None:
+        _watch([*request.watch, str(os.getpid())])
+    time.tzset()
+    tempfile.tempdir = None  # its variable may be another here
+    # `random` sees to itself. NumPy is not loaded, unless a module of ours should come to need it.
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+    module_name, _, function = request.entry.partition(":")
+    module = importlib.import_module(module_name)
+    sys.modules["__main__"] = module
+    sys.argv[:] = [module.__file__ or module_name, *request.arguments]
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.11
+        sys.path[0] = request.directory
+    code: int = getattr(module, function)()
+    return code
+
+
+def _stream(number: int, old: Any) -> TextIO:
+    """Open a standard stream as the interpreter does when it starts."""
+    is_buffered = not os.environ.get("PYTHONUNBUFFERED")
+    raw = io.FileIO(number, "w" if number else "r", closefd=False)
+    raw.name = old.name
+    buffer: Any = raw
+    if number == 0:
+        buffer = io.BufferedReader(raw)
+    elif is_buffered:
+        buffer = io.BufferedWriter(raw)
+    return io.TextIOWrapper(
+        buffer,
+        old.encoding,
+        old.errors,
+        line_buffering=is_buffered and (number == 2 or raw.isatty()),
+        write_through=not is_buffered,
+    )
+
+
+def _watch(command: Sequence[str]) -> None:
+    pid = os.posix_spawnp(command[0], list(command), os.environ)
+    os.waitpid(pid, 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

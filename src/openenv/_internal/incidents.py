@@ -1,0 +1,163 @@
+"""Incidents: exceptions that nobody meant to raise, as the log and the peer know them.
+
+The log has the traceback, under an id. The peer gets the id and the name of the class; the text,
+which may hold anything, only from a server that runs with ``debug``. An error whose class has a row
+of its own in `openenv.errors.OUTWARD` is none: its text is written for the peer.
+
+An incident stands on its exception. One that crosses from a worker process brings it along.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from openenv._internal.redaction import redact, redacted
+from openenv.errors import (
+    EnvironmentFactoryError,
+    InvalidReturnError,
+    OpenEnvError,
+    Refused,
+    outward,
+    speaks,
+    words,
+)
+
+__all__ = ["Incident", "error_data", "incident_of", "is_incident", "log_incident", "note", "told"]
+
+logger = logging.getLogger(__name__)
+
+ID_BYTES = 6
+_ATTRIBUTE = "_openenv_incident"
+SEE_LOG = "the server's log has the details (or start it with --debug)"
+
+
+class Incident(NamedTuple):
+    """One exception that nobody meant to raise.
+
+    Attributes:
+        id: Under which the log has it.
+        type: The name of its class.
+        what: What happened, without its text: ``KeyError in step``.
+        text: Its text, without secrets.
+    """
+
+    id: str
+    type: str
+    what: str
+    text: str
+
+
+def incident_of(error: BaseException) -> Incident | None:
+    """The incident that `error` is known as; None before it is noted."""
+    incident: Incident | None = error.__dict__.get(_ATTRIBUTE)
+    return incident
+
+
+def note(error: BaseException, incident: Incident) -> None:
+    """Note on `error` which incident it is."""
+    error.__dict__[_ATTRIBUTE] = incident  # which a frozen class has too
+
+
+def log_incident(
+    error: BaseException,
+    where: str = "",
+    *,
+    log: logging.Logger = logger,
+    level: int = logging.ERROR,
+    about: Mapping[str, Any] | None = None,
+) -> Incident:
+    """Give an exception an id, and log its traceback under it.
+
+    Args:
+        error: The exception; it is an incident of its own even if it was raised before.
+        where: The method that raised it.
+        log: Where to.
+        level: How loudly.
+        about: What else the log entry says: the session and the like.
+    """
+    name = _name(error)
+    if isinstance(error, EnvironmentFactoryError):
+        what = f"Environment factory '{error.factory_name}' failed to create instance: {name}"
+    else:
+        what = f"{name} in {where}" if where else name
+    incident = Incident(os.urandom(ID_BYTES).hex(), name, what, redact(words(error)))
+    note(error, incident)
+    _log(log, level, error, incident, about or {})
+    return incident
+
+
+def _name(error: BaseException) -> str:
+    """The class of what was raised, also where it had to be wrapped."""
+    cause = error.__cause__
+    is_wrapped = not isinstance(cause, Exception) or isinstance(cause, StopIteration)
+    if cause is not None and (is_wrapped or isinstance(error, EnvironmentFactoryError)):
+        known = incident_of(cause)
+        return known.type if known is not None else type(cause).__name__
+    return type(error).__name__
+
+
+def _log(
+    log: logging.Logger,
+    level: int,
+    error: BaseException,
+    incident: Incident,
+    about: Mapping[str, Any],
+) -> None:
+    if not log.isEnabledFor(level):
+        return
+    session = about.get("session_id")
+    of = f" of session {session}" if session is not None else ""
+    if isinstance(error, EnvironmentFactoryError) and error.__cause__ is not None:
+        error = error.__cause__
+    raised = (type(error), error, error.__traceback__)
+    text = f"incident {incident.id}: {incident.what}{of}"
+    extra = {**about, "incident": incident.id}
+    record = log.makeRecord(log.name, level, __file__, 0, text, (), raised, None, extra)
+    # Formatters take this instead of formatting the exception, whatever logging is set up.
+    record.exc_text = redact("".join(traceback.format_exception(*raised)).rstrip("\n"))
+    log.handle(record)
+
+
+def is_incident(error: BaseException) -> bool:
+    """Whether nobody meant an exception to be raised: its text is not written for the peer."""
+    if isinstance(error, EnvironmentFactoryError):
+        return error.__cause__ is None or is_incident(error.__cause__)
+    return not speaks(error)
+
+
+def told(error: BaseException, *, debug: bool = False) -> str:
+    """What the peer is told of an error, in words. An incident that is not logged yet is so now."""
+    if not is_incident(error):
+        cause = error.__cause__ if isinstance(error, EnvironmentFactoryError) else None
+        if cause is None:
+            return redact(words(error))
+        is_told = isinstance(cause, Refused | InvalidReturnError)
+        why = words(cause) if is_told else type(cause).__name__
+        return redact(f"{words(error)} {why}")
+    incident = incident_of(error) or log_incident(error)
+    if debug:
+        return incident.text
+    return f"{incident.what}; incident {incident.id}: {SEE_LOG}"
+
+
+def error_data(error: BaseException, *, debug: bool = False) -> dict[str, Any]:
+    """What an error frame says of an error; the table in `openenv.errors` decides its code.
+
+    Args:
+        error: What was raised.
+        debug: Say also what the text of an incident is.
+    """
+    data: dict[str, Any] = {
+        "message": told(error, debug=debug),
+        "code": outward(error).code.value,
+    }
+    if isinstance(error, OpenEnvError) and speaks(error):
+        data |= redacted(error.details())
+    incident = incident_of(error)
+    if incident is not None and is_incident(error):
+        data |= {"type": incident.type, "incident": incident.id}
+    return data

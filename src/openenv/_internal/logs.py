@@ -1,0 +1,92 @@
+"""Logs for machines: one JSON object a line, which says whose request was being served.
+
+What an environment logs in `reset` or `step` carries the session and the number of the request as
+well: its session stands in a context variable, and is asked when an entry is written, so that a
+step which logs nothing pays nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+from openenv._internal.redaction import redact, redacted
+from openenv.settings import log_format, log_level
+
+__all__ = ["CALLER", "Caller", "JSONFormatter", "RedactingFormatter", "set_up_logs"]
+
+# What an entry may carry beside its words, by ``extra``.
+FIELDS = ("session_id", "environment", "request", "request_id", "incident")
+ACCESS = ("client", "method", "path", "http_version", "status")
+
+
+class Caller(Protocol):
+    """On whose behalf code runs."""
+
+    def log_fields(self) -> dict[str, Any]:
+        """What a log entry says of it."""
+        ...
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("openenv_caller", default=None)
+
+
+class RedactingFormatter(logging.Formatter):
+    """Writes an entry's words, and its traceback below; without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+class JSONFormatter(logging.Formatter):
+    """Writes an entry as one line: a JSON object, without secrets.
+
+    It has ``time`` (RFC 3339, in UTC), ``level``, ``logger``, ``message``, and where they are known
+    ``session_id``, ``environment``, ``request`` (the method), ``request_id``, ``incident``,
+    ``exception`` (the traceback), and of requests by HTTP ``client``, ``method``, ``path``,
+    ``http_version`` and ``status``.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, timezone.utc)
+        entry: dict[str, Any] = {
+            "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        caller = CALLER.get()
+        if caller is not None:
+            entry |= caller.log_fields()
+        entry |= {name: vars(record)[name] for name in FIELDS if name in vars(record)}
+        if record.name == "uvicorn.access" and isinstance(record.args, tuple):
+            entry |= dict(zip(ACCESS, record.args, strict=False))
+        if record.exc_info:
+            entry["exception"] = record.exc_text or self.formatException(record.exc_info)
+        return json.dumps(redacted(entry), default=str)
+
+
+def set_up_logs() -> None:
+    """Have what is logged in this process written to stderr.
+
+    As text it is what Python writes by itself, warnings and errors, unless the program has seen to
+    that. As JSON it is also what is said at the server's log level, and whatever the program has
+    set up writes JSON too.
+    """
+    root = logging.getLogger()
+    if log_format() == "json":
+        if not root.handlers:
+            root.addHandler(logging.StreamHandler(sys.stderr))
+            level = logging.getLevelName(log_level().upper())
+            root.setLevel(level if isinstance(level, int) else logging.INFO)
+        for handler in root.handlers:
+            handler.setFormatter(JSONFormatter())
+    elif not root.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(RedactingFormatter())
+        handler.setLevel(logging.WARNING)
+        root.addHandler(handler)

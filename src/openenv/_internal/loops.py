@@ -1,0 +1,23 @@
+"""The event loop of a thread or a process that is ours alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openenv._internal.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy_module("asyncio")
+
+__all__ = ["new_event_loop"]
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A loop of uvloop's, which takes half the time, where that runs on this system."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,172 @@
+"""Quoting what a peer sent: in errors that go back to it, in logs, on a terminal.
+
+What is quoted is bounded, and is only what the peer itself wrote: of an object that this process
+made, such as an array, its kind is named, never its content or its `repr`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from openenv._internal.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy_module("json")
+
+__all__ = ["MAX_QUOTED", "error_list", "printable", "problem", "quoted", "shortened"]
+
+MAX_QUOTED = 2000  # characters of JSON
+MAX_DEPTH = 20
+MAX_BITS = 4096  # of an integer
+MAX_ERRORS = 100  # of one message
+
+# What a terminal or a log takes for more than text: the control characters of ISO 6429 but for the
+# tab and the line feed, and what changes the direction of writing (Unicode, UAX 9).
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def shortened(text: str, limit: int = MAX_QUOTED) -> str:
+    """The text, or its first `limit` characters and how many there were."""
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+
+
+def printable(text: str) -> str:
+    r"""The text with its control characters as escapes: ``\x1b`` stands for ESC."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def quoted(value: Any, limit: int = MAX_QUOTED) -> Any:
+    """The value as JSON can carry it; one that takes more than `limit` characters as a text that
+    begins like it.
+    """
+    copy = _Copy(limit)
+    made = copy.of(value, 0)
+    if copy.left >= 0:
+        return made
+    from pydantic_core import to_json
+
+    return to_json(made).decode()[:limit] + "..."
+
+
+class _Copy:
+    """Copies a value until `left` characters are written."""
+
+    def __init__(self, limit: int) -> None:
+        self.left = limit
+
+    def of(self, value: Any, depth: int) -> Any:
+        """A copy, which breaks off where nothing is left."""
+        kind = type(value)
+        if value is None or kind is bool:
+            self.left -= 5
+            return value
+        if kind is str:
+            cut = value[: max(self.left, 0) + 1]
+            self.left -= len(value) + 2
+            return cut.encode(errors="replace").decode()  # UTF-8 cannot carry a lone surrogate
+        if kind is bytes and len(value) <= self.left:
+            with contextlib.suppress(UnicodeDecodeError):
+                return self.of(value.decode(), depth)
+        if kind is int and value.bit_length() <= MAX_BITS:
+            self.left -= len(str(value)) + 1
+            return value
+        if kind is float:
+            self.left -= 20
+            return value if value - value == 0 else None  # JSON has no infinity and no NaN
+        if depth < MAX_DEPTH and kind in (list, tuple):
+            return self._items(value, depth)
+        if depth < MAX_DEPTH and kind is dict:
+            return self._fields(value, depth)
+        return self.of(_kind_of(value), depth)
+
+    def _items(self, values: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+        copied = []
+        self.left -= 2
+        for value in values:
+            if self.left < 0:
+                break
+            copied.append(self.of(value, depth + 1))
+        return copied
+
+    def _fields(self, fields: dict[Any, Any], depth: int) -> dict[str, Any]:
+        copied = {}
+        self.left -= 2
+        for key, value in fields.items():
+            if self.left < 0:
+                break
+            name = self.of(key if isinstance(key, str) else _kind_of(key), depth)
+            copied[name] = self.of(value, depth + 1)
+        return copied
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    if type(value).__module__ == "numpy" and hasattr(value, "shape"):
+        return f"<array of {value.dtype}, shape {value.shape}>"
+    if isinstance(value, int):
+        return f"<integer of {value.bit_length()} bits>"
+    return f"<{type(value).__name__}>"
+
+
+def problem(kind: str, message: str, value: Any) -> dict[str, Any]:
+    """An error in the form of Pydantic's, of the whole value."""
+    return {"type": kind, "loc": [], "msg": message, "input": quoted(value)}
+
+
+class _HasErrors(Protocol):
+    """Pydantic's `ValidationError`, or FastAPI's."""
+
+    def errors(self) -> Any: ...
+
+
+def error_list(error: _HasErrors) -> list[dict[str, Any]]:
+    """Pydantic's errors as JSON values: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``.
+
+    Of more than `MAX_ERRORS` the first ones are told, and how many there are.
+    """
+    count, errors = _first_errors(error)
+    shown = [_told(one) for one in errors]
+    if count > MAX_ERRORS:
+        shown.append(problem("too_many_errors", f"and {count - MAX_ERRORS} more", None))
+    return shown
+
+
+def _first_errors(error: _HasErrors) -> tuple[int, list[dict[str, Any]]]:
+    """How many there are, and the first ones.
+
+    Pydantic makes all of them at once. Where they are many, that takes less as JSON, of which the
+    beginning is read; it tells no `input` then.
+    """
+    from pydantic_core import ValidationError  # which a command need not load
+
+    if not isinstance(error, ValidationError) or error.error_count() <= MAX_ERRORS:
+        errors = cast("list[dict[str, Any]]", error.errors())
+        return len(errors), errors[:MAX_ERRORS]
+    text = error.json(include_input=False, include_context=False)
+    read = json.JSONDecoder().raw_decode
+    errors, place = [], 0
+    for _ in range(MAX_ERRORS):
+        one, place = read(text, place + 1)  # after the bracket, or a comma
+        errors.append(one)
+    return error.error_count(), errors
+
+
+def _told(error: dict[str, Any]) -> dict[str, Any]:
+    told = {
+        **error,
+        "loc": [shortened(part) if isinstance(part, str) else part for part in error["loc"]],
+        "msg": shortened(error["msg"]),
+    }
+    if "input" in error:
+        told["input"] = quoted(error["input"])
+    if "ctx" in told:  # where validators put the exception that they raised
+        told["ctx"] = {
+            name: shortened(str(value)) if isinstance(value, Exception) else quoted(value)
+            for name, value in told["ctx"].items()
+        }
+    return told

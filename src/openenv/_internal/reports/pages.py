@@ -1,0 +1,60 @@
+"""Pages that need nothing else, make no request and run no program; and Markdown.
+
+Their templates lie in ``templates`` of the package whose pages they are, and stand on those here:
+``base.html``, which every page extends, ``style.css``, and ``figure.html``, a plot.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from openenv._internal.packages import needs
+
+__all__ = ["plain", "rendered"]
+
+
+def rendered(
+    package: str,
+    template: str,
+    values: Mapping[str, Any],
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+) -> str:
+    """Fill a template, of HTML or of Markdown.
+
+    Args:
+        package: Whose template it is.
+        template: Its name, such as ``report.html``.
+        values: What it shows, by name.
+        filters: What it may apply to values, by name.
+
+    Raises:
+        MissingPackage: The extra ``eval`` is not installed.
+    """
+    with needs("a report", "pip install 'openenv[eval]'"):
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    is_html = not template.endswith(".md")
+    environment = Environment(  # nosec B701  # Markdown is escaped by `finalize`
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("openenv._internal.reports")]),
+        autoescape=is_html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # In Markdown, whatever is no text of the template is a name or a message of somebody.
+        finalize=None if is_html else _finalized,
+    )
+    environment.filters.update(filters or {})
+    environment.globals.update(values)  # macros see them too
+    return environment.get_template(template).render()
+
+
+def plain(text: str) -> str:
+    """Take from a text what Markdown would read as its own."""
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+
+
+def _finalized(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) else value

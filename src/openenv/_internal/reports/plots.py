@@ -1,0 +1,83 @@
+"""Plots of reports, each an SVG to stand in a page.
+
+The colours are those of Okabe and Ito (2008), which people who are colour-blind tell apart; nothing
+is told by colour alone.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from openenv._internal.packages import needs
+
+with needs("a report", "pip install 'openenv[eval]'"):
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "SKY", "Plot", "drawn", "plot", "styled"]
+
+BLUE, ORANGE, GREEN, SKY, GREY = "#0072b2", "#d55e00", "#009e73", "#56b4e9", "#595959"
+
+STYLE: dict[Any, Any] = {
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "grid.alpha": 0.25,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "openenv",
+    "text.parse_math": False,  # names of tasks are no formulas
+}
+
+# Without these there is nothing in a file that differs from one run to the next.
+METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot.
+
+    Attributes:
+        name: Identifies it in its page.
+        caption: What is to be seen, and how to read it.
+        svg: The plot itself.
+    """
+
+    name: str
+    caption: str
+    svg: str
+
+
+def styled() -> AbstractContextManager[None]:
+    """Have what is drawn and written in a block look as our plots do."""
+    return mpl.rc_context(STYLE)
+
+
+@contextmanager
+def drawn(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
+    """A figure to draw in, in inches of 72 points."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    yield figure, figure.subplots()
+
+
+def plot(figure: Figure, name: str, caption: str) -> Plot:
+    """Make a plot of a figure; no two in a page may have the same name."""
+    written = io.StringIO()
+    figure.savefig(written, format="svg", metadata=METADATA, transparent=True)
+    svg = written.getvalue()
+    return Plot(name, caption, _with_own_ids(svg[svg.index("<svg") :], name))
+
+
+def _with_own_ids(svg: str, name: str) -> str:
+    """Put the plot's name before every id: several plots stand in one page."""
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)

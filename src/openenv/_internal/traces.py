@@ -1,0 +1,185 @@
+"""Traces by OpenTelemetry: a client's call, the server's part of it, and the environment's within.
+
+A call that a client traces carries its span along, as W3C's ``traceparent``: in requests of
+protocol version 1, and in the header of that name over HTTP. What carries none is not traced by a
+server. Calls are traced where the program has set up a tracer provider before it made its client
+(or where OPENENV_OTEL is 1); otherwise nothing of OpenTelemetry is imported. Spans name classes of
+exceptions and incident ids, never texts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CoroutineType
+from typing import Any, TypeVar
+
+from openenv.settings import traces
+
+__all__ = ["begin_serving", "end_serving", "inside", "serving", "traced", "tracer"]
+
+T = TypeVar("T")
+
+
+def tracer() -> Any:
+    """What makes spans in this process; None where calls are not traced.
+
+    Raises:
+        ModuleNotFoundError: OPENENV_OTEL asks for it, and OpenTelemetry is not installed.
+    """
+    wanted = traces()
+    if wanted is False or (wanted is None and not _is_set_up()):
+        return None
+    try:
+        from opentelemetry import trace
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "OPENENV_OTEL=1 needs OpenTelemetry; install it with: pip install 'openenv[otel]'"
+        ) from error
+    return trace.get_tracer("openenv")
+
+
+def _is_set_up() -> bool:
+    api: Any = sys.modules.get("opentelemetry.trace")
+    if api is None:  # then nobody can have set up anything
+        return False
+    return not isinstance(
+        api.get_tracer_provider(), (api.ProxyTracerProvider, api.NoOpTracerProvider)
+    )
+
+
+def _written(span: Any) -> str:
+    from opentelemetry.trace import set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
+    return carrier.get("traceparent", "")
+
+
+def _context(trace: str) -> Any:
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract({"traceparent": trace}, Context())
+
+
+def _current() -> str:
+    """The current span, as it is passed on; empty where there is none."""
+    from opentelemetry.trace import get_current_span
+
+    return _written(get_current_span())
+
+
+def _fail(span: Any, error: BaseException) -> None:
+    from opentelemetry.trace import StatusCode
+
+    span.set_status(StatusCode.ERROR, type(error).__name__)
+
+
+# ------------------------------------------------------------------ the client's span
+
+
+async def traced(tracer: Any, name: str, call: Callable[[str], Awaitable[T]]) -> T:
+    """Have `call` made within a span; it gets the span to pass on."""
+    from opentelemetry.trace import SpanKind
+
+    with _span(tracer, name, None, SpanKind.CLIENT) as span:
+        return await call(_written(span))
+
+
+@contextmanager
+def _span(tracer: Any, name: str, context: Any, kind: Any) -> Iterator[Any]:
+    """A span that is the current one, and tells of an exception by its class alone."""
+    with tracer.start_as_current_span(
+        name, context, kind, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            _fail(span, error)
+            raise
+
+
+# ------------------------------------------------------------------ the server's span
+
+
+def begin_serving(name: str, trace: str, attributes: Mapping[str, Any]) -> tuple[Any, str]:
+    """Begin the span of a request that came with `trace`: the span, and how it is passed on.
+
+    They are None and empty where this process does not trace.
+    """
+    makes_spans = tracer()
+    if makes_spans is None:
+        return None, ""
+    from opentelemetry.trace import SpanKind
+
+    span = makes_spans.start_span(name, _context(trace), SpanKind.SERVER, dict(attributes))
+    return span, _written(span)
+
+
+def end_serving(span: Any, error: BaseException | None) -> None:
+    """End it, with what came of the request."""
+    if error is not None:
+        from openenv._internal.incidents import incident_of
+
+        _fail(span, error)
+        incident = incident_of(error)
+        if incident is not None:
+            span.set_attribute("openenv.incident", incident.id)
+    span.end()
+
+
+@contextmanager
+def serving(name: str, trace: str | None, attributes: Mapping[str, Any]) -> Iterator[str]:
+    """Do both around a block, which gets the span to pass on; nothing where nobody traces.
+
+    Where what has called it traces HTTP requests itself, it is a part of that.
+    """
+    outer = (_current() or trace) if tracer() is not None else None
+    span, written = begin_serving(name, outer, attributes) if outer else (None, "")
+    error: BaseException | None = None
+    try:
+        yield written
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        if span is not None:
+            end_serving(span, error)
+
+
+# ------------------------------------------------------------------ the environment's span
+
+
+def inside(trace: str, name: str, serve: Callable[..., Any], *arguments: Any) -> Any:
+    """Call an environment within a span; where that is a coroutine, it ends with the coroutine."""
+    makes_spans = tracer()
+    if makes_spans is None:
+        return serve(*arguments)
+    from opentelemetry.trace import SpanKind, use_span
+
+    span = makes_spans.start_span(name, _context(trace), SpanKind.INTERNAL)
+    result: Any = None
+    try:
+        with use_span(span, record_exception=False, set_status_on_exception=False):
+            result = serve(*arguments)
+    except BaseException as error:
+        _fail(span, error)
+        raise
+    finally:
+        if type(result) is not CoroutineType:
+            span.end()
+    return _awaited(result, span) if type(result) is CoroutineType else result
+
+
+async def _awaited(coroutine: Awaitable[T], span: Any) -> T:
+    from opentelemetry.trace import use_span
+
+    with use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        try:
+            return await coroutine
+        except BaseException as error:
+            _fail(span, error)
+            raise

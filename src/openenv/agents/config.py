@@ -1,0 +1,101 @@
+"""How an agent harness is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from openenv.agents.errors import HarnessStartupError
+from openenv.settings import secrets_of, without_keys
+
+__all__ = ["HarnessConfig", "HarnessTransport", "environment_of"]
+
+MEBIBYTE = 2**20
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class HarnessTransport(str, Enum):
+    """How messages reach a harness.
+
+    `STDIO` is its standard input and output, `STREAMABLE_HTTP` an HTTP server that it runs, `MCP`
+    an MCP server that it is, on its standard input and output.
+    """
+
+    STDIO = "stdio"
+    STREAMABLE_HTTP = "http"
+    MCP = "mcp"
+
+
+class HarnessConfig(BaseModel):
+    """How an agent harness is run, and what it may take.
+
+    Attributes:
+        name: What people call it.
+        command: The program and its arguments; no shell is in between.
+        working_directory: Where it runs; it must be there.
+        env_vars: Environment variables that it gets beside the server's own.
+        transport: How messages reach it.
+        mcp_config_path: A file in which it looks for MCP servers, absolute or below
+            `working_directory`. The environment's tools are written there, in the form
+            ``{"mcpServers": {"openenv": {"type": "http", "url": ...}}}``.
+        startup_timeout_s: Seconds that it has to get ready in.
+        session_timeout_s: Seconds that a turn may take.
+        model: The model that it shall use, for the placeholder ``{model}`` of its command and as
+            the variable OPENENV_HARNESS_MODEL.
+        api_key_env_var: The one secret of the server's environment variables that it gets.
+        max_turns: Turns of an episode, after which it is truncated; None is no limit.
+        max_output_bytes: What it may write in one turn, in events as in a line.
+        terminate_grace_s: Seconds that it has to end in before it is killed.
+
+    Raises:
+        pydantic.ValidationError: The command is empty, a limit is not positive, or a field is
+            unknown.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    command: list[str]
+    working_directory: str = "/workspace"
+    env_vars: dict[str, str] = Field(default_factory=dict)
+    transport: HarnessTransport = HarnessTransport.STDIO
+    mcp_config_path: str | None = None
+    startup_timeout_s: Seconds = 30.0
+    session_timeout_s: Seconds = 600.0
+    model: str | None = None
+    api_key_env_var: str | None = None
+    max_turns: int | None = Field(default=None, ge=1)
+    max_output_bytes: int = Field(default=16 * MEBIBYTE, ge=1)
+    terminate_grace_s: float = Field(default=5.0, ge=0, allow_inf_nan=False)
+
+    @field_validator("command")
+    @classmethod
+    def _has_program(cls, command: list[str]) -> list[str]:
+        if not command or not command[0]:
+            raise ValueError("command must contain at least one element, the program to run")
+        return command
+
+
+def environment_of(config: HarnessConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of a harness: those of `environ` that hold no secret, the one that
+    `api_key_env_var` names, and `env_vars`.
+
+    Raises:
+        HarnessStartupError: The variable of the key is not set.
+    """
+    hidden = secrets_of(environ)
+    variables = {k: v for k, v in without_keys(environ).items() if v not in hidden}
+    key = config.api_key_env_var
+    if key is not None and key not in config.env_vars:
+        if not environ.get(key):
+            raise HarnessStartupError(
+                f"harness {config.name!r}: api_key_env_var={key!r} is not set. Set it where the "
+                f"server runs (export {key}=...), or give it in env_vars"
+            )
+        variables[key] = environ[key]
+    if config.model is not None:
+        variables["OPENENV_HARNESS_MODEL"] = config.model
+    return {**variables, **config.env_vars}

@@ -1,0 +1,418 @@
+"""`HarnessEnvironment`: an agent with a loop of its own runs inside the environment.
+
+An action is a message, a step is a turn: the agent goes on by itself, with its own tools and the
+environment's, until it has answered. It keeps the conversation over the turns of an episode.
+
+    class Desk(HarnessEnvironment):
+        @tool
+        def look_up(self, word: str) -> str:
+            \"\"\"What a word means.\"\"\"
+            return MEANINGS[word]
+
+    env = Desk(StdioHarnessAdapter(HarnessConfig(name="agent", command=["my-agent"])))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, ClassVar
+
+from pydantic import PrivateAttr
+
+from openenv._internal.incidents import log_incident
+from openenv._internal.redaction import redact, register_secrets_of
+from openenv._internal.timeouts import Expired, within
+from openenv.agents.adapter import AgenticHarnessAdapter, response_of
+from openenv.agents.bridge import HarnessMCPBridge, RenamedTools
+from openenv.agents.errors import (
+    HarnessBusyError,
+    HarnessCrashedError,
+    HarnessError,
+    HarnessNotRunningError,
+    HarnessOutputTooLarge,
+    HarnessTurnTimeoutError,
+)
+from openenv.agents.events import (
+    HarnessEvent,
+    HarnessEventType,
+    HarnessResponse,
+    Listener,
+    OnEvent,
+    events_to_metadata,
+)
+from openenv.agents.tools import resolve_tool_conflicts
+from openenv.environment import Transform
+from openenv.errors import Unscored, words
+from openenv.reward import REWARD_INFO, Score
+from openenv.tools.environment import MCPEnvironment
+from openenv.tools.results import failure, result_of
+from openenv.tools.types import CallToolAction, CallToolObservation, ListToolsAction, Tool
+from openenv.types import Action, Observation, State
+
+__all__ = ["HarnessAction", "HarnessEnvironment"]
+
+NO_EPISODE = "No active episode; call reset() before step()"
+NO_TURN = "no turn is running: the environment's tools answer during a turn only"
+CALL_GRACE_S = 5.0  # that a call of a tool has to end in, once its turn is over
+ENVIRONMENT = "environment"  # the source of events about its tools
+
+
+class HarnessAction(Action):
+    """One turn of the conversation: a message to the agent."""
+
+    message: str
+
+    _listener: Listener = PrivateAttr(default_factory=Listener)
+
+    def heard_by(self, on_event: OnEvent) -> HarnessAction:
+        """It, with somebody who is told of the events of the turn as they happen."""
+        self._listener = Listener(on_event)
+        return self
+
+
+class HarnessEnvironment(
+    MCPEnvironment[HarnessAction | CallToolAction | ListToolsAction, Observation]
+):
+    """An environment in which an agent harness runs.
+
+    `reset` starts the harness with the environment's tools, and ends the one that ran before;
+    its metadata have `episode_id` and `injected_tools`. `step` takes a `HarnessAction`; the
+    metadata of the observation have `response`, `turn_events` and `turn_number`. The reward is the
+    rubric's, and None without one.
+
+    A turn that fails ends the episode: `done` and `truncated`, no reward (`reward_info` says why),
+    and metadata with `error`, `error_type` and `turn_events`. All processes of the harness are
+    ended then, as they are by `reset`, `close`, and when the caller gives up on the turn.
+
+    The tools are those of any `MCPEnvironment`: marked methods, and an MCP server's. The agent has
+    them for as long as a turn runs, one call at a time. See `openenv.agents.errors`.
+
+    Args:
+        adapter: Drives the harness.
+        mcp: A server of FastMCP or of the official SDK whose tools these are too.
+        rubric: See `Environment`; it is applied to every turn that was not cut short.
+        transform: See `Environment`.
+        trajectory_scorer: See `Environment`; an episode that a fault has ended is not scored.
+
+    Raises:
+        ValueError: A tool is called reset, step, state or close.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        adapter: AgenticHarnessAdapter,
+        mcp: Any = None,
+        rubric: Any = None,
+        transform: Transform[Any] | None = None,
+        *,
+        trajectory_scorer: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(mcp, transform, rubric)
+        scorer = trajectory_scorer or self.trajectory_scorer
+        if scorer is not None:
+            self.trajectory_scorer = _OfWhole(scorer)
+        self.adapter = adapter
+        register_secrets_of(adapter.config.env_vars)
+        self._harness_state = State()
+        self._trajectory: list[HarnessEvent] = []
+        self._turn_events: list[HarnessEvent] | None = None  # while one runs
+        self._turn_bytes = 0
+        self._listener = Listener()
+        self._why_none = NO_EPISODE  # why no turn can be taken; empty while one can
+        self._bridge: HarnessMCPBridge | None = None
+        self._tool_turn: asyncio.Lock | None = None  # while one runs
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._turn_loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def state(self) -> State:
+        """Where the episode stands; `step_count` counts the turns."""
+        return self._harness_state
+
+    @property
+    def trajectory(self) -> list[HarnessEvent]:
+        """The events of the episode so far, without secrets."""
+        return list(self._trajectory)
+
+    def harness_name(self) -> str:
+        """What the harness is called."""
+        return self.adapter.config.name
+
+    @staticmethod
+    def harness_turn(message: str, on_event: OnEvent) -> HarnessAction:
+        """The action of a turn whose events `on_event` is told, on the event loop of the step."""
+        return HarnessAction(message=message).heard_by(on_event)
+
+    # ------------------------------------------------------------------ episodes
+
+    async def reset_async(
+        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+    ) -> Observation:
+        """Begin an episode: start the harness, with nothing said yet.
+
+        Raises:
+            HarnessBusyError: A turn is running.
+            HarnessStartupError: The harness could not be started. There is no episode then.
+        """
+        self._home = asyncio.get_running_loop()
+        self._check_idle()
+        await self._end_episode(NO_EPISODE)
+        await self._reset_rubric_async()
+        self._trajectory = []
+        config = self.adapter.config
+        try:
+            tools, url = await self._offered()
+            await self.adapter.inject_tools(tools, url)
+            await self.adapter.start(config.working_directory)
+        except BaseException:
+            await asyncio.shield(self._end_episode(NO_EPISODE))
+            raise
+        self._why_none = ""
+        self._harness_state = State(episode_id=episode_id or str(uuid.uuid4()))
+        known = {
+            "episode_id": self._harness_state.episode_id,
+            "injected_tools": [tool.name for tool in tools],
+        }
+        return Observation(metadata=known)
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
+        """Do what `reset_async` does, from plain code."""
+        return self._run(self.reset_async(seed, episode_id, **kwargs))
+
+    async def _offered(self) -> tuple[list[Tool], str | None]:
+        """The tools as the harness is to know them, and where they are served."""
+        found = (await self._listed()).tools
+        if not found:
+            return [], None
+        described = await self.mcp_list_tools()
+        resolved = resolve_tool_conflicts(found, self.adapter.BUILTIN_TOOL_NAMES)
+        pairs = zip(resolved, found, strict=True)
+        renames = {new.name: old.name for new, old in pairs if new.name != old.name}
+        self._bridge = HarnessMCPBridge(RenamedTools(_ToolsInTurn(self, described), renames))
+        return resolved, await asyncio.to_thread(self._bridge.start)
+
+    async def _end_episode(self, why: str) -> None:
+        """End the harness; `why` is what whoever asks for another turn is told."""
+        self._why_none = why
+        bridge, self._bridge = self._bridge, None
+        try:
+            await self.adapter.stop()
+        finally:
+            if bridge is not None:
+                await asyncio.to_thread(bridge.stop)
+
+    def _check_idle(self) -> None:
+        if self._turn_events is not None:
+            raise HarnessBusyError(
+                "a turn is running, and a harness holds one conversation; wait for its end, or "
+                "cancel it"
+            )
+
+    # ------------------------------------------------------------------ turns
+
+    async def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        if not isinstance(action, HarnessAction):
+            return super()._step_impl(action, timeout_s=timeout_s, **kwargs)
+        self._check_idle()
+        if self._why_none:
+            raise HarnessNotRunningError(self._why_none)
+        self._turn_events, self._turn_bytes = [], 0
+        self._turn_loop, self._tool_turn = asyncio.get_running_loop(), asyncio.Lock()
+        self._listener = action._listener
+        try:
+            observation = await self._taken(action, timeout_s)
+        except BaseException:  # given up: the agent is in the middle of something
+            why = "the last turn was given up, and the episode with it; call reset()"
+            self._turn_events = None
+            await asyncio.shield(self._end_episode(why))
+            raise
+        finally:
+            self._turn_events, self._listener = None, Listener()
+        return self._apply_transform(observation)
+
+    async def _taken(self, action: HarnessAction, timeout_s: float | None) -> Observation:
+        limits = (self.adapter.config.session_timeout_s, timeout_s)
+        limit_s = min(limit for limit in limits if limit is not None)
+        try:
+            response = await within(limit_s, self._heard(action.message))
+        except Expired:
+            cure = "raise session_timeout_s of its HarnessConfig, or ask for less in a turn"
+            why = f"the harness turn exceeded {limit_s:g} s; {cure}"
+            return await self._failed(HarnessTurnTimeoutError(why))
+        except HarnessError as error:
+            return await self._failed(error)
+        except Exception as error:  # of the adapter's own
+            log_incident(error, f"{type(self.adapter).__name__}.send_message_streaming")
+            why = f"the adapter raised {type(error).__name__}: {words(error)}"
+            return await self._failed(HarnessCrashedError(why))
+        return await self._completed(action, response)
+
+    async def _heard(self, message: str) -> HarnessResponse:
+        events: AsyncIterator[HarnessEvent] = self.adapter.send_message_streaming(message)
+        close = getattr(events, "aclose", None)
+        try:
+            async for event in events:
+                self._check_size(event)
+                self._note(event)
+                if event.type is HarnessEventType.TURN_COMPLETE:
+                    break
+        finally:
+            if close is not None:
+                await close()
+            await self._calls_are_over()
+        return response_of(self._turn_events or [])
+
+    def _check_size(self, event: HarnessEvent) -> None:
+        limit = self.adapter.config.max_output_bytes
+        self._turn_bytes += len(event.model_dump_json(fallback=str))
+        if self._turn_bytes > limit:
+            raise HarnessOutputTooLarge(
+                f"the harness told of over {limit} bytes of events in one turn; raise "
+                "max_output_bytes of its HarnessConfig, or have it tell less"
+            )
+
+    def _note(self, event: HarnessEvent) -> None:
+        """Write down an event, without secrets, and tell it to whoever listens."""
+        assert self._turn_events is not None
+        event = event.without_secrets()
+        self._turn_events.append(event)
+        self._trajectory.append(event)
+        self._listener(event)
+
+    async def _completed(self, action: HarnessAction, response: HarnessResponse) -> Observation:
+        self._harness_state.step_count += 1
+        turn, limit = self._harness_state.step_count, self.adapter.config.max_turns
+        is_cut = not response.done and limit is not None and turn >= limit
+        observation = Observation(
+            done=response.done or is_cut,
+            truncated=is_cut,
+            metadata={
+                "response": response.response,
+                "turn_events": events_to_metadata(self._turn_events or ()),
+                "turn_number": turn,
+            },
+        )
+        if observation.done:
+            why = f"its limit of {limit} turns" if is_cut else "the agent has ended it"
+            await self._end_episode(f"the episode is over ({why}); call reset() for another")
+        if self.rubric is not None:
+            observation.reward = await self._apply_rubric_async(action, observation)
+        return observation
+
+    async def _failed(self, error: HarnessError) -> Observation:
+        """What a turn came to that a fault has ended, and the episode with it."""
+        message = redact(words(error))
+        told: dict[str, Any] = {
+            "message": message,
+            "recoverable": False,
+            "error_type": error.error_type,
+        }
+        event = HarnessEvent(type=HarnessEventType.ERROR, data=told)
+        self._note(event)
+        events = events_to_metadata(self._turn_events or ())
+        await self._end_episode(f"the episode is over ({error.error_type}); call reset()")
+        return Observation(
+            done=True,
+            truncated=True,
+            metadata={
+                "error": message,
+                "error_type": error.error_type,
+                "turn_events": events,
+                "turn_number": self._harness_state.step_count + 1,
+                REWARD_INFO: Score(unscored=f"the harness failed: {message}").as_info(),
+            },
+        )
+
+    # ------------------------------------------------------------------ the agent's calls
+
+    async def _call_in_turn(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a tool for the agent, as part of the turn."""
+        lock = self._tool_turn
+        if self._turn_events is None or lock is None:
+            return failure(NO_TURN)
+        call = asyncio.current_task()
+        assert call is not None
+        self._calls.add(call)
+        try:
+            async with lock:
+                return await self._call_now(name, dict(arguments))
+        finally:
+            self._calls.discard(call)
+
+    async def _call_now(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        number = f"env-{uuid.uuid4().hex[:8]}"
+        about: dict[str, Any] = {"name": name, "id": number, "source": ENVIRONMENT}
+        called = {**about, "arguments": arguments}
+        self._note(HarnessEvent(type=HarnessEventType.TOOL_CALL, data=called))
+        seen = await self._called(CallToolAction(tool_name=name, arguments=arguments), None)
+        result = _wire_form(seen)
+        is_error = bool(result.get("isError"))
+        gave = {**about, "result": result.get("content"), "is_error": is_error}
+        self._note(HarnessEvent(type=HarnessEventType.TOOL_RESULT, data=gave))
+        return result
+
+    async def _calls_are_over(self) -> None:
+        """Cancel what the agent still has called: the turn is over, and nothing runs beside it."""
+        self._tool_turn = None
+        calls = tuple(self._calls)
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls, timeout=CALL_GRACE_S)
+
+    # ------------------------------------------------------------------ the end
+
+    async def close_async(self) -> None:
+        await self._end_episode("the environment is closed")
+        await super().close_async()
+
+    def close(self) -> None:
+        if self._bridge is not None or not self._why_none:
+            self._run(self._end_episode("the environment is closed"))
+        super().close()
+
+
+class _ToolsInTurn:
+    """The environment's tools, called where its turn runs."""
+
+    def __init__(self, environment: HarnessEnvironment, described: list[dict[str, Any]]) -> None:
+        self._environment = environment
+        self._described = described  # the episode's, asked for where its tools live
+
+    async def tools(self) -> list[dict[str, Any]]:
+        return self._described
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        loop = self._environment._turn_loop
+        if loop is None or not loop.is_running():
+            return failure(NO_TURN)
+        work = self._environment._call_in_turn(name, arguments)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+
+def _wire_form(seen: CallToolObservation) -> dict[str, Any]:
+    if seen.error is not None and seen.result is None:
+        return failure(seen.error.message)
+    return result_of(seen.result)
+
+
+class _OfWhole:
+    """A trajectory scorer that scores no episode that a fault has ended."""
+
+    def __init__(self, scorer: Callable[..., Any]) -> None:
+        self._scorer = scorer
+        keep: Callable[[Any], Any] | None = getattr(scorer, "keep", None)
+        if keep is not None:
+            self.keep = keep
+        self.__qualname__ = getattr(scorer, "__qualname__", type(scorer).__name__)
+
+    def __call__(self, trajectory: Any) -> Any:
+        last = trajectory[-1][1] if trajectory else None
+        why = getattr(last, "metadata", {}).get("error")
+        if why is not None:
+            raise Unscored(f"the harness failed: {why}")
+        return self._scorer(trajectory)

@@ -1,0 +1,234 @@
+"""`MCPHarnessAgent`: a harness that is itself an MCP server, with a tool that takes a turn.
+
+codex = MCPHarnessAgent(
+    HarnessConfig(name="codex", command=["codex", "mcp-server"], transport="mcp",
+                  api_key_env_var="OPENAI_API_KEY"),
+    tool="codex", argument="prompt",
+    reply_tool="codex-reply", thread="threadId",
+)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from openenv._internal.timeouts import Expired, within
+from openenv.agents.config import HarnessConfig, HarnessTransport, environment_of
+from openenv.agents.errors import (
+    HarnessCrashedError,
+    HarnessError,
+    HarnessStartupError,
+    HarnessTurnError,
+)
+from openenv.agents.events import HarnessEvent, HarnessEventType
+from openenv.agents.injection import filled
+from openenv.agents.process import HarnessProcess
+from openenv.agents.running import ProcessAdapter, check_directory
+from openenv.errors import OpenEnvError, how_it_ended, words
+from openenv.tools.connections import Connection, ConnectionBroken
+from openenv.tools.results import text_in
+from openenv.tools.sources import Address, Program
+from openenv.tools.transports import ServerProcess, speaker_of_address, speaker_of_process
+
+__all__ = ["MCPHarnessAgent"]
+
+TICK_S = 0.05
+LATE_S = 0.2  # after its connection broke a process may take that long to end
+
+
+class MCPHarnessAgent(ProcessAdapter):
+    """Drives a harness that is an MCP server, by calling a tool of it once a turn.
+
+    With ``transport="mcp"`` it speaks on its standard input and output. With ``"http"`` it serves
+    Streamable HTTP at ``http://127.0.0.1:{port}/mcp``, where ``{port}`` stands in its command for a
+    port that is free.
+
+    Args:
+        config: How it is run.
+        tool: The tool that takes a turn.
+        argument: Its argument that is the message.
+        arguments: Its other arguments, always the same; placeholders in texts are replaced.
+        reply_tool: The tool that takes each later turn; by default the same.
+        thread: The key, in the structured result of a turn, of the conversation's id; each later
+            turn has it as an argument of that name.
+
+    Raises:
+        ValueError: The transport is neither ``mcp`` nor ``http``.
+    """
+
+    def __init__(
+        self,
+        config: HarnessConfig,
+        *,
+        tool: str,
+        argument: str = "message",
+        arguments: Mapping[str, Any] | None = None,
+        reply_tool: str | None = None,
+        thread: str | None = None,
+    ) -> None:
+        if config.transport is HarnessTransport.STDIO:
+            raise ValueError("transport is 'stdio'; an MCPHarnessAgent speaks 'mcp' or 'http'")
+        super().__init__(config)
+        self._tool, self._reply_tool = tool, reply_tool or tool
+        self._argument, self._arguments = argument, dict(arguments or {})
+        self._thread_key = thread
+        self._thread: Any = None
+        self._turns = 0
+        self._connection: Connection | None = None
+        self._server: ServerProcess | HarnessProcess | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    async def start(self, working_directory: str) -> None:
+        await self.stop()
+        self._thread, self._turns = None, 0
+        try:
+            self._prepare(working_directory)
+            if self.config.transport is HarnessTransport.MCP:
+                self._connection = self._by_pipes(working_directory)
+            else:
+                self._connection = await self._by_http()
+            names = {tool["name"] for tool in await self._connection.tools()}
+        except BaseException as error:
+            said = self._last_words()
+            await self.stop()
+            if isinstance(error, OpenEnvError) and not isinstance(error, HarnessError):
+                why = f"harness {self.config.name!r} was not started: {words(error)}{said}"
+                raise HarnessStartupError(why) from error
+            raise
+        missing = {self._tool, self._reply_tool} - names
+        if missing:
+            await self.stop()
+            raise HarnessStartupError(
+                f"harness {self.config.name!r} has no tool {', '.join(sorted(missing))}; it has "
+                f"{', '.join(sorted(names)) or 'none'}"
+            )
+
+    def _by_pipes(self, working_directory: str) -> Connection:
+        config = self.config
+        check_directory(config, working_directory)
+        known = self._injection.placeholders(working_directory)
+        variables = {**environment_of(config, os.environ), **self._injection.variables}
+        program = Program(tuple(filled(config.command, known)), variables, working_directory)
+        self._server = server = ServerProcess(program, config.name)
+        speak = functools.partial(speaker_of_process, server)
+        return Connection(speak, config.name, config.startup_timeout_s)
+
+    async def _by_http(self) -> Connection:
+        port = str(_free_port())
+        self._server = process = self._process(self.config.command, port=port)
+        await process.start()
+        self._draining = asyncio.ensure_future(_drain(process))
+        await self._listens(int(port), process)
+        address = Address(f"http://127.0.0.1:{port}/mcp")
+        speak = functools.partial(speaker_of_address, address)
+        return Connection(speak, self.config.name, self.config.startup_timeout_s)
+
+    async def _listens(self, port: int, process: HarnessProcess) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.startup_timeout_s
+        while not _is_open(port):
+            if not process.is_running():
+                how = how_it_ended(await process.wait())
+                raise HarnessStartupError(
+                    f"harness {self.config.name!r} ended during startup ({how}){self._last_words()}"
+                )
+            if loop.time() > deadline:
+                raise HarnessStartupError(
+                    f"harness {self.config.name!r} does not listen on its port {port} after "
+                    f"{self.config.startup_timeout_s:g} s; has its command the placeholder "
+                    "{port}?"
+                )
+            await asyncio.sleep(TICK_S)
+
+    async def stop(self) -> None:
+        connection, self._connection = self._connection, None
+        server, self._server = self._server, None
+        draining, self._draining = self._draining, None
+        try:
+            if connection is not None:
+                await connection.aclose()
+        finally:
+            if isinstance(server, ServerProcess):
+                server.kill()
+            elif server is not None:
+                await server.stop()
+            if draining is not None:
+                draining.cancel()
+            self._injection.remove()
+
+    async def is_alive(self) -> bool:
+        return self._connection is not None
+
+    def _last_words(self) -> str:
+        server = self._server
+        if isinstance(server, HarnessProcess):
+            return server.last_words()
+        said = "" if server is None else server.last_words
+        return f". It wrote:\n{said}" if said else ""
+
+    async def _exit_code(self) -> int | None:
+        """How a harness that serves HTTP has ended; None where it goes on, or nobody knows."""
+        if not isinstance(self._server, HarnessProcess):
+            return None
+        try:
+            return await within(LATE_S, self._server.wait())
+        except Expired:
+            return None
+
+    async def _turn(self, message: str) -> AsyncGenerator[HarnessEvent]:
+        connection, name = self._connection, self.config.name
+        assert connection is not None
+        known = self._injection.placeholders(self._directory)
+        arguments = {
+            key: filled([value], known)[0] if isinstance(value, str) else value
+            for key, value in self._arguments.items()
+        }
+        arguments[self._argument] = message
+        if self._thread is not None and self._thread_key is not None:
+            arguments[self._thread_key] = self._thread
+        tool = self._reply_tool if self._turns else self._tool
+        try:
+            result = await connection.call(tool, arguments)
+        except OpenEnvError as error:
+            code = await self._exit_code()
+            if code is not None or isinstance(error, ConnectionBroken):
+                how = words(error) if code is None else how_it_ended(code)
+                why = f"harness {name!r} ended in the middle of a turn: {how}{self._last_words()}"
+                raise HarnessCrashedError(why, code) from error
+            raise HarnessTurnError(f"harness {name!r}: {tool}: {words(error)}") from error
+        text = text_in(result)
+        if result.get("isError"):
+            raise HarnessTurnError(f"harness {name!r}: {tool}: {text or 'it does not say why'}")
+        structured = result.get("structuredContent") or {}
+        if self._thread_key is not None:
+            self._thread = structured.get(self._thread_key, self._thread)
+        self._turns += 1
+        if text:
+            yield HarnessEvent(type=HarnessEventType.TEXT_OUTPUT, data={"text": text})
+        yield HarnessEvent(type=HarnessEventType.TURN_COMPLETE, data={"response": text})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(TICK_S)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def _drain(process: HarnessProcess) -> None:
+    """Read what nobody needs, so that it is never stuck writing it."""
+    with contextlib.suppress(HarnessError):
+        while True:
+            await process.next_line()

@@ -1,0 +1,59 @@
+"""Catalogues of environments: what a repository has, by its manifests, and finding what fits.
+
+Nothing of an environment is imported or run; `openenv.auto` is what uses one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openenv._internal.lazy import lazy
+
+if TYPE_CHECKING:
+    from openenv.auto.catalog.building import build_catalog as build_catalog
+    from openenv.auto.catalog.cards import PROFILE_VERSION as PROFILE_VERSION
+    from openenv.auto.catalog.cards import CatalogChanges as CatalogChanges
+    from openenv.auto.catalog.cards import CatalogError as CatalogError
+    from openenv.auto.catalog.cards import CatalogSnapshot as CatalogSnapshot
+    from openenv.auto.catalog.cards import EnvironmentCard as EnvironmentCard
+    from openenv.auto.catalog.cards import SearchMatch as SearchMatch
+    from openenv.auto.catalog.searching import resolve_entry as resolve_entry
+    from openenv.auto.catalog.searching import search_catalog as search_catalog
+    from openenv.auto.catalog.site import write_site as write_site
+    from openenv.auto.catalog.snapshots import compare_catalogs as compare_catalogs
+    from openenv.auto.catalog.snapshots import load_catalog as load_catalog
+    from openenv.auto.catalog.snapshots import write_catalog as write_catalog
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "openenv.auto.catalog.building": ["build_catalog"],
+            "openenv.auto.catalog.cards": [
+                "PROFILE_VERSION",
+                "CatalogChanges",
+                "CatalogError",
+                "CatalogSnapshot",
+                "EnvironmentCard",
+                "SearchMatch",
+            ],
+            "openenv.auto.catalog.searching": ["resolve_entry", "search_catalog"],
+            "openenv.auto.catalog.site": ["write_site"],
+            "openenv.auto.catalog.snapshots": ["compare_catalogs", "load_catalog", "write_catalog"],
+        },
+    )
+
+__all__ = [
+    "PROFILE_VERSION",
+    "CatalogChanges",
+    "CatalogError",
+    "CatalogSnapshot",
+    "EnvironmentCard",
+    "SearchMatch",
+    "build_catalog",
+    "compare_catalogs",
+    "load_catalog",
+    "resolve_entry",
+    "search_catalog",
+    "write_catalog",
+    "write_site",
+]

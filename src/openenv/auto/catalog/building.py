@@ -1,0 +1,222 @@
+"""Making a catalogue of a repository: a card for each directory with an ``openenv.yaml``."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from openenv._internal.yaml import UnreadableYAML, read_yaml
+from openenv.auto.catalog.cards import (
+    CatalogError,
+    CatalogSnapshot,
+    EnvironmentCard,
+    Issue,
+    ModelCard,
+    ModelField,
+)
+from openenv.auto.catalog.repository import Repository
+from openenv.manifest import MANIFEST, Manifest
+from openenv.manifest.checking import check_text
+
+__all__ = ["PICTURES", "build_catalog", "catalog_of", "with_pictures"]
+
+PICTURES = (".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp")
+BADGE = "badge.svg"
+MODELS = ("models.py", "client.py", "__init__.py")
+
+_IMAGE = re.compile(r"!\[[^\]]*\]\(\s*<?([^)\s>]+)")
+_HTML_IMAGE = re.compile(r'^<img src="([^"<>]+)" alt="([^"<>]*)"[^<>]*>', re.MULTILINE)
+_LABEL = re.compile(r"<title>openenv validate: ([a-z]+(?: \d+)?)</title>")
+_FRONT = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
+_HOSTS = {"github.com": "github", "gitlab.com": "gitlab", "huggingface.co": "huggingface"}
+
+
+def build_catalog(
+    repository: Path | str,
+    *,
+    repository_uri: str,
+    publisher: str,
+    namespace: str = "openenv",
+    revision: str = "HEAD",
+    root: str = "envs",
+) -> CatalogSnapshot:
+    """Describe the environments that are committed in a repository. Nothing of them is run.
+
+    Args:
+        repository: A checkout, or a bare repository.
+        repository_uri: Where others clone it from; it holds no password.
+        publisher: Who answers for the catalogue.
+        namespace: What identifiers begin with.
+        revision: A commit, a branch or a tag.
+        root: The directory whose directories are the environments.
+
+    Raises:
+        CatalogError: The repository cannot be read, or the address holds a password.
+    """
+    if (parsed := urlsplit(repository_uri)).password is not None:
+        where = f"{parsed.scheme}://{parsed.hostname}{parsed.path}"
+        raise CatalogError(f"--repository-uri holds a password; write {where}")
+    source = Repository(Path(repository), revision, root)
+    return catalog_of(source, repository_uri, publisher, namespace)
+
+
+def catalog_of(
+    source: Repository, repository_uri: str, publisher: str, namespace: str
+) -> CatalogSnapshot:
+    """The same, of a repository that is being read."""
+    cards, issues = [], []
+    for directory in source.directories_with(MANIFEST):
+        checked = check_text(source.text(f"{directory}/{MANIFEST}"))
+        if checked.manifest is None:
+            issues.append(Issue(path=directory, message="; ".join(map(str, checked.errors))))
+        else:
+            cards.append(_card(source, directory, checked.manifest, repository_uri, namespace))
+    snapshot = CatalogSnapshot(
+        publisher=publisher,
+        namespace=namespace,
+        repository_uri=repository_uri,
+        revision=source.revision,
+        root=source.root,
+        entries=tuple(cards),
+        issues=tuple(issues),
+    )
+    return snapshot.model_copy(update={"digest": snapshot.counted()})
+
+
+def _card(
+    source: Repository, directory: str, manifest: Manifest, uri: str, namespace: str
+) -> EnvironmentCard:
+    readme = f"{directory}/README.md" if source.has(f"{directory}/README.md") else None
+    text = source.text(readme) if readme else ""
+    front = _front_matter(text)
+    project = _project(source.text(f"{directory}/pyproject.toml"))
+    declared = manifest.validation
+    tags = dict.fromkeys([*manifest.tags, *(declared.types.tags if declared else ())])
+    badge = _LABEL.search(source.text(f"{directory}/{BADGE}"))
+    parsed = urlsplit(uri)
+    return EnvironmentCard(
+        identifier=f"{namespace}/{PurePosixPath(directory).name}",
+        name=manifest.name,
+        title=str(front.get("title") or manifest.name),
+        description=manifest.description or _text(project.get("description")) or manifest.name,
+        type=manifest.type,
+        version=manifest.version or _text(project.get("version")),
+        license=manifest.license or _license(project, front, source),
+        author=manifest.author,
+        tags=tuple(tags),
+        provider=_HOSTS.get(parsed.hostname or "", "git"),
+        artifact_availability="resolvable" if parsed.scheme in ("https", "ssh") else "unknown",
+        path=directory,
+        package=_text(project.get("name")),
+        action=_model(source, directory, manifest.action, "Action"),
+        observation=_model(source, directory, manifest.observation, "Observation"),
+        tools=tuple(declared.capabilities.declared_tools) if declared else (),
+        tasks=dict(declared.capabilities.declared_task_count) if declared else {},
+        verified=badge[1] if badge else None,
+        readme=readme,
+        picture=_picture(source, directory, text),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _front_matter(text: str) -> Mapping[str, Any]:
+    """What stands at the head of a README for the Hub."""
+    found = _FRONT.match(text)
+    try:
+        content = read_yaml(found[1])[0] if found else None
+    except UnreadableYAML:
+        content = None
+    return content if isinstance(content, dict) else {}
+
+
+def _project(text: str) -> Mapping[str, Any]:
+    tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        project = tomllib.loads(text).get("project", {})
+    except (ValueError, RecursionError):
+        return {}
+    return project if isinstance(project, dict) else {}
+
+
+def _license(project: Mapping[str, Any], front: Mapping[str, Any], source: Repository) -> str:
+    """Its own, or else that of the repository that it lies in."""
+    own = _text(project.get("license")) or _text(front.get("license"))
+    return own or _text(_project(source.text("pyproject.toml")).get("license")) or "unknown"
+
+
+def with_pictures(readme: str) -> str:
+    """A README whose pictures are all Markdown's own."""
+    return _HTML_IMAGE.sub(r"![\2](\1)", readme)
+
+
+def _picture(source: Repository, directory: str, readme: str) -> str | None:
+    for found in _IMAGE.finditer(with_pictures(readme)):
+        path = f"{directory}/{found[1].removeprefix('./')}"
+        if not path.endswith(BADGE) and path.endswith(PICTURES) and source.has(path):
+            return path
+    return None
+
+
+# ------------------------------------------------------------------ models, unimported
+
+
+def _model(source: Repository, directory: str, name: str | None, ending: str) -> ModelCard | None:
+    """What the source of a model says of its fields; the only one with this ending by default."""
+    classes: dict[str, ast.ClassDef] = {}
+    for file in MODELS:
+        try:
+            tree = ast.parse(source.text(f"{directory}/{file}"))
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, node)
+    if name is None:
+        named = [known for known in classes if known.endswith(ending)]
+        name = named[0] if len(named) == 1 else None
+    if name is None:
+        return None
+    return ModelCard(name=name, fields=tuple(_fields(classes, name, frozenset())))
+
+
+def _fields(
+    classes: Mapping[str, ast.ClassDef], name: str, seen: frozenset[str]
+) -> Iterator[ModelField]:
+    node = classes.get(name)
+    if node is None or name in seen:
+        return
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            yield from _fields(classes, base.id, seen | {name})
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            kind = ast.unparse(item.annotation)
+            if not item.target.id.startswith("_") and "ClassVar" not in kind:
+                default, about = _default(item.value)
+                yield ModelField(name=item.target.id, type=kind, default=default, description=about)
+
+
+def _default(value: ast.expr | None) -> tuple[str | None, str]:
+    """A field's default and its description, as they are written."""
+    if value is None:
+        return None, ""
+    if not (isinstance(value, ast.Call) and ast.unparse(value.func).endswith("Field")):
+        return ast.unparse(value), ""
+    given = {word.arg: word.value for word in value.keywords}
+    first = value.args[0] if value.args else given.get("default", given.get("default_factory"))
+    about = given.get("description")
+    try:
+        words = str(ast.literal_eval(about)) if about is not None else ""
+    except ValueError:
+        words = ""
+    is_required = isinstance(first, ast.Constant) and first.value is ...
+    return None if first is None or is_required else ast.unparse(first), words

@@ -1,0 +1,122 @@
+"""Finding an environment by words."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from openenv.auto.catalog.cards import (
+    FILTERS,
+    CatalogError,
+    CatalogSnapshot,
+    EnvironmentCard,
+    SearchMatch,
+)
+
+__all__ = ["did_you_mean", "resolve_entry", "search", "search_catalog"]
+
+# What a word counts by where it stands; one that begins another counts half.
+WEIGHTS = {"name": 4.0, "title": 4.0, "tags": 3.0, "description": 2.0, "rest": 1.0}
+
+
+def search_catalog(
+    snapshot: CatalogSnapshot,
+    query: str,
+    *,
+    filters: Mapping[str, str] | None = None,
+    limit: int = 20,
+) -> list[SearchMatch]:
+    """Search a catalogue; the best first. No words find everything.
+
+    Raises:
+        CatalogError: There is no such filter.
+    """
+    return search(snapshot.entries, query, filters=filters, limit=limit)
+
+
+def search(
+    entries: Iterable[EnvironmentCard],
+    query: str,
+    *,
+    filters: Mapping[str, str] | None = None,
+    limit: int = 20,
+) -> list[SearchMatch]:
+    """The same, of cards."""
+    wanted = filters or {}
+    for name in wanted:
+        if name not in FILTERS:
+            close = difflib.get_close_matches(name, FILTERS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(FILTERS)}"
+            raise CatalogError(f"there is no filter {name!r}; {hint}")
+    kept = [card for card in entries if all(_has(card, *one) for one in wanted.items())]
+    words = _words(query)
+    matches = [SearchMatch(entry=card, score=_score(card, words)) for card in kept]
+    found = [match for match in matches if match.score > 0 or not words]
+    return sorted(found, key=lambda match: (-match.score, match.entry.name))[:limit]
+
+
+def did_you_mean(entries: Iterable[EnvironmentCard], query: str) -> str | None:
+    """The word of a catalogue that is closest to a query that found nothing."""
+    known = {word for card in entries for text in _texts(card).values() for word in _words(text)}
+    for word in _words(query):
+        close = difflib.get_close_matches(word, sorted(known), n=1)
+        if close:
+            return close[0]
+    return None
+
+
+def resolve_entry(snapshot: CatalogSnapshot, identifier: str) -> EnvironmentCard:
+    """The card of an identifier, or of a name that only one has.
+
+    Raises:
+        CatalogError: There is none, or more than one.
+    """
+    exact = [card for card in snapshot.entries if card.identifier == identifier]
+    named = [card for card in snapshot.entries if card.name == identifier]
+    found = exact or named
+    if len(found) == 1:
+        return found[0]
+    known = [card.identifier for card in snapshot.entries]
+    close = difflib.get_close_matches(identifier, known, n=1, cutoff=0.4)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise CatalogError(f"the catalogue has no {identifier!r}{hint}")
+
+
+def _has(card: EnvironmentCard, name: str, value: str) -> bool:
+    own = getattr(card, name)
+    values = own if isinstance(own, tuple) else (own,)
+    return value.lower() in (str(one).lower() for one in values)
+
+
+def _score(card: EnvironmentCard, words: list[str]) -> float:
+    """How well a card fits; 0 where one of the words does not stand in it."""
+    texts = {place: _words(text) for place, text in _texts(card).items()}
+    total = 0.0
+    for word in words:
+        best = max(WEIGHTS[place] * _fit(word, there) for place, there in texts.items())
+        if not best:
+            return 0.0
+        total += best
+    return total
+
+
+def _fit(word: str, there: list[str]) -> float:
+    if word in there:
+        return 1.0
+    return 0.5 if any(other.startswith(word) for other in there) else 0.0
+
+
+def _texts(card: EnvironmentCard) -> dict[str, str]:
+    models = [model.name for model in (card.action, card.observation) if model]
+    return {
+        "name": card.name,
+        "title": card.title,
+        "tags": " ".join(card.tags),
+        "description": card.description,
+        "rest": " ".join([*card.tools, *models, card.package or "", card.license, card.path]),
+    }
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())

@@ -1,0 +1,44 @@
+"""A server of files, for looking at a site."""
+
+from __future__ import annotations
+
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from openenv.auto.catalog.cards import CatalogError
+
+__all__ = ["site_server"]
+
+
+# A picture of SVG may hold programs, which run where it is opened as a page of its own.
+PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+
+
+class _Files(SimpleHTTPRequestHandler):
+    def end_headers(self) -> None:
+        if self.path.partition("?")[0].lower().endswith(".svg"):  # a picture, never a page
+            self.send_header("Content-Security-Policy", PICTURE_POLICY)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        super().end_headers()
+
+    def list_directory(self, path: object) -> None:
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: who looks at pages on this machine needs no log."""
+
+
+def site_server(directory: Path, host: str, port: int) -> ThreadingHTTPServer:
+    """A server that listens; `serve_forever` has it answer.
+
+    Raises:
+        CatalogError: The address cannot be had.
+    """
+    try:
+        return ThreadingHTTPServer((host, port), partial(_Files, directory=str(directory)))
+    except (OSError, OverflowError) as error:
+        raise CatalogError(
+            f"{host}:{port} cannot be had: {error}; choose another --port"
+        ) from error

@@ -1,0 +1,183 @@
+"""A site of a catalogue: pages that need no server, no network and no program but a small one.
+
+All texts are foreign and are escaped; READMEs are Markdown without HTML, and of what they link to
+only pictures of the same directory are copied.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shutil
+from collections import Counter
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+from openenv._internal.reports.pages import rendered
+from openenv.auto.catalog.building import PICTURES, catalog_of, with_pictures
+from openenv.auto.catalog.cards import CatalogError, CatalogSnapshot, EnvironmentCard
+from openenv.auto.catalog.repository import Repository
+
+__all__ = ["MARKER", "write_site"]
+
+ASSETS = ("catalog.css", "catalog.js")
+MARKER = "catalog.json"
+LINKS = ("https://", "http://", "mailto:", "#")
+
+
+def write_site(
+    repository: Path | str,
+    directory: Path | str,
+    *,
+    repository_uri: str = "",
+    publisher: str = "",
+    namespace: str = "openenv",
+    revision: str = "HEAD",
+    root: str = "envs",
+) -> CatalogSnapshot:
+    """Write a site of the environments that are committed in a repository.
+
+    Args:
+        repository: A checkout, or a bare repository.
+        directory: Where to; it is made, and what an earlier call has written there is replaced.
+        repository_uri: Where others clone it from; without it, the pages do not say.
+        publisher: Who answers for the catalogue.
+        namespace: What identifiers begin with.
+        revision: A commit, a branch or a tag.
+        root: The directory whose directories are the environments.
+
+    Raises:
+        CatalogError: The repository cannot be read, or the directory holds something else.
+        MissingPackage: The extra ``eval`` is not installed.
+    """
+    source = Repository(Path(repository), revision, root)
+    snapshot = catalog_of(source, repository_uri, publisher, namespace)
+    target = Path(directory)
+    _prepare(target)
+    for card in snapshot.entries:
+        _write_page(source, snapshot, card, target)
+    (target / "index.html").write_text(_index(snapshot), encoding="utf-8")
+    for name in ASSETS:
+        text = (resources.files("openenv.auto.catalog") / "templates" / name).read_text("utf-8")
+        (target / name).write_text(text, encoding="utf-8")
+    (target / MARKER).write_text(snapshot.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return snapshot
+
+
+def _prepare(target: Path) -> None:
+    if target.exists() and any(target.iterdir()):
+        if not (target / MARKER).is_file():
+            raise CatalogError(f"{target} holds something else than a site of a catalogue")
+        for entry in target.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    target.mkdir(parents=True, exist_ok=True)
+
+
+def _index(snapshot: CatalogSnapshot) -> str:
+    entries = sorted(snapshot.entries, key=lambda card: card.title.lower())
+    values = {
+        "snapshot": snapshot,
+        "entries": entries,
+        "tags": sorted(Counter(tag for card in entries for tag in card.tags).items()),
+        "licenses": sorted({card.license for card in entries}),
+        "picture": _picture_name,
+        "slug": _slug,
+        "up": "",
+    }
+    return rendered("openenv.auto.catalog", "index.html", values)
+
+
+def _write_page(
+    source: Repository, snapshot: CatalogSnapshot, card: EnvironmentCard, target: Path
+) -> None:
+    directory = target / _slug(card)
+    directory.mkdir()
+    readme = _Readme(source, card, directory)
+    if card.picture is not None:
+        readme.copied(card.picture)
+    values = {
+        "snapshot": snapshot,
+        "card": card,
+        "readme": readme.html(),
+        "picture": _picture_name,
+        "up": "../",
+    }
+    page = rendered("openenv.auto.catalog", "environment.html", values)
+    (directory / "index.html").write_text(page, encoding="utf-8")
+
+
+def _slug(card: EnvironmentCard) -> str:
+    return PurePosixPath(card.path).name
+
+
+def _picture_name(card: EnvironmentCard) -> str | None:
+    """What a card's picture is called in the directory of its page."""
+    return None if card.picture is None else _copy_name(card.picture, card.path)
+
+
+def _copy_name(path: str, directory: str) -> str:
+    return posixpath.relpath(path, directory).replace("/", "-")
+
+
+class _Readme:
+    """A README as HTML, and the pictures that it shows."""
+
+    def __init__(self, source: Repository, card: EnvironmentCard, target: Path) -> None:
+        self._source = source
+        self._card = card
+        self._target = target
+
+    def html(self) -> Any:
+        """The text, escaped; safe to stand in a page."""
+        from markdown_it import MarkdownIt
+        from markupsafe import Markup
+
+        text = self._source.text(self._card.readme) if self._card.readme else ""
+        if text.startswith("---\n"):
+            text = text.partition("\n---\n")[2]
+        parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+        tokens = parser.parse(with_pictures(text))
+        if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
+            tokens = tokens[3:]  # the page says its title
+        for token in tokens:
+            if token.type in ("heading_open", "heading_close"):
+                token.tag = f"h{min(6, max(2, int(token.tag[1:])))}"
+            if token.children:
+                token.children = [self._checked(child) for child in token.children]
+        html = parser.renderer.render(tokens, parser.options, {})
+        html = html.replace("<pre>", '<pre tabindex="0">')  # by keys it is scrolled
+        return Markup(html)  # nosec B704  # escaped by the parser
+
+    def _checked(self, token: Any) -> Any:
+        if token.type == "image":
+            copy = self.copied(posixpath.normpath(f"{self._card.path}/{_plain(token)}"))
+            if copy is None:
+                token.type, token.tag = "text", ""
+                token.children = None
+            else:
+                token.attrs["src"] = copy
+                token.attrs["loading"] = "lazy"
+        elif token.type == "link_open":
+            href = str(token.attrs.get("href", ""))
+            if href.startswith(LINKS):
+                token.attrs["rel"] = "noopener noreferrer"
+            else:  # a file of the repository, which is not here
+                token.attrs.pop("href", None)
+        return token
+
+    def copied(self, path: str) -> str | None:
+        """Copy a picture of the environment's directory; None where there is none such."""
+        inside = path.startswith(f"{self._card.path}/")
+        if not inside or not path.lower().endswith(PICTURES):
+            return None
+        data = self._source.read(path)
+        if data is None:
+            return None
+        name = _copy_name(path, self._card.path)
+        (self._target / name).write_bytes(data)
+        return name
+
+
+def _plain(token: Any) -> str:
+    return unquote(str(token.attrs.get("src", "")))

@@ -1,0 +1,80 @@
+"""A catalogue's file, which is what it was when it was made or is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from openenv._internal.json import read_json
+from openenv.auto.catalog.cards import (
+    PROFILE_VERSION,
+    CatalogChanges,
+    CatalogError,
+    CatalogSnapshot,
+)
+
+__all__ = ["compare_catalogs", "load_catalog", "write_catalog"]
+
+MOST_BYTES = 16 * 2**20
+
+
+def load_catalog(path: Path | str) -> CatalogSnapshot:
+    """Read a catalogue, and see that nobody has changed it.
+
+    Raises:
+        CatalogError: It cannot be read, is of another form, or was changed.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise CatalogError(f"{path} is larger than {MOST_BYTES // 2**20} MiB")
+        content = read_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CatalogError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise CatalogError(f"{path} is no JSON: {error}") from error
+    version = content.get("profile_version") if isinstance(content, dict) else None
+    if version != PROFILE_VERSION:
+        raise CatalogError(
+            f"{path} has profile_version {version!r:.100}; expected {PROFILE_VERSION!r}"
+        )
+    try:
+        snapshot = CatalogSnapshot.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CatalogError(f"{path} is no catalogue: {where}: {first['msg']}") from error
+    if snapshot.digest != snapshot.counted():
+        raise CatalogError(
+            f"{path} was changed after it was made: its digest is {snapshot.counted()}, and it "
+            f"says {snapshot.digest or 'none'}"
+        )
+    return snapshot
+
+
+def write_catalog(snapshot: CatalogSnapshot, path: Path | str) -> None:
+    """Write a catalogue, at once or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(snapshot.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def compare_catalogs(previous: CatalogSnapshot, current: CatalogSnapshot) -> CatalogChanges:
+    """What a newer catalogue of the same repository has changed.
+
+    Raises:
+        CatalogError: They are of two repositories, or publishers.
+    """
+    whose = [(one.publisher, one.repository_uri, one.root) for one in (previous, current)]
+    if whose[0] != whose[1]:
+        raise CatalogError(f"two catalogues of {whose[0]} and {whose[1]} cannot be compared")
+    before = {card.identifier: card for card in previous.entries}
+    now = {card.identifier: card for card in current.entries}
+    return CatalogChanges(
+        added=tuple(card for name, card in now.items() if name not in before),
+        withdrawn=tuple(card for name, card in before.items() if name not in now),
+        changed=tuple(card for name, card in now.items() if before.get(name, card) != card),
+    )

@@ -1,0 +1,19 @@
+"""The APIs that agents call models by, each to and from chat completions."""
+
+from __future__ import annotations
+
+from openenv.capture.detection import APIType
+from openenv.capture.dialects.anthropic import Anthropic
+from openenv.capture.dialects.base import Dialect
+from openenv.capture.dialects.google import Google
+from openenv.capture.dialects.openai_chat import OpenAIChat
+from openenv.capture.dialects.openai_responses import OpenAIResponses
+
+__all__ = ["DIALECTS"]
+
+DIALECTS: dict[APIType, Dialect] = {
+    APIType.OPENAI_CHAT: OpenAIChat(),
+    APIType.OPENAI_RESPONSES: OpenAIResponses(),
+    APIType.ANTHROPIC: Anthropic(),
+    APIType.GOOGLE: Google(),
+}

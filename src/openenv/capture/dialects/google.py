@@ -1,0 +1,220 @@
+"""``generateContent`` of Google's API of Gemini."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from openenv.capture.dialects.anthropic import reasoning_of
+from openenv.capture.dialects.base import (
+    Dialect,
+    Earlier,
+    EventStream,
+    Unsupported,
+    arguments_of,
+    calls_of,
+    content_of,
+    first_choice,
+    sse,
+)
+
+__all__ = ["Google"]
+
+_CONFIG = {
+    "temperature": "temperature",
+    "topP": "top_p",
+    "topK": "top_k",
+    "maxOutputTokens": "max_tokens",
+    "stopSequences": "stop",
+    "seed": "seed",
+    "presencePenalty": "presence_penalty",
+    "frequencyPenalty": "frequency_penalty",
+}
+_MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none"}
+_STOPPED = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_ERRORS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+class Google(Dialect):
+    """``POST /v1beta/models/NAME:generateContent`` and ``:streamGenerateContent``.
+
+    The ids of calls, which this API may leave out, are made of the places of the calls.
+    """
+
+    def to_chat(self, body: Mapping[str, Any], earlier: Earlier) -> dict[str, Any]:
+        contents = body.get("contents")
+        if not isinstance(contents, list):
+            raise Unsupported("contents: expected a list")
+        messages: list[dict[str, Any]] = []
+        system = body.get("systemInstruction") or body.get("system_instruction") or {}
+        if parts := system.get("parts"):
+            messages.append({"role": "system", "content": content_of(_parts(parts))})
+        open_calls: list[tuple[str, str]] = []  # by name and id, not answered yet
+        for content in contents:
+            messages += _told(content, open_calls)
+        config = body.get("generationConfig") or {}
+        chat: dict[str, Any] = {
+            to: config[name] for name, to in _CONFIG.items() if config.get(name) is not None
+        }
+        chat["messages"] = messages
+        tools = [tool for given in body.get("tools") or () for tool in _tools(given)]
+        if tools:
+            chat["tools"] = tools
+            calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
+            chat["tool_choice"] = _MODES.get(calling.get("mode", "AUTO"), "auto")
+        if schema := config.get("responseJsonSchema") or config.get("responseSchema"):
+            form = {"name": "answer", "schema": _schema(schema)}
+            chat["response_format"] = {"type": "json_schema", "json_schema": form}
+        elif config.get("responseMimeType") == "application/json":
+            chat["response_format"] = {"type": "json_object"}
+        return chat
+
+    def from_chat(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+        choice = first_choice(completion)
+        parts = list(_said(choice.get("message") or {}))
+        return _answer(completion, parts, choice.get("finish_reason") or "stop")
+
+    def stream(self, asked: Mapping[str, Any]) -> EventStream:
+        return _Events()
+
+    def error(self, status: int, message: str, body: Any = None) -> dict[str, Any]:
+        name = _ERRORS.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
+        return {"error": {"code": status, "message": message, "status": name}}
+
+    def wants_stream(self, path: str, body: Mapping[str, Any]) -> bool:
+        return ":streamgeneratecontent" in path.lower()
+
+
+# ------------------------------------------------------------------ requests
+
+
+def _told(
+    content: Mapping[str, Any], open_calls: list[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
+    parts: Sequence[Mapping[str, Any]] = content.get("parts") or ()
+    rest = [p for p in parts if "functionCall" not in p and "functionResponse" not in p]
+    for part in parts:
+        if "functionResponse" in part:
+            given = part["functionResponse"]
+            number = given.get("id") or _answered(given.get("name"), open_calls)
+            text = json.dumps(given.get("response"), ensure_ascii=False)
+            yield {"role": "tool", "tool_call_id": number, "content": text}
+    if content.get("role") != "model":
+        if rest:
+            yield {"role": "user", "content": content_of(_parts(rest))}
+        return
+    said = content_of(_parts([part for part in rest if not part.get("thought")]))
+    message: dict[str, Any] = {"role": "assistant", "content": said or None}
+    for part in parts:
+        if "functionCall" in part:
+            given = part["functionCall"]
+            number = given.get("id") or f"call_{len(open_calls)}"
+            open_calls.append((given.get("name") or "", number))
+            arguments = json.dumps(given.get("args") or {}, ensure_ascii=False)
+            function = {"name": given.get("name"), "arguments": arguments}
+            call = {"id": number, "type": "function", "function": function}
+            message.setdefault("tool_calls", []).append(call)
+    yield message
+
+
+def _answered(name: str | None, open_calls: list[tuple[str, str]]) -> str:
+    for at, (called, number) in enumerate(open_calls):
+        if called == name:
+            open_calls[at] = ("", number)
+            return number
+    raise Unsupported(f"a functionResponse of {name!r}, which was not called")
+
+
+def _parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [_part(part) for part in parts]
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if "text" in part:
+        return {"type": "text", "text": part["text"]}
+    data = part.get("inlineData") or {}
+    if str(data.get("mimeType", "")).startswith("image/"):
+        url = f"data:{data['mimeType']};base64,{data.get('data')}"
+        return {"type": "image_url", "image_url": {"url": url}}
+    raise Unsupported(f"a part with {', '.join(part)} cannot be put to a model of chat")
+
+
+def _tools(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    declared = given.get("functionDeclarations") or given.get("function_declarations")
+    if declared is None:
+        raise Unsupported(f"the tool {', '.join(given)} is one that Google's servers carry out")
+    for one in declared:
+        schema = one.get("parametersJsonSchema") or one.get("parameters") or {"type": "object"}
+        function = {"name": one.get("name"), "parameters": _schema(schema)}
+        if one.get("description"):
+            function["description"] = one["description"]
+        yield {"type": "function", "function": function}
+
+
+def _schema(schema: Any) -> Any:
+    """A schema as JSON Schema has it: types in small letters."""
+    if isinstance(schema, Mapping):
+        return {
+            name: value.lower() if name == "type" and isinstance(value, str) else _schema(value)
+            for name, value in schema.items()
+        }
+    return [_schema(one) for one in schema] if isinstance(schema, list) else schema
+
+
+# ------------------------------------------------------------------ answers
+
+
+def _said(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if thought := reasoning_of(message):
+        yield {"text": thought, "thought": True}
+    if message.get("content"):
+        yield {"text": message["content"]}
+    for number, name, arguments in calls_of(message):
+        yield {"functionCall": {"id": number, "name": name, "args": arguments_of(arguments)}}
+
+
+def _answer(
+    completion: Mapping[str, Any], parts: list[dict[str, Any]], finish: str | None
+) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    if finish is not None:
+        candidate["finishReason"] = _STOPPED.get(finish, "STOP")
+    answer: dict[str, Any] = {
+        "candidates": [candidate],
+        "modelVersion": completion.get("model"),
+        "responseId": str(completion.get("id") or uuid.uuid4().hex),
+    }
+    if usage := completion.get("usage"):
+        read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+        counts = {"promptTokenCount": read, "candidatesTokenCount": written}
+        answer["usageMetadata"] = {**counts, "totalTokenCount": read + written}
+    return answer
+
+
+class _Events(EventStream):
+    """Text as it comes; calls when they are whole, since this API has no parts of them."""
+
+    def chunk(self, chunk: Mapping[str, Any]) -> str:
+        delta = first_choice(chunk).get("delta") or {}
+        said = {name: value for name, value in delta.items() if name != "tool_calls"}
+        parts = list(_said(said))
+        return sse(_answer({**chunk, "usage": None}, parts, None)) if parts else ""
+
+    def end(self, completion: Mapping[str, Any]) -> str:
+        choice = first_choice(completion)
+        message = choice.get("message") or {}
+        calls = list(_said({"tool_calls": message.get("tool_calls")}))
+        return sse(_answer(completion, calls, choice.get("finish_reason") or "stop"))
+
+    def error(self, message: str) -> str:
+        return sse({"error": {"code": 500, "message": message, "status": "INTERNAL"}})

@@ -1,0 +1,497 @@
+"""What was taken down of a session: as a document, and as what trainers take.
+
+    document = export_session(session)
+    trace = to_training_trace(session.graph, document)
+
+A session is fit for training where its upstream told tokens. Where it did not, `retokenized` makes
+some of the text; these are not what the model sampled, and have no log-probabilities.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from openenv._internal.json import read_json
+from openenv.capture.graph import (
+    RolloutGraph,
+    TrainingSequence,
+    TurnNode,
+    common_prefix_len,
+)
+from openenv.capture.sessions import Session, rollout_type_for
+from openenv.capture.validate import check_rollout, check_sequence
+from openenv.rollouts.harness.training import TrainingTrace, TrainingTurn
+
+__all__ = [
+    "CURE",
+    "Rollout",
+    "export_session",
+    "retokenized",
+    "summarise",
+    "to_rollouts",
+    "to_trace_entries",
+    "to_training_trace",
+    "to_trl",
+    "to_turn_records",
+    "to_verifiers",
+]
+
+AGENT = "agent"
+AUXILIARY = "auxiliary"
+DISCARDED = "discarded"
+CURE = (
+    "the upstream has to tell tokens and log-probabilities: vLLM does by return_token_ids (0.10.2 "
+    "and later), which the proxy asks for unless capture_level is another than 'tokens'; "
+    "retokenized(...) makes tokens of the text, which are not those that were sampled"
+)
+
+
+class Tokenizer(Protocol):
+    """What is needed of a tokenizer of transformers."""
+
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
+        """Render a conversation."""
+        ...
+
+
+@dataclass
+class Rollout:
+    """Calls whose tokens are one sequence, as trainers take them.
+
+    Attributes:
+        prompt_ids: The tokens before the first that the model wrote.
+        completion_ids: All after them: what it wrote, and what it was told between.
+        completion_mask: 1 for each of these that it wrote and that is trained on, else 0.
+        logprobs: One for each, in nats; 0.0 where the mask is 0. None where they are not known.
+        node_ids: The calls.
+        is_retokenized: The tokens were made of the text afterwards: what the model sampled may have
+            been others.
+        metadata: All else.
+    """
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    completion_mask: list[int]
+    logprobs: list[float] | None
+    node_ids: list[str]
+    is_retokenized: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+# ------------------------------------------------------------------ the document
+
+
+def export_session(
+    session: Session,
+    *,
+    include_discarded: bool = False,
+    include_messages: bool = False,
+    include_auxiliary: bool = False,
+    capture_level: str | None = None,
+) -> dict[str, Any]:
+    """All that is known of a session's calls, as JSON has it.
+
+    Args:
+        session: The session.
+        include_discarded: Whether calls are trained on too whose answer the agent dropped and asked
+            for again.
+        include_messages: Whether the messages are there too.
+        include_auxiliary: Whether calls are trained on too that are not the agent's own work: where
+            some conversations have tools, those that have none (a title, a summary).
+        capture_level: Taken for the session's, which is the default.
+    """
+    graph = session.graph
+    level = capture_level or session.capture_level or "tokens"
+    kind = rollout_type_for(session.purpose, level)
+    roles = _roles(graph)
+    trained = {AGENT}
+    trained |= {AUXILIARY} if include_auxiliary else set()
+    trained |= {DISCARDED} if include_discarded else set()
+    dropped = [] if include_discarded else [n for n, role in roles.items() if role == DISCARDED]
+    sequences = [
+        _sequence(sequence, roles[sequence.node_ids[-1]], trained, kind)
+        for sequence in graph.sequences(without=dropped)
+    ]
+    report = check_rollout(graph, capture_level=level, budget_stop_count=session.budget_stop_count)
+    fit = [one for one in sequences if one["trainable"]]
+    return {
+        "session_id": session.session_id,
+        "metadata": session.metadata,
+        "budget_stop_count": session.budget_stop_count,
+        "turns": [
+            _turn(graph, node, roles[node.node_id], include_messages) for node in graph.nodes()
+        ],
+        "failures": [_failure(one, include_messages) for one in session.failures],
+        "stats": {
+            **graph.stats(),
+            "n_failures": len(session.failures),
+            "n_sequences": len(sequences),
+            "n_trainable_sequences": len(fit),
+            "n_trainable_tokens": sum(one["n_trainable"] for one in fit),
+        },
+        "sequences": sequences,
+        "validation": [*session.findings, *map(str, report.findings)],
+        "trainable": bool(fit) and kind == "train" and report.ok,
+        "capture_level": level,
+        "rollout_type": kind,
+    }
+
+
+def summarise(document: Mapping[str, Any]) -> str:
+    """A document in a line."""
+    stats = document["stats"]
+    words = f"{stats['n_turns']} calls in {stats['n_roots']} conversations"
+    if stats["n_failures"]:
+        words += f", {stats['n_failures']} failed"
+    if not document["trainable"]:
+        return f"{document['session_id']}: {words}; not fit for training"
+    return f"{document['session_id']}: {words}; {stats['n_trainable_tokens']} tokens to train on"
+
+
+def _roles(graph: RolloutGraph) -> dict[str, str]:
+    """What each call is: the agent's own work, something beside it, or dropped."""
+    discarded = {node.node_id for node in graph.discarded_nodes()}
+    root = {node.node_id: graph.root_of(node.node_id) for node in graph.nodes()}
+    with_tools = {root[node.node_id] for node in graph.nodes() if node.n_tools}
+    return {
+        name: DISCARDED
+        if name in discarded
+        else AGENT
+        if not with_tools or of in with_tools
+        else AUXILIARY
+        for name, of in root.items()
+    }
+
+
+def _turn(graph: RolloutGraph, node: TurnNode, role: str, with_messages: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "node_id": node.node_id,
+        "parent_id": node.parent_id,
+        "index": node.index,
+        "root_id": graph.root_of(node.node_id),
+        "role": role,
+        "n_sampled": len(node.sampled_ids),
+        "n_prompt": len(node.prompt_ids),
+        "n_tools": node.n_tools,
+        "finish_reason": node.finish_reason,
+        "harness_session_id": node.harness_session_id,
+        "sampling_params": node.sampling_params,
+        "requested_sampling_params": node.requested_sampling_params,
+        "sampled_logprobs": node.sampled_logprobs,
+        "discarded": role == DISCARDED,
+        "rerendered": node.rerendered,
+        "retry_of": node.retry_of,
+        "no_tokens": node.no_tokens,
+    }
+    if with_messages:
+        told["request_messages"] = node.request_messages
+        told["request_tools"] = node.request_tools
+        told["response_message"] = node.response_message
+    return told
+
+
+def _failure(failure: Any, with_messages: bool) -> dict[str, Any]:
+    told = {name: getattr(failure, name) for name in ("index", "kind", "status", "message")}
+    if with_messages:
+        told["request_messages"] = failure.request_messages
+        told["partial_message"] = failure.partial_message
+    return told
+
+
+def _sequence(
+    sequence: TrainingSequence, role: str, trained: set[str], kind: str
+) -> dict[str, Any]:
+    report = check_sequence(sequence)
+    return {
+        "role": role,
+        "root_id": sequence.root_id,
+        "node_ids": sequence.node_ids,
+        "n_turns": sequence.n_turns,
+        "prompt_len": sequence.prompt_len,
+        "n_trainable": sequence.n_trainable,
+        "turn_lengths": sequence.turn_lengths(),
+        "input_ids": sequence.input_ids,
+        "loss_mask": sequence.loss_mask,
+        "logprobs": sequence.logprobs,
+        "trainable": report.ok and role in trained and kind == "train",
+        "validation": [str(finding) for finding in report.findings],
+    }
+
+
+# ------------------------------------------------------------------ what trainers take
+
+
+def to_trace_entries(graph: RolloutGraph, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """An entry for each call that is trained on, in the order in which they were asked.
+
+    Raises:
+        ValueError: The session is not fit for training; the words say why, and the cure.
+    """
+    return [
+        {
+            "request": _request(node),
+            "response": {
+                "choices": [{"message": node.response_message, "finish_reason": node.finish_reason}]
+            },
+            "prompt_token_ids": list(node.prompt_ids),
+            "completion_token_ids": list(node.sampled_ids),
+            "per_token_logps": list(node.sampled_logprobs or ()),
+            "loss_mask": [0] * len(node.prompt_ids) + [1] * len(node.sampled_ids),
+            "metadata": {
+                "node_id": node.node_id,
+                "index": node.index,
+                "model": node.model,
+                "n_tools": node.n_tools,
+                "harness_session_id": node.harness_session_id,
+                "sampling_params": node.sampling_params,
+                "requested_sampling_params": node.requested_sampling_params,
+            },
+        }
+        for node in _trained(graph, document)
+    ]
+
+
+def to_training_trace(graph: RolloutGraph, document: Mapping[str, Any]) -> TrainingTrace:
+    """The calls that are trained on, checked.
+
+    Raises:
+        ValueError: As `to_trace_entries`, or there is none.
+    """
+    entries = to_trace_entries(graph, document)
+    if not entries:
+        raise ValueError(
+            "the session has no call to train on: the agent never reached the proxy, or was never "
+            "answered; look at its output, and at the base URL and the key that it was given"
+        )
+    return TrainingTrace(
+        turns=[
+            TrainingTurn(
+                node_id=entry["metadata"]["node_id"],
+                metadata={n: v for n, v in entry["metadata"].items() if n != "node_id"},
+                **{name: value for name, value in entry.items() if name != "metadata"},
+            )
+            for entry in entries
+        ]
+    )
+
+
+def to_turn_records(
+    graph: RolloutGraph, document: Mapping[str, Any]
+) -> list[tuple[list[int], list[int], list[float]]]:
+    """Tokens read, tokens written and log-probabilities of each call that is trained on.
+
+    Raises:
+        ValueError: As `to_trace_entries`.
+    """
+    return [
+        (list(node.prompt_ids), list(node.sampled_ids), list(node.sampled_logprobs or ()))
+        for node in _trained(graph, document)
+    ]
+
+
+def to_rollouts(graph: RolloutGraph, document: Mapping[str, Any]) -> list[Rollout]:
+    """The sequences that are trained on. Each token of the model is trained on in one of them.
+
+    Raises:
+        ValueError: As `to_trace_entries`.
+    """
+    _trained(graph, document)
+    return [
+        Rollout(
+            prompt_ids=one["input_ids"][: one["prompt_len"]],
+            completion_ids=one["input_ids"][one["prompt_len"] :],
+            completion_mask=one["loss_mask"][one["prompt_len"] :],
+            logprobs=one["logprobs"][one["prompt_len"] :],
+            node_ids=list(one["node_ids"]),
+        )
+        for one in document["sequences"]
+        if one["trainable"]
+    ]
+
+
+def to_trl(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
+    """The columns that a ``rollout_func`` of TRL gives: ``prompt_ids``, ``completion_ids``,
+    ``env_mask`` and ``logprobs``, with an entry for each rollout.
+
+    Raises:
+        ValueError: There are no log-probabilities.
+    """
+    if any(one.logprobs is None for one in rollouts):
+        raise ValueError(f"logprobs: these rollouts have none, which TRL needs; {CURE}")
+    return {
+        "prompt_ids": [one.prompt_ids for one in rollouts],
+        "completion_ids": [one.completion_ids for one in rollouts],
+        "env_mask": [one.completion_mask for one in rollouts],
+        "logprobs": [one.logprobs for one in rollouts],
+    }
+
+
+def to_verifiers(graph: RolloutGraph, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The steps of a trajectory of verifiers: ``prompt`` and ``completion`` as messages, and
+    ``tokens`` as its ``TrajectoryStepTokens``.
+
+    Raises:
+        ValueError: As `to_trace_entries`.
+    """
+    return [
+        {
+            "prompt": list(node.request_messages),
+            "completion": [node.response_message],
+            "tokens": {
+                "prompt_ids": list(node.prompt_ids),
+                "prompt_mask": [0] * len(node.prompt_ids),
+                "completion_ids": list(node.sampled_ids),
+                "completion_mask": [1] * len(node.sampled_ids),
+                "completion_logprobs": list(node.sampled_logprobs or ()),
+                "overlong_prompt": False,
+                "is_truncated": node.finish_reason == "length",
+            },
+            "reward": None,
+            "advantage": None,
+            "is_truncated": node.finish_reason == "length",
+            "trajectory_id": str(document["session_id"]),
+            "extras": {"node_id": node.node_id},
+        }
+        for node in _trained(graph, document)
+    ]
+
+
+def _trained(graph: RolloutGraph, document: Mapping[str, Any]) -> list[TurnNode]:
+    """The calls that are trained on, in order.
+
+    Raises:
+        ValueError: The session is not fit for it.
+    """
+    if document["rollout_type"] != "train":
+        raise ValueError(
+            f"the session was not taken down for training (capture_level="
+            f"{document['capture_level']!r}): {CURE}"
+        )
+    lacking = [
+        one for one in document["turns"] if one["role"] == AGENT and _lacks(graph, one["node_id"])
+    ]
+    if lacking:
+        first = lacking[0]
+        raise ValueError(
+            f"{len(lacking)} of the session's {len(document['turns'])} calls have no tokens to "
+            f"train on (call {first['index']}: {first['no_tokens'] or 'no log-probabilities'}): "
+            f"{CURE}"
+        )
+    names = {n for one in document["sequences"] if one["trainable"] for n in one["node_ids"]}
+    return [node for node in graph.nodes() if node.node_id in names]
+
+
+def _lacks(graph: RolloutGraph, node_id: str) -> bool:
+    return not graph.get(node_id).has_tokens
+
+
+def _request(node: TurnNode) -> dict[str, Any]:
+    tools: dict[str, Any] = {"tools": node.request_tools} if node.request_tools else {}
+    return {"messages": node.request_messages, **tools}
+
+
+# ------------------------------------------------------------------ tokens made of text
+
+
+def retokenized(
+    graph: RolloutGraph,
+    tokenizer: Tokenizer,
+    *,
+    chat_template: str | None = None,
+    **template_options: Any,
+) -> list[Rollout]:
+    """A rollout for each answered call, with tokens that are made of its text.
+
+    They are what the tokenizer makes of the conversation, not what the model sampled, and their
+    log-probabilities are not known: fit for supervised learning, not for what compares
+    probabilities.
+
+    Args:
+        graph: The calls.
+        tokenizer: Of the model that is to be trained; it has to have a chat template.
+        chat_template: Another than its own.
+        template_options: Passed on to the template.
+
+    Raises:
+        ValueError: The template does not put an answer behind its question.
+    """
+    return [
+        _retokenized(node, tokenizer, {"chat_template": chat_template, **template_options})
+        for node in graph.nodes()
+    ]
+
+
+def _retokenized(node: TurnNode, tokenizer: Tokenizer, options: dict[str, Any]) -> Rollout:
+    prompt, whole = rendered(node, tokenizer, options)
+    if whole[: len(prompt)] != prompt:
+        raise ValueError(
+            f"call {node.index}: the chat template renders the conversation with the answer in "
+            f"other tokens than without; give another chat_template"
+        )
+    completion = whole[len(prompt) :]
+    return Rollout(prompt, completion, [1] * len(completion), None, [node.node_id], True)
+
+
+def rendered(
+    node: TurnNode, tokenizer: Tokenizer, options: Mapping[str, Any]
+) -> tuple[list[int], list[int]]:
+    """The tokens of a call's messages, and of these with its answer."""
+    asked = [_plain(message) for message in node.request_messages]
+    answer = _plain(node.response_message)
+    shared = {"tools": node.request_tools, "tokenize": True, "return_dict": False, **options}
+    prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, **shared)
+    whole = tokenizer.apply_chat_template([*asked, answer], **shared)
+    return list(prompt), list(whole)
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as templates take it: the arguments of calls as objects."""
+    told = {**message, "content": message.get("content") or ""}
+    if message.get("tool_calls"):
+        told["tool_calls"] = list(_calls(message["tool_calls"]))
+    return told
+
+
+def _calls(calls: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for call in calls:
+        function = dict(call["function"])
+        with contextlib.suppress(TypeError, ValueError):
+            function["arguments"] = read_json(function.get("arguments") or "{}")
+        yield {**call, "function": function}
+
+
+def measure_retokenization_skew(
+    graph: RolloutGraph,
+    document: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    *,
+    chat_template: str | None = None,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """How far tokens that are made of the text afterwards are from those that were sampled.
+
+    Gives ``turns`` and ``turns_skewed``, ``tokens`` (that the model wrote) and ``tokens_skewed``
+    (of these, behind the first that differs), and ``skewed``, the names of the calls that differ.
+
+    Raises:
+        ValueError: As `to_trace_entries`.
+    """
+    options = {"chat_template": chat_template, **(chat_template_kwargs or {})}
+    nodes = _trained(graph, document)
+    skewed, lost = [], 0
+    for node in nodes:
+        prompt, whole = rendered(node, tokenizer, options)
+        same = common_prefix_len(node.end_ids, whole)
+        if node.prompt_ids != prompt or same < len(node.end_ids):
+            skewed.append(node.node_id)
+            lost += len(node.end_ids) - max(same, len(node.prompt_ids))
+    return {
+        "turns": len(nodes),
+        "turns_skewed": len(skewed),
+        "tokens": sum(len(node.sampled_ids) for node in nodes),
+        "tokens_skewed": lost,
+        "skewed": skewed,
+    }

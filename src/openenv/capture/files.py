@@ -1,0 +1,167 @@
+"""Captured calls in a file: a line of JSON for each, as it is made.
+
+A call's tokens and messages that its parent has too are not written again. So a file grows with
+what is new, and what was made before a crash is there.
+
+What the disk does not take is kept, and written with the next call: one that is missing would make
+those that continue it unreadable. No agent's call fails of it, unless too much is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from openenv._internal.json import read_json
+from openenv.capture.graph import TurnNode
+from openenv.capture.sessions import FailedCall, Session
+from openenv.rollouts.lines import append, cut_torn_line
+
+__all__ = ["CALLS", "Recorder", "read_sessions"]
+
+logger = logging.getLogger(__name__)
+
+CALLS = "calls.jsonl"
+MOST_KEPT_BYTES = 2**28  # while the disk is full
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_OF_SESSION = ("created_at", "metadata", "capture_level", "purpose", "sampling")
+
+
+class Recorder:
+    """Writes calls into a directory as they are made.
+
+    Args:
+        directory: Where; it is made. A file that is there is gone on with; a last line that is cut
+            off is removed first.
+
+    Raises:
+        OSError: Nothing can be written there.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.path = Path(directory) / CALLS
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self.path, _FLAGS, 0o666)
+        cut_torn_line(self.path, self._file)
+        self._unwritten: list[bytes] = []
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, session: Session, made: TurnNode | FailedCall) -> None:
+        """Write one call of a session, and those that could not be written before.
+
+        Raises:
+            OSError: They cannot be written now either, and they are too many to be kept.
+        """
+        lines = [self._line(session, made)]
+        with self._lock:
+            if session.session_id not in self._known:
+                self._known.add(session.session_id)
+                told = {name: getattr(session, name) for name in _OF_SESSION}
+                lines.insert(0, {"type": "session", "session_id": session.session_id, **told})
+            text = "".join(json.dumps(one, ensure_ascii=False, default=str) + "\n" for one in lines)
+            self._unwritten.append(text.encode("utf-8", "replace"))
+            try:
+                self._write()
+            except OSError as error:
+                if sum(map(len, self._unwritten)) > MOST_KEPT_BYTES:
+                    raise
+                if len(self._unwritten) == 1:
+                    logger.error("%s; calls are kept in memory until they can be written", error)
+
+    def close(self) -> None:
+        """Write what could not be written before, and close the file.
+
+        Raises:
+            OSError: It cannot be written now either: calls are missing in the file.
+        """
+        with self._lock:
+            if self._file < 0:
+                return
+            try:
+                self._write()
+            except OSError as error:
+                why = f"{error.strerror}; {len(self._unwritten)} calls are missing in it"
+                raise OSError(error.errno, why, str(self.path)) from error
+            finally:
+                os.close(self._file)
+                self._file = -1
+
+    def _write(self) -> None:
+        if self._unwritten:
+            size = os.lseek(self._file, 0, os.SEEK_END)
+            append(self.path, self._file, b"".join(self._unwritten), size)
+        if len(self._unwritten) > 1:
+            logger.warning("%s is written again; nothing is missing in it", self.path)
+        self._unwritten.clear()
+
+    def _line(self, session: Session, made: TurnNode | FailedCall) -> dict[str, Any]:
+        if isinstance(made, FailedCall):
+            return {"type": "failure", "session_id": session.session_id, **asdict(made)}
+        told = dict(vars(made))
+        parent = session.graph.get(made.parent_id) if made.parent_id is not None else None
+        tokens = messages = 0
+        if parent is not None:
+            told["prompt_ids"] = made.context_ids(parent)
+            tokens = len(made.prompt_ids) - len(told["prompt_ids"])
+            messages = _shared(made, parent)
+            told["request_messages"] = made.request_messages[messages:]
+        shared = {"shared_tokens": tokens, "shared_messages": messages}
+        return {"type": "turn", "session_id": session.session_id, **told, **shared}
+
+
+def _shared(node: TurnNode, parent: TurnNode) -> int:
+    """How many messages of the parent's request the call's begins with, just as they were."""
+    shared = 0
+    for one, other in zip(node.request_messages, parent.request_messages, strict=False):
+        if one is not other:
+            break
+        shared += 1
+    return shared
+
+
+def read_sessions(directory: str | Path) -> list[Session]:
+    """The sessions whose calls stand in a directory that a `Recorder` wrote into.
+
+    A last line that a crash has cut off is left out.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A line is none of a recorder's; the words name it.
+    """
+    path = Path(directory) / CALLS
+    sessions: dict[str, Session] = {}
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines[:-1], 1):  # the last is empty, or cut off
+        _take(sessions, line, f"{path}, line {number}")
+    return list(sessions.values())
+
+
+def _take(sessions: dict[str, Session], line: str, where: str) -> None:
+    try:
+        _read(sessions, read_json(line))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def _read(sessions: dict[str, Session], told: dict[str, Any]) -> None:
+    kind, name = told.pop("type"), told.pop("session_id")
+    if kind == "session":
+        sessions.setdefault(name, Session(name, **told))
+    elif kind == "failure":
+        sessions[name].failures.append(FailedCall(**told))
+    elif kind == "turn":
+        graph = sessions[name].graph
+        tokens, messages = told.pop("shared_tokens"), told.pop("shared_messages")
+        if told["parent_id"] is not None:
+            parent = graph.get(told["parent_id"])
+            told["prompt_ids"] = parent.end_ids[:tokens] + told["prompt_ids"]
+            told["request_messages"] = parent.request_messages[:messages] + told["request_messages"]
+        graph.add_turn(TurnNode(**told))
+    else:
+        raise ValueError(f"type={kind!r}: expected session, turn or failure")

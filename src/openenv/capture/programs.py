@@ -1,0 +1,425 @@
+"""Agents that are programs of their own: played in an environment, and taken down by the proxy.
+
+    factory = ProgramSessionFactory(environment, server, ["mini", "--task", "{prompt}"])
+    session = factory.create("Mend the test")
+    session.wait_for_completion(timeout_s=600)
+    trace = session.fetch_training_trace()
+    reward = session.verify([]).env_reward
+    session.close()
+
+That is what TRL's `HarnessRolloutWorker` does with it; `run_program` does it for
+`CLIHarnessAdapter`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openenv.agents.bridge import HarnessMCPBridge
+from openenv.capture.dialects.base import arguments_of, calls_of, text_of
+from openenv.capture.export import export_session, to_trace_entries, to_training_trace
+from openenv.capture.graph import TurnNode
+from openenv.capture.runner import CaptureServer
+from openenv.capture.sessions import Session
+from openenv.errors import InvalidActionError, OpenEnvError, ServerError, refusal
+from openenv.rewards.llm.client import LLMResponse, ToolCall
+from openenv.rollouts.harness.bridge import SessionMCPBridge
+from openenv.rollouts.harness.results import (
+    HarnessRolloutResult,
+    HarnessRunLimits,
+    Message,
+    ModelStepResult,
+    RolloutEvent,
+    ToolResult,
+    ToolTraceEntry,
+    VerifyResult,
+)
+from openenv.rollouts.harness.sessions import (
+    ResourceSession,
+    ResourceSessionFactory,
+    ToolCallRejected,
+    TraceEntry,
+    UnknownTool,
+)
+from openenv.rollouts.harness.training import TrainingTrace
+from openenv.settings import without_keys
+from openenv.tools.functions import UnknownTool as UnknownMCPTool
+from openenv.tools.types import Tool
+
+__all__ = ["AgentFailed", "ProgramSession", "ProgramSessionFactory", "run_program"]
+
+OUTPUT_BYTES = 2**16
+KILL_AFTER_S = 5.0
+# Keys of models that an agent could otherwise ask past the proxy.
+_MODEL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GEMINI_API_KEY")
+
+
+class AgentFailed(OpenEnvError, RuntimeError):
+    """The agent's program could not be started, or asked the model nothing.
+
+    Attributes:
+        exit_code: How it ended; None where it could not be started.
+        output: The end of what it wrote.
+    """
+
+    def __init__(self, message: str, exit_code: int | None = None, output: str = "") -> None:
+        self.exit_code = exit_code
+        self.output = output
+        super().__init__(f"{message}\n{output}".strip())
+
+
+class ProgramSession(ResourceSession):
+    """An agent's program at work in an environment.
+
+    The program is started at once, in a process group of its own and, unless `cwd` says otherwise,
+    in an empty directory. It finds the model by the environment variables of the common SDKs
+    (``OPENAI_BASE_URL``, ``OPENAI_API_BASE``, ``OPENAI_API_KEY``, ``ANTHROPIC_BASE_URL``,
+    ``ANTHROPIC_API_KEY``, ``GOOGLE_GEMINI_BASE_URL``, ``GEMINI_API_KEY``), its task in
+    ``OPENENV_TASK``, and the environment's tools, where there are any, as an MCP server at
+    ``OPENENV_MCP_URL``.
+
+    Args:
+        inner: The environment's session: what gives the task, the tools and the verdict. It is
+            closed with this one.
+        server: The proxy.
+        command: The program and its arguments; ``{prompt}``, ``{base_url}``, ``{api_key}``,
+            ``{mcp_url}`` and ``{model}`` in them are filled in.
+        env: Further environment variables; likewise.
+        cwd: The directory that it is started in.
+        timeout_s: Seconds that it may take at most; None for no limit.
+        sampling: Settings of the sampler that stand before the agent's; see `training_sampling`.
+        max_model_calls: How many calls it may make; 0 for no limit.
+        metadata: Kept with the session of the proxy.
+
+    Raises:
+        AgentFailed: The program cannot be started.
+    """
+
+    def __init__(
+        self,
+        inner: ResourceSession,
+        server: CaptureServer,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        timeout_s: float | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        max_model_calls: int = 0,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.inner = inner
+        self.server = server
+        self.tool_trace: list[ToolTraceEntry] = []
+        self._timeout_s = timeout_s
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._bridge: HarnessMCPBridge | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = bytearray()
+        server.start()
+        self.captured: Session = server.registry.create(
+            sampling=sampling, max_model_calls=max_model_calls, **(metadata or {})
+        )
+        try:
+            self._start(command, env or {}, cwd)
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------ the environment's session
+
+    def initial_messages(self) -> list[Message]:
+        """What the task is, as the environment tells it."""
+        return self.inner.initial_messages()
+
+    def list_tools(self) -> list[Tool]:
+        """What the environment offers."""
+        return self.inner.list_tools()
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Carry out one call in the environment, and note it."""
+        result = self.inner.call_tool(name, arguments)
+        self.tool_trace.append(ToolTraceEntry(name, dict(arguments), result))
+        return result
+
+    def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
+        """The environment's verdict."""
+        return self.inner.verify(transcript, final_state)
+
+    def close(self) -> None:
+        """End the program and all that it has started, and close the environment's session."""
+        try:
+            self._end()
+            if self._bridge is not None:
+                self._bridge.stop()
+            self.server.registry.delete(self.captured.session_id)
+            if self._directory is not None:
+                self._directory.cleanup()
+        finally:
+            self.inner.close()
+
+    # ------------------------------------------------------------------ the program
+
+    def wait_for_completion(self, timeout_s: float | None = None) -> int:
+        """Wait until the program is done; its exit status.
+
+        Args:
+            timeout_s: Seconds; by default what is left of the session's own limit.
+
+        Raises:
+            TimeoutError: It was not done in time; it is ended, and what it did is there.
+            AgentFailed: It has ended, and never asked the model.
+        """
+        assert self._process is not None, "a session that is there has started its program"
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            code = self._process.wait(limit)
+        except subprocess.TimeoutExpired:
+            self._end()
+            raise TimeoutError(f"the agent was not done in {limit:g} s") from None
+        self._reader.join(KILL_AFTER_S)
+        if not self.captured.graph.nodes() and not self.captured.failures:
+            raise AgentFailed(
+                f"the agent ended with {code} and asked the model nothing: does it take its base "
+                f"URL and key from the environment variables, or from its command?",
+                code,
+                self.output,
+            )
+        return code
+
+    @property
+    def output(self) -> str:
+        """The end of what the program wrote, both streams."""
+        return bytes(self._output[-OUTPUT_BYTES:]).decode("utf-8", "replace")
+
+    def fetch_proxy_trace(self) -> list[TraceEntry]:
+        """The calls of the model that can be trained on.
+
+        Raises:
+            ValueError: They are not fit for that.
+        """
+        entries: list[Any] = to_trace_entries(self.captured.graph, export_session(self.captured))
+        return entries
+
+    def fetch_training_trace(self) -> TrainingTrace:
+        """The same, checked.
+
+        Raises:
+            ValueError: They are not fit for that, or there is none.
+        """
+        return to_training_trace(self.captured.graph, export_session(self.captured))
+
+    def _start(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: str | os.PathLike[str] | None
+    ) -> None:
+        if self.inner.list_tools():
+            self._bridge = HarnessMCPBridge(_Tools(self))
+            self._bridge.start()
+        if cwd is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="openenv-agent-")
+            cwd = self._directory.name
+        values = self._values()
+        filled = [_filled(word, values) for word in command]
+        variables = {
+            **_inherited(),
+            **self._variables(values),
+            **{name: _filled(value, values) for name, value in env.items()},
+        }
+        try:
+            self._process = subprocess.Popen(  # nosec B603  # the operator's program, no shell
+                filled,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env=variables,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise AgentFailed(f"{filled[0]} cannot be started: {error}") from error
+        self._reader = threading.Thread(target=self._read, name="openenv-agent", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        with self._process.stdout as stream:
+            while part := stream.read1(OUTPUT_BYTES):  # type: ignore[attr-defined]
+                self._output += part
+                del self._output[:-OUTPUT_BYTES]
+
+    def _values(self) -> dict[str, str]:
+        messages = self.inner.initial_messages()
+        return {
+            "prompt": "\n\n".join(text_of(one.get("content")) for one in messages),
+            "base_url": f"{self.server.url}/v1",
+            "api_key": self.captured.session_id,
+            "mcp_url": self._bridge.url if self._bridge is not None else "",
+            "model": self.server.inference.served_model or "model",
+        }
+
+    def _variables(self, values: Mapping[str, str]) -> dict[str, str]:
+        root, key = self.server.url, values["api_key"]
+        variables = {
+            "OPENAI_BASE_URL": f"{root}/v1",
+            "OPENAI_API_BASE": f"{root}/v1",
+            "OPENAI_API_KEY": key,
+            "ANTHROPIC_BASE_URL": root,
+            "ANTHROPIC_API_KEY": key,
+            "GOOGLE_GEMINI_BASE_URL": root,
+            "GEMINI_API_KEY": key,
+            "OPENENV_TASK": values["prompt"],
+            "OPENENV_MODEL": values["model"],
+        }
+        return variables | ({"OPENENV_MCP_URL": values["mcp_url"]} if values["mcp_url"] else {})
+
+    def _end(self) -> None:
+        """End the program, and what it started: the whole of its group."""
+        process = self._process
+        if process is None:
+            return
+        for by in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, by)
+            except (ProcessLookupError, PermissionError):
+                break
+            try:
+                process.wait(KILL_AFTER_S)
+            except subprocess.TimeoutExpired:
+                continue
+        process.wait(KILL_AFTER_S)
+        self._reader.join(KILL_AFTER_S)
+
+
+class ProgramSessionFactory(ResourceSessionFactory[ProgramSession]):
+    """Begins sessions in which a program plays.
+
+    Args:
+        environment: Begins the environment's sessions.
+        server: The proxy; it is started with the first session.
+        command: The program; see `ProgramSession`.
+        options: Those of `ProgramSession`.
+    """
+
+    def __init__(
+        self,
+        environment: ResourceSessionFactory[Any],
+        server: CaptureServer,
+        command: Sequence[str],
+        **options: Any,
+    ) -> None:
+        self.environment = environment
+        self.server = server
+        self.command = command
+        self.options = options
+
+    def create(
+        self, task: Any, seed: int | None = None, episode_id: str | None = None
+    ) -> ProgramSession:
+        """Begin one, for one task."""
+        inner = self.environment.create(task, seed, episode_id)
+        return ProgramSession(inner, self.server, self.command, **self.options)
+
+
+def run_program(
+    bridge: SessionMCPBridge, session: ResourceSession, limits: HarnessRunLimits
+) -> HarnessRolloutResult:
+    """The runner of a `CLIHarnessAdapter` whose sessions are `ProgramSession`.
+
+    The result has the calls of the conversation that the agent ended with; a sub-agent's, and
+    branches that it left, are in the session's training trace only. `limits` are the program's
+    own business: give the session `max_model_calls`.
+
+    Raises:
+        TypeError: The session is none.
+        TimeoutError: The agent was not done in time.
+        AgentFailed: It never asked the model.
+    """
+    del bridge, limits
+    if not isinstance(session, ProgramSession):
+        raise TypeError(f"run_program plays a ProgramSession, not a {type(session).__name__}")
+    code = session.wait_for_completion()
+    graph = session.captured.graph
+    path = graph.path_to(_last_leaf(session.captured).node_id) if graph.nodes() else []
+    result = HarnessRolloutResult(done=True, tool_trace=list(session.tool_trace))
+    if path:
+        result.messages = [*path[-1].request_messages, path[-1].response_message]
+    result.join([_step(node) for node in path])
+    result.events = [RolloutEvent("agent_exit", {"exit_code": code, "output": session.output})]
+    result.metrics = {
+        "turns": len(graph.nodes()),
+        "tool_calls": len(session.tool_trace),
+        "exit_code": code,
+        "failed_calls": len(session.captured.failures),
+    }
+    return result
+
+
+def _last_leaf(session: Session) -> TurnNode:
+    document = export_session(session)
+    agents = {one["node_id"] for one in document["turns"] if one["role"] == "agent"}
+    leaves = [node for node in session.graph.leaves() if node.node_id in agents]
+    return (leaves or session.graph.leaves())[-1]
+
+
+def _step(node: TurnNode) -> ModelStepResult:
+    message = node.response_message
+    calls = [ToolCall(i, name, arguments_of(given)) for i, name, given in calls_of(message)]
+    reply = LLMResponse(text_of(message.get("content")), calls)
+    logprobs = list(node.sampled_logprobs or ()) if node.has_tokens else []
+    return ModelStepResult(reply, node.prompt_ids, node.sampled_ids, logprobs)
+
+
+class _Tools:
+    """The environment's tools, in the forms of MCP's wire."""
+
+    def __init__(self, session: ProgramSession) -> None:
+        self.session = session
+        self.lock = threading.Lock()
+
+    async def tools(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": tool.name,
+                "description": tool.description or "",
+                "inputSchema": tool.input_schema or {"type": "object"},
+            }
+            for tool in self.session.list_tools()
+        ]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(self._called, name, dict(arguments))
+
+    def _called(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        with self.lock:  # an environment is stepped once at a time
+            try:
+                result = self.session.call_tool(name, arguments)
+            except UnknownTool as error:
+                raise UnknownMCPTool(str(error)) from error
+            except (ToolCallRejected, InvalidActionError) as error:
+                result = ToolResult(error=str(error))
+            except ServerError as error:
+                if (refused := refusal(error)) is None:
+                    raise
+                result = ToolResult(error=refused)
+        content = [{"type": "text", "text": result.text}]
+        return {"content": content, "isError": result.error is not None}
+
+
+def _inherited() -> dict[str, str]:
+    """This process's variables, without any key by which an agent could ask past the proxy."""
+    return {
+        name: value for name, value in without_keys(os.environ).items() if name not in _MODEL_KEYS
+    }
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        word = word.replace("{" + name + "}", value)
+    return word

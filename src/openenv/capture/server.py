@@ -1,0 +1,491 @@
+"""The proxy: agents call a model through it by the API that they know, and it takes down each call.
+
+agent  ── POST /v1/chat/completions (or responses, messages, :generateContent) ──▶  proxy
+       ◀─────────────────────────── the same API, streamed or not ─────────────────
+proxy  ── POST /v1/chat/completions, with logprobs and return_token_ids ──▶  upstream model
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from openenv._internal.json import read_json
+from openenv.capture.answers import (
+    EVENTS,
+    EventResponse,
+    Gone,
+    failed,
+    refused,
+    status_of,
+    unless_gone,
+)
+from openenv.capture.calls import Call, as_chunk, budget_stop
+from openenv.capture.completions import Gathered
+from openenv.capture.detection import APIType, detect
+from openenv.capture.dialects import DIALECTS
+from openenv.capture.dialects.base import Dialect, EventStream, Unsupported
+from openenv.capture.export import export_session, to_trace_entries
+from openenv.capture.passing import pass_on
+from openenv.capture.sessions import (
+    OnCall,
+    Session,
+    SessionLimitError,
+    SessionRegistry,
+    extract_api_key,
+    extract_harness_session,
+    rollout_type_for,
+    same_key,
+)
+from openenv.capture.upstream import (
+    InferenceClient,
+    UpstreamError,
+    UpstreamTransportError,
+)
+
+__all__ = ["DEFAULT_MAX_BODY_BYTES", "create_app"]
+
+DEFAULT_MAX_BODY_BYTES = 64 * 2**20
+OnEnd = Callable[[Session], None]
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def create_app(
+    *,
+    llm_url: str = "",
+    model: str | None = None,
+    require_registered: bool = True,
+    max_output_tokens: int | None = 8192,
+    api_key: str | None = None,
+    auth_header: str = "Authorization",
+    provider: str = "openai",
+    capture_level: str = "tokens",
+    admin_key: str | None = None,
+    max_model_calls: int = 0,
+    max_session_tokens: int = 0,
+    max_sessions: int = 4096,
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+    timeout_s: float = 600.0,
+    on_end: OnEnd | None = None,
+    on_call: OnCall | None = None,
+) -> Starlette:
+    """The application of a proxy; its `state` has the `registry` of sessions and the `inference`
+    client.
+
+    Args:
+        llm_url: The base of the upstream's API, such as ``http://localhost:8000/v1``.
+        model: What the upstream calls the model; None passes on what agents call it.
+        require_registered: Whether a session has to be made (``POST /sessions``) before its key is
+            let in. Otherwise any key is a session's from its first call on.
+        max_output_tokens: How many tokens an answer may have at most; None for no limit.
+        api_key: The upstream's key. Agents never see it.
+        auth_header: The header that the upstream wants it in.
+        provider: ``openai`` for an upstream of OpenAI's form, ``anthropic`` for Anthropic's API.
+        capture_level: ``tokens``, ``logprobs`` or ``text``: what the upstream is asked for.
+        admin_key: The key of whoever makes and reads sessions; None lets everybody make one, and
+            whoever knows a session's id read it, but nobody list them.
+        max_model_calls: How many calls a session may make; 0 for no limit.
+        max_session_tokens: How many tokens a session may read and write in all; likewise.
+        max_sessions: How many sessions there may be at a time.
+        max_body_bytes: The largest request.
+        timeout_s: Seconds that the upstream may be silent.
+        on_end: Called with each session that is deleted, or is there when the proxy ends.
+        on_call: Called with each session and call, when it is answered or has failed.
+
+    Raises:
+        ValueError: `llm_url` is no address, or a value cannot be.
+    """
+    client = InferenceClient(
+        llm_url,
+        served_model=model,
+        api_key=api_key,
+        auth_header=auth_header,
+        capture_level=capture_level,
+        provider=provider,
+        timeout_s=timeout_s,
+    )
+    registry = SessionRegistry(
+        require_registered=require_registered,
+        max_sessions=max_sessions,
+        capture_level=client.capture_level,
+        max_model_calls=max_model_calls,
+        max_tokens=max_session_tokens,
+        on_call=on_call,
+    )
+    desk = _Desk(registry, client, admin_key, on_end or (lambda session: None))
+    proxy = _Proxy(registry, client, max_output_tokens, max_body_bytes)
+    app = Starlette(
+        routes=[
+            Route("/health", desk.health),
+            Route("/sessions", desk.make, methods=["POST"]),
+            Route("/sessions", desk.list),
+            Route("/sessions/{session_id}", desk.session),
+            Route("/sessions/{session_id}", desk.delete, methods=["DELETE"]),
+            Route("/sessions/{session_id}/rollout", desk.rollout),
+            Route("/sessions/{session_id}/trace_entries", desk.entries),
+            Route("/v1/models", proxy.models),
+            Route("/models", proxy.models),
+            Route("/{path:path}", proxy.call, methods=["POST"]),
+        ],
+        lifespan=desk.lifespan,
+    )
+    app.state.registry, app.state.inference, app.state.admin_key = registry, client, admin_key
+    return app
+
+
+# ------------------------------------------------------------------ calls of agents
+
+
+class _Proxy:
+    """Answers agents."""
+
+    def __init__(
+        self,
+        registry: SessionRegistry,
+        client: InferenceClient,
+        max_output_tokens: int | None,
+        max_body_bytes: int,
+    ) -> None:
+        self.registry = registry
+        self.client = client
+        self.max_output_tokens = max_output_tokens
+        self.max_body_bytes = max_body_bytes
+
+    async def models(self, request: Request) -> Response:
+        """What models there are, to agents that ask first."""
+        if self._session(request) is None:
+            return _unknown(DIALECTS[detect(request.url.path, request.headers, {})])
+        if self.client.served_model:
+            data = [{"id": self.client.served_model, "object": "model", "owned_by": "upstream"}]
+            return JSONResponse({"object": "list", "data": data})
+        try:
+            return JSONResponse(await self.client.list_models())
+        except UpstreamError as error:
+            return failed(DIALECTS[APIType.OPENAI_CHAT], error)
+
+    async def call(self, request: Request) -> Response:
+        """One call of a model."""
+        path = request.url.path
+        guessed = DIALECTS[detect(path, request.headers, {})]
+        try:
+            session = self._session(request)
+            if session is None:
+                return _unknown(guessed)
+            raw = await _body(request, self.max_body_bytes)
+            body = read_json(raw)
+        except SessionLimitError as error:
+            return refused(guessed, 429, str(error))
+        except _TooLarge:
+            return refused(guessed, 413, f"the request is over {self.max_body_bytes} bytes")
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except ValueError as error:
+            return refused(guessed, 400, f"the request is no JSON: {error}")
+        if not isinstance(body, dict):
+            return refused(guessed, 400, "the request is no JSON object")
+        if path.rstrip("/").endswith("/count_tokens"):
+            return await self._count_tokens(body)
+        api = detect(path, request.headers, body)
+        return await self._answer(request, session, DIALECTS[api], api, body, raw)
+
+    async def _answer(
+        self,
+        request: Request,
+        session: Session,
+        dialect: Dialect,
+        api: APIType,
+        body: dict[str, Any],
+        raw: bytes,
+    ) -> Response:
+        names = extract_harness_session(request.headers, body)
+        streams = dialect.wants_stream(request.url.path, body)
+        if session.over_budget:
+            session.budget_stop_count += 1
+            return _said(dialect, body, budget_stop(str(body.get("model") or "")), streams)
+        call = Call(session, dialect, body, self.max_output_tokens, names)
+        session.model_calls += 1
+        if self.client.provider == "anthropic":
+            if api is not APIType.ANTHROPIC:
+                words = "the upstream is Anthropic's: it is called by POST /v1/messages only"
+                call.failed("refused", 400, words)
+                return refused(dialect, 400, words)
+            answering = pass_on(call, self.client, request.headers, raw)
+        else:
+            try:
+                call.read()
+            except Unsupported as error:
+                call.failed("refused", 400, str(error))
+                return refused(dialect, 400, str(error))
+            answering = self._streamed(call) if streams else self._whole(call)
+        try:
+            return await unless_gone(request, answering)
+        except Gone:
+            call.failed("abandoned", None, "the agent hung up before it was answered")
+            return Response(status_code=499)
+        except UpstreamError as error:
+            call.failed("upstream", status_of(error), str(error))
+            return failed(dialect, error)
+
+    async def _whole(self, call: Call) -> Response:
+        completion = await self.client.completion(call.chat, call.wished)
+        if not completion.get("choices"):
+            raise UpstreamTransportError(f"the upstream answered no choices: {_short(completion)}")
+        answer = call.dialect.from_chat(completion, call.body)
+        call.answered(completion, call.dialect.response_id(answer))
+        return JSONResponse(answer)
+
+    async def _streamed(self, call: Call) -> Response:
+        """Its status is the upstream's, so its answer begins when the upstream's has."""
+        async with contextlib.AsyncExitStack() as stack:
+            chunks = await stack.enter_async_context(self.client.stream(call.chat, call.wished))
+            first = await anext(chunks, None)
+            if first is None:
+                raise UpstreamTransportError("the upstream answered an empty stream")
+            events = _events(call, first, chunks, stack.pop_all())
+            await anext(events)  # so that it has begun, and sees its end whatever comes
+            return EventResponse(events)
+
+    async def _count_tokens(self, body: dict[str, Any]) -> Response:
+        """As vLLM counts them; what another upstream would count is not known."""
+        dialect = DIALECTS[APIType.ANTHROPIC]
+        try:
+            if self.client.provider == "anthropic":
+                return JSONResponse(await self.client.post("/messages/count_tokens", body))
+            chat = dialect.to_chat(body, lambda number: ())
+            told: dict[str, Any] = {n: chat[n] for n in ("messages", "tools") if n in chat}
+            model = self.client.served_model or chat.get("model")
+            counted = await self.client.post("/../tokenize", {"model": model, **told})
+            return JSONResponse({"input_tokens": int(counted["count"])})
+        except (UpstreamError, KeyError, ValueError):
+            return refused(dialect, 404, "this upstream does not count tokens")
+
+    def _session(self, request: Request) -> Session | None:
+        headers = dict(request.headers)
+        if "key" in request.query_params:  # as Google's clients may send it
+            headers.setdefault("x-goog-api-key", request.query_params["key"])
+        return self.registry.resolve(headers, {})
+
+
+async def _events(
+    call: Call,
+    first: list[dict[str, Any]],
+    rest: AsyncIterator[list[dict[str, Any]]],
+    stack: contextlib.AsyncExitStack,
+) -> AsyncGenerator[str, None]:
+    """The events of an answer; it is taken down before the agent is told that it is over."""
+    gathered, events = Gathered(), call.dialect.stream(call.body)
+    try:
+        async with stack:
+            yield ""
+            yield _added(gathered, events, first)
+            async for chunks in rest:
+                yield _added(gathered, events, chunks)
+        if not gathered.is_ended:
+            raise UpstreamTransportError("the upstream's stream does not say why it ended")
+        completion = gathered.completion()
+        ending = events.end(completion)
+        call.answered(completion, events.answer_id)
+    except UpstreamError as error:
+        call.failed("broken", None, str(error), gathered)
+        yield events.error(str(error))
+    except (asyncio.CancelledError, GeneratorExit):
+        call.failed("abandoned", None, "the agent hung up amid its answer", gathered)
+        raise
+    else:
+        yield ending
+
+
+def _added(gathered: Gathered, events: EventStream, chunks: list[dict[str, Any]]) -> str:
+    """The events of some chunks, which are gathered too."""
+    told = []
+    for chunk in chunks:
+        gathered.add(chunk)
+        told.append(events.chunk(chunk))
+    return "".join(told)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    if int(request.headers.get("content-length") or 0) > limit:
+        raise _TooLarge
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise _TooLarge
+    return bytes(body)
+
+
+def _said(
+    dialect: Dialect, body: Mapping[str, Any], completion: dict[str, Any], streams: bool
+) -> Response:
+    if not streams:
+        return JSONResponse(dialect.from_chat(completion, body))
+    events = dialect.stream(body)
+    text = events.chunk(as_chunk(completion)) + events.end(completion)
+    return Response(text, headers=EVENTS)
+
+
+def _unknown(dialect: Dialect) -> Response:
+    words = "unknown API key: it has to be the id of a session, which POST /sessions makes"
+    return refused(dialect, 401, words)
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value)[:200]
+
+
+# ------------------------------------------------------------------ making and reading sessions
+
+
+class _Desk:
+    """Makes sessions, and shows what was taken down."""
+
+    def __init__(
+        self,
+        registry: SessionRegistry,
+        client: InferenceClient,
+        admin_key: str | None,
+        on_end: OnEnd,
+    ) -> None:
+        self.registry = registry
+        self.client = client
+        self.admin_key = admin_key
+        self.on_end = on_end
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        yield
+        for session in self.registry.sessions():
+            self.on_end(session)
+        await self.client.aclose()
+
+    async def health(self, request: Request) -> Response:
+        level = self.client.capture_level
+        return JSONResponse(
+            {
+                "status": "ok",
+                "model": self.client.served_model,
+                "provider": self.client.provider,
+                "sessions": len(self.registry.list_ids()),
+                "require_registered": self.registry.require_registered,
+                "capture_level": level,
+                "rollout_type": rollout_type_for("auto", level),
+                "refused_by_upstream": sorted(self.client.refused),
+            }
+        )
+
+    async def make(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        try:
+            raw = await _body(request, 2**20)
+            body = read_json(raw or b"{}")
+            session = self.registry.create(**_creation(body))
+        except SessionLimitError as error:
+            return _error(429, str(error))
+        except _TooLarge:
+            return _error(413, "the request is over 1 MiB")
+        except (TypeError, ValueError) as error:
+            return _error(400, str(error))
+        level = session.capture_level
+        return JSONResponse(
+            {
+                "session_id": session.session_id,
+                "capture_level": level,
+                "rollout_type": rollout_type_for(session.purpose, level),
+                "max_model_calls": session.max_model_calls,
+                "max_tokens": session.max_tokens,
+                "model": self.client.served_model,
+            }
+        )
+
+    async def list(self, request: Request) -> Response:
+        if self.admin_key is None:
+            return _error(403, "sessions are listed to the holder of the admin key; there is none")
+        refusal = self._refusal(request)
+        return refusal or JSONResponse({"sessions": self.registry.summary()})
+
+    async def session(self, request: Request) -> Response:
+        return self._shown(request, _summary)
+
+    async def rollout(self, request: Request) -> Response:
+        def wants(name: str) -> bool:
+            return request.query_params.get(name, "") in ("1", "true")
+
+        def document(session: Session) -> dict[str, Any]:
+            return export_session(
+                session,
+                include_discarded=wants("include_discarded"),
+                include_messages=wants("include_messages"),
+                include_auxiliary=wants("include_auxiliary"),
+            )
+
+        return self._shown(request, document)
+
+    async def entries(self, request: Request) -> Response:
+        def entries(session: Session) -> dict[str, Any]:
+            document = export_session(session)
+            found = to_trace_entries(session.graph, document)
+            return {"session_id": session.session_id, "entries": found}
+
+        return self._shown(request, entries)
+
+    async def delete(self, request: Request) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        session = self.registry.get(request.path_params["session_id"])
+        if session is None or not self.registry.delete(session.session_id):
+            return _error(404, "unknown session")
+        self.on_end(session)
+        return JSONResponse({"deleted": True})
+
+    def _shown(self, request: Request, show: Callable[[Session], dict[str, Any]]) -> Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        session = self.registry.get(request.path_params["session_id"])
+        if session is None:
+            return _error(404, "unknown session")
+        try:
+            return JSONResponse(show(session))
+        except ValueError as error:  # it is not fit for what was asked
+            return _error(409, str(error))
+
+    def _refusal(self, request: Request) -> Response | None:
+        if self.admin_key is None or same_key(extract_api_key(request.headers), self.admin_key):
+            return None
+        return _error(401, "this needs the admin key of the proxy")
+
+
+def _creation(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise ValueError("expected an object")
+    metadata = body.pop("metadata", {})
+    if not isinstance(metadata, dict):
+        raise ValueError(f"metadata={metadata!r}: expected an object")
+    return {**metadata, **body}
+
+
+def _summary(session: Session) -> dict[str, Any]:
+    return {
+        "session_id": session.session_id,
+        "idle_s": round(session.idle_seconds, 1),
+        "upstream_errors": session.upstream_errors,
+        "failures": len(session.failures),
+        "n_tokens": session.n_tokens,
+        **session.graph.stats(),
+    }
+
+
+def _error(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status)

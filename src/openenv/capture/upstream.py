@@ -1,0 +1,352 @@
+"""The model behind the proxy: asked by its own API, for its tokens too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+
+from pydantic_core import from_json
+
+from openenv._internal.json import read_json
+from openenv.capture._http import Answer, Connections, NoAnswer
+from openenv.errors import OpenEnvError
+
+__all__ = [
+    "CAPTURE_LEVELS",
+    "CaptureLevel",
+    "InferenceClient",
+    "Provider",
+    "UpstreamError",
+    "UpstreamHTTPError",
+    "UpstreamRequestError",
+    "UpstreamTimeoutError",
+    "UpstreamTransportError",
+    "auth_headers",
+    "events_of",
+    "object_of",
+    "openai_api_base",
+]
+
+CaptureLevel = Literal["tokens", "logprobs", "text"]
+Provider = Literal["openai", "anthropic"]
+CAPTURE_LEVELS: tuple[CaptureLevel, ...] = ("tokens", "logprobs", "text")
+ANTHROPIC_VERSION = "2023-06-01"
+
+# What is asked for beside what the agent asks, by the level of capture.
+_ASKED: dict[str, dict[str, Any]] = {  # nosec B105  # no password
+    "tokens": {"logprobs": True, "top_logprobs": 0, "return_token_ids": True},  # nosec B105
+    "logprobs": {"logprobs": True, "top_logprobs": 0},
+    "text": {},
+}
+_LONGEST_ERROR = 2**16
+
+
+class UpstreamError(OpenEnvError, RuntimeError):
+    """The upstream model did not answer a call."""
+
+
+class UpstreamRequestError(UpstreamError):
+    """The call cannot be put to this upstream."""
+
+
+class UpstreamHTTPError(UpstreamError):
+    """The upstream answered by an error.
+
+    Attributes:
+        status_code: Its status.
+        body: What it said: JSON, or text.
+        retry_after: When to ask again, as it said.
+    """
+
+    def __init__(
+        self,
+        status_code: int,
+        body: dict[str, Any] | str | None = None,
+        *,
+        retry_after: str | None = None,
+    ) -> None:
+        self.status_code = status_code
+        self.body = body
+        self.retry_after = retry_after
+        super().__init__(f"the upstream answered {status_code}: {self.text}")
+
+    @property
+    def text(self) -> str:
+        """What it said, in words."""
+        body: Any = self.body
+        for name in ("error", "message"):
+            if isinstance(body, dict) and name in body:
+                body = body[name]
+        return body if isinstance(body, str) else json.dumps(body)
+
+
+class UpstreamTimeoutError(UpstreamError, TimeoutError):
+    """The upstream was silent for too long."""
+
+
+class UpstreamTransportError(UpstreamError, ConnectionError):
+    """The upstream cannot be reached, or its answer broke off."""
+
+
+def auth_headers(api_key: str | None, header: str = "Authorization") -> dict[str, str]:
+    """The header of a key: behind ``Bearer`` in Authorization, as it is in any other."""
+    if not api_key:
+        return {}
+    return {header: f"Bearer {api_key}" if header.lower() == "authorization" else api_key}
+
+
+def openai_api_base(url: str) -> str:
+    """The base of an API of OpenAI's form: with ``/v1``, unless the address has a path."""
+    url = url.rstrip("/")
+    _, _, behind = url.partition("://")
+    return url if "/" in behind else f"{url}/v1"
+
+
+class InferenceClient:
+    """Asks one model.
+
+    An upstream that does not know what is asked for beside the agent's own words (an error 400 that
+    names it) is asked again without; `refused` says what that was. What the agent asked is never
+    left out.
+
+    Args:
+        base_url: Of an API of OpenAI's form (``http://localhost:8000/v1``), or of Anthropic's.
+        served_model: What the model is called there; None keeps what the agent calls it.
+        api_key: Its key.
+        auth_header: The header of the key.
+        capture_level: What is asked for: ``tokens`` (with their log-probabilities), ``logprobs``,
+            or ``text``.
+        provider: ``openai`` for the API of OpenAI's form, ``anthropic`` for Anthropic's own.
+        timeout_s: Seconds that it may be silent in an answer.
+
+    Raises:
+        ValueError: `base_url` is no address, or `capture_level` or `provider` is none of these.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        served_model: str | None = None,
+        api_key: str | None = None,
+        auth_header: str = "Authorization",
+        capture_level: str = "tokens",
+        provider: str = "openai",
+        timeout_s: float = 600.0,
+    ) -> None:
+        if capture_level not in CAPTURE_LEVELS:
+            legal = ", ".join(CAPTURE_LEVELS)
+            raise ValueError(f"capture_level={capture_level!r}: expected one of {legal}")
+        if provider not in ("openai", "anthropic"):
+            raise ValueError(f"provider={provider!r}: expected openai or anthropic")
+        self.base_url = openai_api_base(base_url)
+        self.served_model = served_model
+        self.capture_level = capture_level if provider == "openai" else "text"
+        self.provider = provider
+        self.refused: set[str] = set()
+        self._headers = {"content-type": "application/json", "accept": "*/*"}
+        if provider == "anthropic":
+            auth_header = "x-api-key" if auth_header == "Authorization" else auth_header
+            self._headers["anthropic-version"] = ANTHROPIC_VERSION
+        self._headers |= auth_headers(api_key, auth_header)
+        self._connections = Connections(self.base_url, timeout_s=timeout_s)
+
+    async def completion(
+        self, request: Mapping[str, Any], wished: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The chat completion of a request, whole.
+
+        Args:
+            request: As an agent puts it.
+            wished: What is added to it, unless the upstream refuses that.
+
+        Raises:
+            UpstreamError: There is none.
+        """
+        asked = {**request, "stream": False}
+        async with self._asked("/chat/completions", asked, wished or {}) as answer:
+            return object_of(await answer.read())
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, request: Mapping[str, Any], wished: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[AsyncIterator[list[dict[str, Any]]]]:
+        """The chunks of the chat completion of a request, at a time all that have come; see
+        `completion`.
+
+        Raises:
+            UpstreamError: There is none, or, in the block, it broke off.
+        """
+        options = {**(request.get("stream_options") or {}), "include_usage": True}
+        asked = {**request, "stream": True, "stream_options": options}
+        async with self._asked("/chat/completions", asked, wished or {}) as answer:
+            yield _chunks(answer)
+
+    async def list_models(self) -> dict[str, Any]:
+        """The models that the upstream serves, as its API has them.
+
+        Raises:
+            UpstreamError: It does not say.
+        """
+        async with self._request("GET", "/models", {}, b"") as answer:
+            return object_of(await answer.read())
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What the upstream answers at another path of its API; ``/..`` leaves ``/v1``.
+
+        Raises:
+            UpstreamError: It does not.
+        """
+        async with self._request("POST", path, {}, json.dumps(body).encode()) as answer:
+            return object_of(await answer.read())
+
+    @contextlib.asynccontextmanager
+    async def passed(
+        self, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[Answer]:
+        """The answer to a call that is passed on as it is, with further headers.
+
+        Raises:
+            UpstreamError: It is an error, or there is none.
+        """
+        async with self._request("POST", path, headers, body) as answer:
+            yield answer
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._connections.aclose()
+
+    def _prepared(self, request: Mapping[str, Any], wished: Mapping[str, Any]) -> dict[str, Any]:
+        """A request as the upstream is sent it, with what is asked for the capture."""
+        asked = {**wished, **_ASKED[self.capture_level]}
+        added = {name: value for name, value in asked.items() if name not in self.refused}
+        model = {"model": self.served_model} if self.served_model else {}
+        top = request.get("top_logprobs")
+        if top and "top_logprobs" in added:
+            added["top_logprobs"] = top  # the agent wants them
+        return {**request, **added, **model}
+
+    @contextlib.asynccontextmanager
+    async def _asked(
+        self, path: str, request: dict[str, Any], wished: Mapping[str, Any]
+    ) -> AsyncIterator[Answer]:
+        while True:
+            sent = json.dumps(self._prepared(request, wished)).encode()
+            refused: set[str] = set()
+            async with contextlib.AsyncExitStack() as stack:
+                try:
+                    answer = await stack.enter_async_context(self._request("POST", path, {}, sent))
+                except UpstreamHTTPError as error:
+                    refused = self._refused_in(error, wished)
+                    if not refused:
+                        raise
+                else:
+                    yield answer
+                    return
+            self.refused |= refused
+
+    def _refused_in(self, error: UpstreamHTTPError, wished: Mapping[str, Any]) -> set[str]:
+        """What of that which was added the upstream does not take."""
+        if error.status_code not in (400, 422):
+            return set()
+        added = ({*_ASKED[self.capture_level]} | {*wished}) - self.refused
+        named = {name for name in added if name in json.dumps(error.body)}
+        if "logprobs" in named:  # the number of them is no use without
+            named |= {"top_logprobs"} & added
+        return named
+
+    @contextlib.asynccontextmanager
+    async def _request(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> AsyncIterator[Answer]:
+        asking = self._connections.request(method, path, {**self._headers, **headers}, body)
+        try:
+            async with asking as answer:
+                if answer.status >= 400:
+                    raise UpstreamHTTPError(
+                        answer.status,
+                        _text_or_json(await answer.read()),
+                        retry_after=answer.headers.get("retry-after"),
+                    )
+                yield answer
+        except UpstreamError:
+            raise
+        except NoAnswer as error:
+            raise UpstreamTransportError(f"{self.base_url}: {error}") from error
+        except TimeoutError as error:
+            raise UpstreamTimeoutError(f"{self.base_url}: {error}") from error
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """The JSON object that an upstream sent.
+
+    Raises:
+        UpstreamTransportError: It is none.
+    """
+    try:
+        value = from_json(body)
+    except ValueError:
+        value = _leniently(body)
+    if not isinstance(value, dict):
+        raise UpstreamTransportError(f"the upstream answered no JSON object: {body[:200]!r}")
+    return value
+
+
+def _leniently(body: bytes) -> Any:
+    """JSON with half a pair of surrogates, which some servers send, and the strict refuse."""
+    try:
+        return read_json(body)
+    except ValueError as error:
+        raise UpstreamTransportError(f"the upstream answered no JSON: {body[:200]!r}") from error
+
+
+def _text_or_json(body: bytes) -> dict[str, Any] | str:
+    text = body[:_LONGEST_ERROR].decode("utf-8", "replace")
+    try:
+        value = read_json(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, dict) else text
+
+
+async def _chunks(answer: Answer) -> AsyncIterator[list[dict[str, Any]]]:
+    """The chunks of a stream: at a time all that have come.
+
+    Raises:
+        UpstreamTransportError: It is no stream, or told of an error, or ended without ``[DONE]``.
+    """
+    if "text/event-stream" not in answer.headers.get("content-type", ""):
+        raise UpstreamTransportError("the upstream answered a stream by what is none")
+    async for events in events_of(answer):
+        is_over = events[-1] == b"[DONE]"
+        chunks = [object_of(data) for data in (events[:-1] if is_over else events)]
+        for chunk in chunks:
+            if "error" in chunk:
+                words = f"the upstream failed amid the stream: {chunk['error']}"
+                raise UpstreamTransportError(words)
+        if chunks:
+            yield chunks
+        if is_over:
+            await answer.read()  # so that the connection can be used again
+            return
+    raise UpstreamTransportError("the upstream's stream ended before its time")
+
+
+async def events_of(answer: Answer) -> AsyncIterator[list[bytes]]:
+    """The data of the server-sent events of an answer (WHATWG HTML, 9.2), without their names: at a
+    time all that have come.
+    """
+    unread, data = b"", list[bytes]()
+    async for part in answer.parts():
+        *lines, unread = (unread + part).replace(b"\r\n", b"\n").split(b"\n")
+        events = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                data.append(line[5:].removeprefix(b" "))
+            elif not line and data:
+                events.append(b"\n".join(data))
+                data = []
+        if events:
+            yield events

@@ -1,0 +1,140 @@
+"""What a trainer should know of captured calls before it trains on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openenv.capture.graph import RolloutGraph, TrainingSequence, TurnNode
+
+__all__ = ["FATAL", "INFO", "WARN", "Finding", "Report", "check_rollout", "check_sequence"]
+
+FATAL = "FATAL"
+WARN = "WARN"
+INFO = "INFO"
+
+# What leaves the model's own distribution as it is; anything else bends it.
+_NEUTRAL = {
+    "top_p": (1, 1.0),
+    "top_k": (0, -1),
+    "min_p": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
+    "presence_penalty": (0, 0.0),
+    "repetition_penalty": (1, 1.0),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found.
+
+    Attributes:
+        level: ``FATAL`` (nothing can be trained on), ``WARN`` or ``INFO``.
+        code: What it is, in a word.
+        detail: What was seen.
+    """
+
+    level: str
+    code: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"[{self.level}] {self.code}: {self.detail}"
+
+
+@dataclass
+class Report:
+    """What was found."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, level: str, code: str, detail: str) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(level, code, detail))
+
+    @property
+    def fatal(self) -> list[Finding]:
+        """Those that are fatal."""
+        return [one for one in self.findings if one.level == FATAL]
+
+    @property
+    def ok(self) -> bool:
+        """None is fatal."""
+        return not self.fatal
+
+    def text(self) -> str:
+        """All, a line each."""
+        return "\n".join(map(str, self.findings))
+
+
+def check_rollout(
+    graph: RolloutGraph, *, capture_level: str = "tokens", budget_stop_count: int = 0
+) -> Report:
+    """What is to be known of a session's calls."""
+    report, nodes, stats = Report(), graph.nodes(), graph.stats()
+    if not nodes:
+        report.add(FATAL, "no_turns", "no call was answered: the agent never reached the model")
+        return report
+    if capture_level == "tokens":
+        lacking = [node for node in nodes if not node.has_tokens]
+        if lacking:
+            why = lacking[0].no_tokens or "no log-probabilities"
+            detail = f"{len(lacking)} of {len(nodes)} calls (call {lacking[0].index}: {why})"
+            report.add(FATAL if len(lacking) == len(nodes) else WARN, "no_tokens", detail)
+        _check_sampling(report, nodes)
+    for number, code, detail in (
+        (stats["n_roots"] - 1, "multiple_roots", f"{stats['n_roots']} conversations"),
+        (stats["n_forks"], "forks", f"{stats['n_forks']} calls have several that go on from them"),
+        (stats["n_discarded"], "discarded_turns", f"{stats['n_discarded']} were asked again"),
+        (budget_stop_count, "budget_stops", f"{budget_stop_count} calls were told to stop"),
+    ):
+        if number:
+            report.add(INFO, code, detail)
+    rerendered = [node for node in nodes if node.rerendered]
+    if rerendered:
+        detail = f"in {len(rerendered)} calls the history came in other tokens than were sampled"
+        report.add(INFO, "rerendered", detail)
+    return report
+
+
+def check_sequence(sequence: TrainingSequence, *, min_trainable: int = 1) -> Report:
+    """Whether a sequence can be trained on."""
+    report = Report()
+    if not sequence.input_ids:
+        report.add(FATAL, "no_tokens", "its tokens are not known")
+        return report
+    if sequence.n_trainable < min_trainable:
+        report.add(FATAL, "nothing_to_train_on", f"{sequence.n_trainable} tokens of the model")
+    if sequence.prompt_len < 1:
+        report.add(FATAL, "no_prompt", "its prompt is not known")
+    lengths = {len(sequence.input_ids), len(sequence.loss_mask), len(sequence.logprobs)}
+    if len(lengths) != 1:
+        report.add(FATAL, "lengths", "its tokens, mask and log-probabilities are not of a length")
+    if not _are_logprobs(sequence.logprobs):
+        report.add(FATAL, "logprobs", "one is above 0, or no finite number")
+    return report
+
+
+def _check_sampling(report: Report, nodes: Sequence[TurnNode]) -> None:
+    bent = [node for node in nodes if bending(node.sampling_params)]
+    if bent:
+        names = sorted({name for node in bent for name in bending(node.sampling_params)})
+        report.add(
+            WARN,
+            "bent_sampling",
+            f"{len(bent)} calls were not sampled from the model's own distribution "
+            f"({', '.join(names)}); give the session sampling=, which stands before the agent's",
+        )
+
+
+def bending(sampling: dict[str, Any]) -> list[str]:
+    """The settings of a sampler that bend the model's own distribution."""
+    names = [name for name, fine in _NEUTRAL.items() if sampling.get(name, fine[0]) not in fine]
+    names += [name for name, value in sampling.items() if value is True]
+    return names + (["temperature"] if sampling.get("temperature") == 0 else [])
+
+
+def _are_logprobs(values: Sequence[float]) -> bool:
+    return all(-math.inf < value <= 0 for value in values)

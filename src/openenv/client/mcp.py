@@ -1,0 +1,446 @@
+"""`MCPToolClient`: a client of an environment whose actions are calls of tools.
+
+    with MCPToolClient(base_url="http://localhost:8000") as env:
+        print([tool.name for tool in env.list_tools()])
+        print(env.call_tool("echo_message", message="hello"))
+
+Tools are called in the very session that `reset`, `step` and `state` are for, over its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, overload
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import Self, TypeVar
+
+from openenv._internal.generics import members, once_per_class
+from openenv.client import codec
+from openenv.client.background import interruptible
+from openenv.client.client import EnvClient
+from openenv.client.hybrid import Pending, PendingClient, PendingStep, PendingValue
+from openenv.client.sync import SyncEnvClient
+from openenv.errors import (
+    ErrorCode,
+    ExecutionFailed,
+    NotSupportedByServer,
+    ProtocolError,
+    SessionLost,
+    ToolFailed,
+)
+from openenv.protocol.messages import MCPReply, Request
+from openenv.settings import ServerMode, parse_mode
+from openenv.tools.results import NOT_FINITE, is_dump, read_numbers, read_text, text_in
+from openenv.tools.types import (
+    NO_TOOLS,
+    CallToolAction,
+    CallToolObservation,
+    ListToolsAction,
+    ListToolsObservation,
+    McpMethod,
+    Tool,
+)
+from openenv.types import Observation, State, StepResult
+
+if TYPE_CHECKING:
+    from openenv.protocol.v1 import Queued
+    from openenv.providers.base import Provider
+    from openenv.rewards.credit import Credit
+    from openenv.rewards.delayed import TrajectoryScorer
+
+__all__ = ["GenericMCPObservation", "MCPClientBase", "MCPToolClient"]
+
+ActT = TypeVar("ActT", default=Any)
+ObsT = TypeVar("ObsT", default=Any)
+StateT = TypeVar("StateT", default=State)
+
+NO_TOOLS_HINT = (
+    "it has actions, but no tools: call step() with one. A client of MCP finds them as tools at "
+    "the server's /mcp"
+)
+
+
+class GenericMCPObservation(Observation):
+    """An observation of whatever fields the environment has."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def _production(mode: str | None) -> str:
+    if mode is not None and parse_mode(mode) is not ServerMode.PRODUCTION:
+        raise ValueError(
+            f"mode={mode!r}: MCPToolClient knows 'production' only. To have tools called by steps, "
+            "set client.use_production_mode = False; for steps without tools, use GenericEnvClient"
+        )
+    return ServerMode.PRODUCTION.value
+
+
+class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
+    """A client that knows of tools. Subclass it as `EnvClient`; the models may be left out:
+
+        class CalculatorEnv(MCPToolClient): ...
+
+    A step with a `ListToolsAction` gives a `ListToolsObservation`, one with a `CallToolAction` a
+    `CallToolObservation`, and any other the observation model, or else a `GenericMCPObservation`.
+
+    Args:
+        base_url: See `EnvClient`, also for what is not said here; mind that the order differs.
+        connect_timeout_s: See `EnvClient`.
+        message_timeout_s: See `EnvClient`.
+        websocket_ping_interval_s: See `EnvClient`.
+        websocket_ping_timeout_s: See `EnvClient`.
+        provider: See `EnvClient`.
+        mode: ``production``, which is the default, and all that there is; see below.
+        max_message_size_mb: See `EnvClient`.
+        headers: See `EnvClient`.
+        session_id: Join this session of the server, which stays when the client leaves; one that
+            was made over HTTP, and has no other client.
+        queue_timeout_s: See `EnvClient`.
+        on_queue: See `EnvClient`.
+        journal: See `EnvClient`. A tool that is called directly ends it.
+        record: See `EnvClient`.
+        api_key: See `EnvClient`.
+        ca_file: See `EnvClient`.
+
+    Attributes:
+        use_production_mode: Tools are listed and called directly, as an agent does: that is no
+            step, and no reward is told. Set it to False and they are by steps, so that the calls
+            count, are scored, and are part of the episode.
+
+    Raises:
+        ValueError: The mode is another.
+    """
+
+    use_production_mode = True
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        connect_timeout_s: float = 10.0,
+        message_timeout_s: float | None = 60.0,
+        websocket_ping_interval_s: float | None = 20.0,
+        websocket_ping_timeout_s: float | None = 20.0,
+        provider: Provider | None = None,
+        mode: str | None = None,
+        max_message_size_mb: float = 100.0,
+        headers: Mapping[str, str] | None = None,
+        *,
+        session_id: str | None = None,
+        queue_timeout_s: float | None = None,
+        on_queue: Callable[[Queued], None] | None = None,
+        journal: bool = False,
+        record: bool = False,
+        api_key: str | None = None,
+        ca_file: str | None = None,
+        trajectory_scorer: TrajectoryScorer | None = None,
+        credit: str | Credit = "terminal",
+    ) -> None:
+        super().__init__(
+            base_url,
+            connect_timeout_s=connect_timeout_s,
+            message_timeout_s=message_timeout_s,
+            max_message_size_mb=max_message_size_mb,
+            websocket_ping_interval_s=websocket_ping_interval_s,
+            websocket_ping_timeout_s=websocket_ping_timeout_s,
+            provider=provider,
+            mode=_production(mode),
+            headers=headers,
+            queue_timeout_s=queue_timeout_s,
+            on_queue=on_queue,
+            journal=journal,
+            record=record,
+            api_key=api_key,
+            ca_file=ca_file,
+            trajectory_scorer=trajectory_scorer,
+            credit=credit,
+        )
+        self._joined = session_id
+        self._tools_cache: list[Tool] | None = None
+
+    def _sibling(self) -> Self:
+        sibling = super()._sibling()
+        sibling.use_production_mode = self.use_production_mode
+        return sibling
+
+    @property
+    def _ws_url(self) -> str | None:
+        url = super()._ws_url
+        if url is None or self._joined is None:
+            return url
+        return f"{url}?{urlencode({'session_id': self._joined})}"
+
+    # ------------------------------------------------------------------ calls
+
+    @interruptible
+    def list_tools(self, use_cache: bool = True) -> PendingValue[list[Tool]]:
+        """The tools there are.
+
+        Args:
+            use_cache: Do not ask again, if that has been done before.
+
+        Raises:
+            NotSupported: The environment has no tools.
+            ServerError: The server answered with another error.
+            SessionLost: The session is gone; `connect`, or `reset`, begins another.
+            ConnectError: No server answers.
+            ResponseTimeout: No answer came within `message_timeout_s`.
+        """
+        return self._answer(PendingValue, self._list_tools_async(use_cache=use_cache))
+
+    @interruptible
+    def get_tool(self, name: str) -> Pending[Tool | None]:
+        """The tool of this name; None if there is none. See `list_tools` for what it raises."""
+        return self._answer(Pending, self._get_tool_async(name))
+
+    @interruptible
+    def has_tool(self, name: str) -> PendingValue[bool]:
+        """Whether there is a tool of this name. See `list_tools` for what it raises."""
+        return self._answer(PendingValue, self._has_tool_async(name))
+
+    @overload
+    def step(self, action: CallToolAction, **kwargs: Any) -> PendingStep[CallToolObservation]: ...
+    @overload
+    def step(self, action: ListToolsAction, **kwargs: Any) -> PendingStep[ListToolsObservation]: ...
+    @overload
+    def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]: ...
+    def step(self, action: Any, **kwargs: Any) -> PendingStep[Any]:
+        """Carry out one action; see `EnvClient.step`."""
+        return super().step(action, **kwargs)
+
+    # A `Pending` is read only, but invariant, since a `Future` is.
+    def connect(self) -> Pending[Self]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Connect now, instead of on first use. Where the session was lost, begin another."""
+        return self._answer(PendingClient, self._connect_anew())
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._session.accept_loss()
+        return self
+
+    def sync(self) -> SyncMCPClient[ActT, ObsT, StateT]:
+        """The same client with plain blocking methods."""
+        return SyncMCPClient(self)
+
+    # ------------------------------------------------------------------ hooks
+
+    def _step_payload(self, action: Any) -> dict[str, Any]:
+        if isinstance(action, ListToolsAction | CallToolAction):
+            is_binary = self._session.version == 1
+            return codec.action_payload(action, MCPClientBase, binary=is_binary)
+        return super()._step_payload(action)
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult[Any]:
+        observation = payload.get("observation")
+        known = _fields(type(self))
+        if isinstance(observation, dict):
+            if isinstance(observation.get("tools"), list) and "tools" not in known:
+                tools = [_tool(one).model_dump() for one in observation["tools"]]
+                observation = _only(ListToolsObservation, {**observation, "tools": tools})
+                return codec.parse_result({**payload, "observation": observation}, _Listing)
+            if isinstance(observation.get("tool_name"), str) and "tool_name" not in known:
+                observation = _only(CallToolObservation, observation)
+                parsed = codec.parse_result({**payload, "observation": observation}, _Call)
+                parsed.observation.result = read_text(parsed.observation.result)
+                return parsed
+        return super()._parse_result(payload) if known else codec.parse_result(payload, _Other)
+
+    # ------------------------------------------------------------------ the asynchronous core
+
+    async def _connect_anew(self) -> Self:
+        await self._connect_async()
+        self._session.accept_loss()
+        return self
+
+    async def _list_tools_async(self, *, use_cache: bool = True) -> list[Tool]:
+        if self._tools_cache is None or not use_cache:
+            self._tools_cache = await self._asked_for_tools()
+        return self._tools_cache
+
+    async def _asked_for_tools(self) -> list[Tool]:
+        if self.use_production_mode:
+            result = await self._json_rpc(McpMethod.TOOLS_LIST, {})
+            tools = result.get("tools") if isinstance(result, dict) else None
+            if not isinstance(tools, list):
+                raise ProtocolError(f"the server answered tools/list with {result!r:.200}")
+            return [_tool(one) for one in tools]
+        listing: Any = ListToolsAction()
+        observation: Any = (await self._step_async(listing)).observation
+        tools = getattr(observation, "tools", None)
+        if not isinstance(tools, list):
+            raise ProtocolError(f"a step with a ListToolsAction gave {observation!r:.200}")
+        return [one if isinstance(one, Tool) else _tool(one) for one in tools]
+
+    async def _get_tool_async(self, name: str) -> Tool | None:
+        tools = await self._list_tools_async()
+        return next((tool for tool in tools if tool.name == name), None)
+
+    async def _has_tool_async(self, name: str) -> bool:
+        return await self._get_tool_async(name) is not None
+
+    async def _json_rpc(self, method: McpMethod, params: dict[str, Any]) -> Any:
+        """Ask this very session by JSON-RPC; its result.
+
+        The id is always the same: answers are told by the frames around them, and a request that
+        is made again, since no answer came, is told by being the same.
+        """
+        request = {"jsonrpc": "2.0", "id": 1, "method": method.value, "params": params}
+        try:
+            reply = await self._request(Request("mcp", request))
+        except SessionLost as lost:  # where a server is in production, nobody can reset
+            raise SessionLost(f"{lost}; or connect() for another session") from lost.__cause__
+        response = reply.response if isinstance(reply, MCPReply) else None
+        if not isinstance(response, dict):
+            raise ProtocolError(f"the server answered {method.value} with {reply!r:.200}")
+        error = response.get("error")
+        if error is not None:
+            raise _failure(error, params.get("name"))
+        return response.get("result")
+
+
+class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
+    """A client by which tools are called, one at a time; see `MCPClientBase`.
+
+    async with MCPToolClient(base_url="http://localhost:8000") as env:
+        await env.reset()
+        print(await env.call_tool("echo_message", message="hello"))
+    """
+
+    @interruptible
+    def call_tool(self, name: str = "", /, **arguments: Any) -> Any:
+        """Call a tool, and give what it returned: its plain value, or else its text, or else its
+        content blocks.
+
+        Args:
+            name: The tool.
+            **arguments: Its arguments.
+
+        Raises:
+            ToolFailed: The tool failed, does not take these arguments, or does not exist. The
+                text says what it said.
+            NotSupported: The environment has no tools.
+            ServerError: The server answered with another error.
+            SessionLost: The session is gone; `connect`, or `reset`, begins another.
+            ConnectError: No server answers.
+            ResponseTimeout: No answer came within `message_timeout_s`. To call the tool again with
+                the same arguments is to ask again, under version 1: it is not called twice.
+        """
+        named = name or arguments.pop("name", "")
+        if not isinstance(named, str) or not named:
+            raise TypeError(f"call_tool takes the name of a tool; got {named!r}")
+        return self._answer(PendingValue, self._call_tool_async(named, arguments))
+
+    async def _call_tool_async(self, name: str, arguments: dict[str, Any]) -> Any:
+        if self.use_production_mode:
+            if self._journal is not None:
+                self._journal.interrupt(f"the tool {name!r} was called, which is no step")
+            if self._scoring is not None:
+                self._scoring.lose(f"the tool {name!r} was called, which is no step")
+            params = {"name": name, "arguments": arguments}
+            return _value(await self._json_rpc(McpMethod.TOOLS_CALL, params), name)
+        call: Any = CallToolAction(tool_name=name, arguments=arguments)
+        observation: Any = (await self._step_async(call)).observation
+        if isinstance(observation, CallToolObservation):
+            return _value(observation.model_dump(mode="json"), name)
+        return observation  # of the client's own model
+
+
+class SyncMCPClient(SyncEnvClient[ActT, ObsT, StateT]):
+    """The synchronous face of an `MCPToolClient`: its methods, blocking."""
+
+    if TYPE_CHECKING:  # `SyncEnvClient` has them all
+
+        @overload
+        def step(
+            self, action: CallToolAction, **kwargs: Any
+        ) -> StepResult[CallToolObservation]: ...
+        @overload
+        def step(
+            self, action: ListToolsAction, **kwargs: Any
+        ) -> StepResult[ListToolsObservation]: ...
+        @overload
+        def step(self, action: ActT, **kwargs: Any) -> StepResult[ObsT]: ...
+        def step(self, action: Any, **kwargs: Any) -> StepResult[Any]: ...
+        def list_tools(self, use_cache: bool = True) -> list[Tool]: ...
+        def get_tool(self, name: str) -> Tool | None: ...
+        def has_tool(self, name: str) -> bool: ...
+        def call_tool(self, name: str = "", /, **arguments: Any) -> Any: ...
+
+
+# How observations are read that are not the environment's own.
+
+
+class _Listing(EnvClient[Any, ListToolsObservation, State]):
+    pass
+
+
+class _Call(EnvClient[Any, CallToolObservation, State]):
+    pass
+
+
+class _Other(EnvClient[Any, GenericMCPObservation, State]):
+    pass
+
+
+@once_per_class
+def _fields(cls: type[EnvClient[Any, Any, Any]]) -> frozenset[str]:
+    """The fields of a client's observation model, or models; none where it does not say."""
+    _, observation, _ = codec.models(cls)
+    models = members(observation)
+    return frozenset(name for one in models for name in getattr(one, "model_fields", ()))
+
+
+def _only(model: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the fields that a model has."""
+    return {name: value for name, value in fields.items() if name in model.model_fields}
+
+
+def _tool(payload: Any) -> Tool:
+    """Read a tool, in either form."""
+    if not isinstance(payload, Mapping) or not isinstance(payload.get("name"), str):
+        raise ProtocolError(f"the server's list of tools holds {payload!r:.200}")
+    schema = payload.get("input_schema", payload.get("inputSchema"))
+    return Tool(
+        name=payload["name"],
+        description=payload.get("description") or "",
+        input_schema=schema or {},
+    )
+
+
+def _value(result: Any, tool_name: str) -> Any:
+    """The plain value of what a tool gave: of a `CallToolObservation`, or of its result.
+
+    Raises:
+        ToolFailed: It holds an error.
+    """
+    if isinstance(result, dict) and "tool_name" in result and "error" in result:
+        if error := result["error"]:
+            kind = error.get("error_type")
+            raise ToolFailed(str(error.get("message")), tool_name=tool_name, error_type=kind)
+        result = result.get("result")
+    if not is_dump(result):
+        return result
+    if result["is_error"]:
+        raise ToolFailed(text_in(result), tool_name=tool_name)
+    if result.get("data") is not None or not result["content"]:
+        is_told = (result.get("meta") or {}).get(NOT_FINITE)
+        return read_numbers(result.get("data")) if is_told else result.get("data")
+    is_text = all(block.get("type") == "text" for block in result["content"])
+    return text_in(result) if is_text else result["content"]
+
+
+def _failure(error: Any, tool_name: str | None) -> Exception:
+    """What to raise for an error of JSON-RPC."""
+    if not isinstance(error, Mapping):
+        return ProtocolError(f"the server answered with an error that is none: {error!r:.200}")
+    message, data = str(error.get("message")), error.get("data") or {}
+    if message == NO_TOOLS:
+        return NotSupportedByServer(
+            f"{message}: {NO_TOOLS_HINT}", ErrorCode.NOT_SUPPORTED.value, {"feature": "tools"}
+        )
+    code = ErrorCode.EXECUTION_ERROR.value
+    details = data if isinstance(data, Mapping) else {"data": data}
+    if tool_name is None:
+        return ExecutionFailed(message, code, details)
+    return ToolFailed(message, code, details, tool_name=tool_name)

@@ -1,0 +1,261 @@
+"""The JSON-RPC that clients of the public package speak: ``tools/list`` and ``tools/call``, and
+``openenv/session/create`` and ``close``; no handshake, no notifications.
+
+It comes by POST `/mcp`, by WebSocket `/mcp`, and in `mcp` frames of `/ws`. What a request asks of a
+session is data (`Asked`), so that it is served in its turn, like a step. Only environments that
+have tools, or take actions that are calls of tools, answer it; by the standard protocol
+(`openenv.server.mcp.bridge`) every environment does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from openenv._internal.incidents import incident_of, is_incident, log_incident, told
+from openenv.errors import (
+    EnvironmentFactoryError,
+    InvalidJSONError,
+    NotPermittedError,
+    OpenEnvError,
+    SessionCapacityError,
+    SessionNotFoundError,
+    StepTimeout,
+)
+from openenv.execution.commands import Command, Encode
+from openenv.execution.manager import SessionManager
+from openenv.execution.principal import Principal, Role
+from openenv.execution.session import Session
+from openenv.execution.spec import EnvironmentSpec
+from openenv.execution.tools import Doors, Reply, doors_of, read_call, read_list, to_call, to_list
+from openenv.protocol.codecs import parse_json
+from openenv.protocol.messages import MCPReply
+from openenv.tools.types import AGENT_KEY, CLOSE, CREATE, NO_TOOLS, JsonRpcRequest, JsonRpcResponse
+from openenv.tools.types import JsonRpcErrorCode as Code
+
+__all__ = [
+    "NO_SESSION_ID",
+    "Asked",
+    "asked",
+    "asked_of",
+    "check_may_control",
+    "encode_json_rpc",
+    "failed",
+    "parse",
+    "read_json_rpc",
+]
+
+NO_SESSION_ID = "Invalid params - 'session_id' is required"
+OWN_SESSION = "Cannot close active WebSocket-managed session via MCP method"
+
+RequestId = str | int | None
+
+
+def read_json_rpc(frame: str | bytes) -> Any:
+    """Read what a frame holds; a response is the error that it is no JSON, or no single request."""
+    try:
+        data = parse_json(frame)
+    except InvalidJSONError as error:
+        why = str(error).removeprefix("Invalid JSON: ")
+        return JsonRpcResponse.error_response(Code.PARSE_ERROR, f"Parse error: {why}")
+    if isinstance(data, list):
+        why = "Invalid request: an array; requests are sent one by one"
+        return JsonRpcResponse.error_response(Code.INVALID_REQUEST, why)
+    return data
+
+
+def encode_json_rpc(reply: MCPReply | JsonRpcResponse) -> bytes:
+    """Write a response as JSON."""
+    response = reply.response if isinstance(reply, MCPReply) else reply
+    return to_json(response, inf_nan_mode="null")
+
+
+def parse(data: Any) -> JsonRpcRequest | JsonRpcResponse:
+    """Read a request; a response is the error that it is none."""
+    try:
+        return JsonRpcRequest.model_validate(data)
+    except ValidationError as error:
+        return JsonRpcResponse.error_response(Code.INVALID_REQUEST, f"Invalid request: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks of a session.
+
+    Attributes:
+        command: What is to be done.
+        answer: Makes the response of the session's reply, where the environment lives.
+    """
+
+    command: Command
+    answer: Answer
+
+    def encoded(self, encode: Encode) -> Encode:
+        """Makes what `encode` does of the response."""
+        return _Encoded(self.answer, encode)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Makes the response to a request. Agents are told no reward, and not that it is over."""
+
+    method: str
+    doors: Doors
+    id: RequestId
+    for_agent: bool
+
+    def __call__(self, value: Any) -> JsonRpcResponse:
+        if self.method == "tools/list":
+            write = _full_tool if self.doors is Doors.TOOLS else _short_tool
+            tools = [write(tool) for tool in read_list(value)]
+            return JsonRpcResponse.success({"tools": tools}, self.id)
+        return self._called(read_call(value))
+
+    def _called(self, reply: Reply) -> JsonRpcResponse:
+        observation = reply.observation or {}
+        if self.doors is Doors.TOOL_ACTIONS:
+            score = {} if self.for_agent else {"done": reply.done, "reward": reply.reward}
+            return JsonRpcResponse.success({**score, **observation}, self.id)
+        if observation.get("error"):
+            message = observation["error"]["message"]
+            return JsonRpcResponse.error_response(Code.INTERNAL_ERROR, message, request_id=self.id)
+        return JsonRpcResponse.success(observation.get("result"), self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    answer: Answer
+    encode: Encode
+
+    def __call__(self, value: Any) -> Any:
+        return self.encode(MCPReply(self.answer(value)))
+
+
+# The fields of a tool as MCP has them, in the order of the public package, which calls `_meta` by
+# another name.
+TOOL_FIELDS = (
+    *("name", "title", "description", "inputSchema", "outputSchema"),
+    *("icons", "annotations", "_meta", "execution"),
+)
+
+
+def _full_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    full = {**dict.fromkeys(TOOL_FIELDS), **tool}
+    return {("meta" if name == "_meta" else name): value for name, value in full.items()}
+
+
+def _short_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": tool["name"],
+        "description": tool["description"],
+        "input_schema": tool["inputSchema"],
+    }
+
+
+def asked(
+    manager: SessionManager,
+    session: Session,
+    request: JsonRpcRequest,
+    principal: Principal | None,
+) -> Asked | JsonRpcResponse:
+    """What a request asks of a session; a response, where the session need not be asked."""
+    if request.method == CREATE:
+        return JsonRpcResponse.success({"session_id": session.id}, request.id)
+    if request.method == AGENT_KEY:
+        try:
+            check_may_control(request, principal)
+        except NotPermittedError as error:
+            return failed(error, request.id)
+        return agent_key(manager, session, request)
+    if request.method == CLOSE:
+        return _close_own(session, request)
+    return asked_of(session.spec, request, principal)
+
+
+def agent_key(
+    manager: SessionManager, session: Session, request: JsonRpcRequest
+) -> JsonRpcResponse:
+    """Answer `AGENT_KEY`."""
+    key = None if manager.keys is None else manager.issue_agent_key(session.id)
+    return JsonRpcResponse.success({"session_id": session.id, "key": key}, request.id)
+
+
+def check_may_control(request: JsonRpcRequest, principal: Principal | None) -> None:
+    """See that whoever asks is no agent.
+
+    Raises:
+        NotPermittedError: It is one.
+    """
+    if is_agent(principal):
+        raise NotPermittedError(f"{request.method} is for those who drive the environment")
+
+
+def is_agent(principal: Principal | None) -> bool:
+    """Whether somebody's key is an agent's."""
+    return principal is not None and principal.role is Role.AGENT
+
+
+def asked_of(
+    spec: EnvironmentSpec, request: JsonRpcRequest, principal: Principal | None
+) -> Asked | JsonRpcResponse:
+    """What a request about tools asks of any session of an environment."""
+    if request.method not in ("tools/list", "tools/call"):
+        return JsonRpcResponse.error_response(
+            Code.METHOD_NOT_FOUND, f"Method not found: {request.method}", request_id=request.id
+        )
+    doors = doors_of(spec)
+    answer = Answer(request.method, doors, request.id, is_agent(principal))
+    none = JsonRpcResponse.error_response(Code.INTERNAL_ERROR, NO_TOOLS, request_id=request.id)
+    if request.method == "tools/list":
+        command = to_list(spec)
+        return none if command is None else Asked(command, answer)
+    name, arguments = request.params.get("name"), request.params.get("arguments") or {}
+    why = None
+    if not name:
+        why = "Missing 'name' in params"
+    elif not isinstance(name, str):
+        why = f"'name' must be a string; got {name!r:.100}"
+    elif not isinstance(arguments, dict):
+        why = f"'arguments' must be an object; got {arguments!r:.100}"
+    if why is not None:
+        return JsonRpcResponse.error_response(Code.INVALID_PARAMS, why, request_id=request.id)
+    assert isinstance(name, str)
+    return none if doors is Doors.ACTIONS else Asked(to_call(spec, name, arguments), answer)
+
+
+def _close_own(session: Session, request: JsonRpcRequest) -> JsonRpcResponse:
+    """Nobody closes a session by a socket that is in it: that is done by closing the socket."""
+    wanted = request.params.get("session_id")
+    if wanted is None:
+        code, message = Code.INVALID_PARAMS, NO_SESSION_ID
+    elif wanted == session.id:
+        code, message = Code.INVALID_REQUEST, OWN_SESSION
+    else:
+        code, message = Code.INVALID_PARAMS, f"Unknown session_id: {wanted}"
+    return JsonRpcResponse.error_response(code, message, request_id=request.id)
+
+
+def failed(
+    error: BaseException, request_id: RequestId = None, *, debug: bool = False
+) -> JsonRpcResponse:
+    """The response that tells of an error."""
+    code, data = Code.INTERNAL_ERROR, cast("Any", None)
+    if isinstance(error, SessionCapacityError):
+        code = Code.SERVER_ERROR
+        data = {"active_sessions": error.active_sessions, "max_sessions": error.max_sessions}
+    elif isinstance(error, EnvironmentFactoryError):
+        code, data = Code.SERVER_ERROR, {"factory_name": error.factory_name}
+    elif isinstance(error, SessionNotFoundError):
+        code = Code.INVALID_PARAMS
+        return JsonRpcResponse.error_response(
+            code, f"Unknown session_id: {error.session_id}", request_id=request_id
+        )
+    elif not isinstance(error, OpenEnvError | StepTimeout) and is_incident(error):
+        incident = incident_of(error) or log_incident(error, "tools")
+        data = {"type": incident.type, "incident": incident.id}
+    return JsonRpcResponse.error_response(
+        code, told(error, debug=debug), data, request_id=request_id
+    )

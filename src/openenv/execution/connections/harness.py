@@ -1,0 +1,166 @@
+"""`WS /harness`: a client talks to the agent in an environment, and hears of what it does.
+
+The episode begins as the client comes, and is over when it leaves. Frames are those of RFC 005:
+
+    <- {"type": "session_started", "data": {"session_id": ..., "harness": ...}}
+    -> {"type": "message", "content": "..."}
+    <- {"type": "text_output", "timestamp": ..., "data": {...}}     and further events of the turn
+    <- {"type": "turn_complete", "timestamp": ..., "data": {"response": ...}}
+
+A message that comes while a turn runs waits for its end. A frame that is no message is answered by
+``protocol_error``; the conversation goes on. A turn that fails is answered by ``error``, with
+``recoverable`` false, and closes the socket.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import to_json
+
+from openenv._internal.incidents import told
+from openenv.errors import InvalidJSONError, NotSupported, OpenEnvError
+from openenv.execution.commands import Call, Look, Reset, Step
+from openenv.execution.connections.conversation import NORMAL_CLOSURE, Conversation
+from openenv.execution.session import Session, Work
+from openenv.execution.spec import HARNESS_NAME, HARNESS_TURN, EnvironmentSpec
+from openenv.protocol.codecs import parse_json
+from openenv.protocol.messages import Transition
+
+__all__ = ["HarnessConversation", "may_be_harness"]
+
+EPISODE_OVER = "EPISODE_OVER"
+EXAMPLE = '{"type": "message", "content": "..."}'
+
+
+def may_be_harness(spec: EnvironmentSpec) -> bool:
+    """Whether an agent may run in the environment; it may where its class is not known yet."""
+    return spec.environment_class is None or is_harness(spec)
+
+
+def is_harness(spec: EnvironmentSpec) -> bool:
+    """Whether an agent runs in the environment, which takes turns."""
+    return hasattr(spec.environment_class, HARNESS_TURN)
+
+
+class _Message(BaseModel):
+    """What a client sends."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["message"]
+    content: str
+
+
+class HarnessConversation(Conversation):
+    """A conversation with the agent in an environment.
+
+    Who joins a session that exists goes on with its episode, if it has begun one.
+    """
+
+    __slots__ = ("_is_ended", "_was_told")
+
+    _is_ended: bool
+    _was_told: bool
+
+    async def _joined(self) -> Session:
+        self._is_ended = self._was_told = False
+        session = await super()._joined()
+        try:
+            if not is_harness(session.spec):
+                raise NotSupported(
+                    f"no agent runs in {session.spec.name}: /harness is for environments that "
+                    "derive from HarnessEnvironment",
+                    feature="harness",
+                )
+            if self._session_id is None or await session.handle(Look()) is None:
+                await session.handle(Reset())
+            name = await session.handle(Call(HARNESS_NAME))
+        except BaseException:
+            if self._session_id is None:
+                await self._manager.close(session.id)
+            raise
+        self._tell("session_started", {"session_id": session.id, "harness": name})
+        return session
+
+    def _serve(self, frame: str | bytes) -> None:
+        try:
+            if self._limited is not None:
+                self._limited.allow(1, len(frame))
+            message = _Message.model_validate(parse_json(frame))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "(frame)"
+            why = f"Invalid message: {where}: {first['msg']}; send {EXAMPLE}"
+            self._object("VALIDATION_ERROR", why)
+            return
+        except InvalidJSONError as error:
+            self._object("INVALID_JSON", str(error))
+            return
+        except OpenEnvError as error:
+            self._tally.failed(error)
+            self._object("RATE_LIMITED", str(error))
+            return
+        if self._is_ended:
+            why = "the episode is over; connect again for another"
+            self._object(EPISODE_OVER, why)
+            return
+        assert self._session is not None
+        self._was_told = False
+        turn = getattr(self._session.spec.environment_class, HARNESS_TURN)
+        step = Step(turn(message.content, self._hear))
+        work = _Turn(self._session, step, conversation=self)
+        self._work = work
+        self._session.serve(work)
+
+    def _object(self, code: str, why: str) -> None:
+        self._tell("protocol_error", {"message": why, "code": code})
+
+    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+        self._send(json.dumps({"type": kind, "data": data}).encode())
+
+    def _hear(self, event: Any) -> None:
+        """Send an event of the turn that is under way."""
+        if self._work is not None and not self._is_over:
+            self._was_told = True
+            self._send(to_json(event, inf_nan_mode="null", fallback=str))
+
+    def end_turn(self, transition: Transition | None, error: BaseException | None) -> None:
+        """Go on after a turn."""
+        was_told = self._was_told
+        self._work = None
+        if self._is_over:
+            return
+        if error is not None:
+            self._tally.failed(error)
+            why = {"message": told(error, debug=self._manager.debug), "recoverable": False}
+            self._send(to_json({"type": "error", "timestamp": time.time(), "data": why}))
+        elif transition is not None and not was_told:  # it lives in another process
+            for event in _metadata(transition).get("turn_events", ()):
+                self._send(to_json(event))
+        has_failed = error is not None or "error" in _metadata(transition)
+        self._is_ended = transition is not None and transition.done
+        if has_failed or self._is_draining:
+            self._channel.close(NORMAL_CLOSURE)
+            self._lose()
+        elif self._frames:
+            self._serve_waiting()
+
+
+def _metadata(transition: Transition | None) -> dict[str, Any]:
+    return {} if transition is None else transition.metadata or {}
+
+
+class _Turn(Work, kw_only=True):
+    """A turn on its way through its session."""
+
+    conversation: HarnessConversation
+
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        self.conversation.end_turn(result, error)
+
+    def overdue(self, error: OpenEnvError) -> None:
+        raise AssertionError("a turn here carries no deadline")

@@ -1,0 +1,511 @@
+"""Where an environment's code runs.
+
+- `LoopExecutor`: an asynchronous environment is awaited on the event loop. What it does
+  synchronously (construction, and a `close` or `reset` that is no coroutine) runs on a thread, so that nothing
+  slow ever runs on the loop.
+- `InlineExecutor`: one that declares ``NEVER_BLOCKS`` is called on the event loop.
+- `PoolExecutor`: one that declares ``SUPPORTS_ANY_THREAD`` is called by whichever thread is free; a
+  step that takes long holds up nobody.
+- `ThreadExecutor`: any other synchronous environment sees one and the same thread from its
+  constructor to `close`. It is a thread of its own, unless the steps of its class have been measured to be
+  quick: then few threads are shared by all that come later. See `LatencyClassifier`.
+- `WorkerExecutor`: the environment lives in a worker process, on one of the lanes above there. See
+  `openenv.execution.process`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, ClassVar, Protocol
+
+from openenv.execution.commands import Command, Encode, Open
+from openenv.execution.spec import EnvironmentSpec
+from openenv.execution.threads import Call, LoopDispatcher, Pool, WorkerThread
+
+__all__ = [
+    "InlineExecutor",
+    "Lane",
+    "Executors",
+    "LoopExecutor",
+    "Order",
+    "PoolExecutor",
+    "LatencyClassifier",
+    "ThreadExecutor",
+]
+
+logger = logging.getLogger(__name__)
+
+SHARED_THREADS = 2
+# Threads that sessions get for themselves while nothing is known of their class's tempo.
+MAX_OWN_THREADS = 2048
+CROWD_THREADS = 256  # what all further sessions share
+# Threads that may take the place of those that calls hold, of either kind.
+SPARE_THREADS = 256
+WAIT_S = 30.0  # an operator is told of sessions that wait for longer for a call of another
+HELD_LOOK_S = 0.1  # how often calls are looked at that wait for a thread which is held
+
+
+class Cancellable(Protocol):
+    """What can be given up, such as a task."""
+
+    def cancel(self) -> object:
+        """Give it up."""
+
+
+class Order(Call, Protocol):
+    """A call as data too, so that another process can make it.
+
+    Attributes:
+        command: What to do.
+        encode: Turns the reply into what is told, where the environment lives.
+        strict: Refuse an argument that the environment does not take.
+        number: The number that its client has given it; 0 is none.
+        trace: The span that it is part of, as W3C's `traceparent`; empty for none.
+        result: What came of it.
+        error: What was raised instead.
+        task: What runs it, where that can be cancelled.
+    """
+
+    command: Command | Open
+    encode: Encode | None
+    strict: bool
+    trace: str
+    result: Any
+    error: BaseException | None
+    task: Cancellable | None
+
+    @property
+    def number(self) -> int: ...
+
+
+class Lane(ABC):
+    """Makes the calls of one environment. Its session submits one at a time.
+
+    Attributes:
+        logs: It logs itself what the calls raise.
+    """
+
+    __slots__ = ()
+
+    logs: ClassVar[bool] = False
+
+    @abstractmethod
+    def submit(self, call: Order) -> None:
+        """Make `call` where the environment lives, and tell its caller on the event loop."""
+
+    def withdraw(self, call: Order) -> bool:
+        """Take back a call; say whether it had not begun, so that it never will."""
+        return False
+
+
+class InlineExecutor(Lane):
+    """Calls are made on the event loop: at the end of the tick, all together, which is quicker than
+    one by one among the reading of sockets.
+    """
+
+    __slots__ = ("_courier",)
+
+    def __init__(self, courier: LoopDispatcher) -> None:
+        self._courier = courier
+
+    def submit(self, call: Order) -> None:
+        self._courier.make_later(call)
+
+
+class PoolExecutor(Lane):
+    """Calls are made on any thread."""
+
+    __slots__ = ("_courier", "_pool")
+
+    def __init__(self, pool: Pool, courier: LoopDispatcher) -> None:
+        self._pool = pool
+        self._courier = courier
+
+    def submit(self, call: Order) -> None:
+        self._pool.submit(call, self._courier)
+
+    def withdraw(self, call: Order) -> bool:
+        return self._pool.withdraw(call)
+
+
+class LoopExecutor(PoolExecutor):
+    """Coroutines begin on the event loop, everything else is called on a thread."""
+
+    __slots__ = ()
+
+    def submit(self, call: Order) -> None:
+        if call.is_light:
+            call.make()
+            call.tell()
+        else:
+            super().submit(call)
+
+
+class ThreadExecutor(Lane):
+    """All calls are made on one thread.
+
+    Attributes:
+        worker: The thread.
+        is_shared: Other lanes use it too, so it outlives this one.
+    """
+
+    __slots__ = ("_courier", "is_shared", "worker")
+
+    def __init__(
+        self, worker: WorkerThread, courier: LoopDispatcher, *, is_shared: bool = False
+    ) -> None:
+        self.worker = worker
+        self.is_shared = is_shared
+        self._courier = courier
+        worker.sharers += 1
+
+    def submit(self, call: Order) -> None:
+        self.worker.submit(call, self._courier)
+
+    def withdraw(self, call: Order) -> bool:
+        return self.worker.withdraw(call)
+
+
+class LatencyClassifier:
+    """Whether the calls of a class are quick, as far as they were measured.
+
+    They are once 200 in a row took less than 1 ms on average, and none more than 50 ms. They no
+    longer are when
+
+    - three of 10,000 took over 50 ms (a single one may have had to wait for the garbage collector,
+      or for a processor), or
+    - those over 1 ms keep a thread busy for half of the time,
+
+    until 10,000 more have been quick; the next time 100,000, and so on.
+
+    Args:
+        clock: Gives seconds.
+
+    Attributes:
+        noteworthy_s: Calls that took longer than so many seconds are to be noted: all of them
+            while it counts quick ones, otherwise those that are not quick.
+    """
+
+    QUICK_S = 0.001
+    LONG_S = 0.050
+    EVIDENCE = 200
+    STRIKES = 3
+    MEMORY = 10_000
+    SHARE = 0.5  # of the time
+    SHARE_AFTER_S = 0.5
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._needed = self._asked = self.EVIDENCE  # quick calls that are still wanting, and were
+        self._taken_s = 0.0
+        self._sentence = self.MEMORY
+        self._strikes = self._since = 0
+        self._busy_s = self._busy_until = 0.0
+        self.noteworthy_s = -1.0
+
+    @property
+    def is_quick(self) -> bool:
+        """Enough evidence is there."""
+        return self._needed == 0
+
+    def note(self, seconds: float) -> bool:
+        """Take a call into account; say whether it is the one that turned the verdict."""
+        if self._needed:
+            self._gather(seconds)
+        elif self._doubt(seconds):
+            self._ask_for(self._sentence)
+            self._sentence *= 10
+            return True
+        self.noteworthy_s = -1.0 if self._needed or self._strikes else self.QUICK_S
+        return False
+
+    def _ask_for(self, calls: int) -> None:
+        self._needed = self._asked = calls
+        self._taken_s = self._busy_s = 0.0
+        self._strikes = 0
+        self.noteworthy_s = -1.0
+
+    def _gather(self, seconds: float) -> None:
+        self._needed -= 1
+        self._taken_s += seconds
+        if seconds > self.LONG_S:
+            self._ask_for(max(self._needed, self.EVIDENCE))
+        elif not self._needed and self._taken_s > self.QUICK_S * self._asked:
+            self._ask_for(self.EVIDENCE)
+
+    def _doubt(self, seconds: float) -> bool:
+        if seconds > self.LONG_S:
+            self._strikes, self._since = self._strikes + 1, 0
+            return self._strikes >= self.STRIKES
+        if self._strikes:
+            self._since += 1
+            if self._since >= self.MEMORY:
+                self._strikes = 0
+        if seconds <= self.QUICK_S:
+            return False
+        now = self._clock()
+        forgiven = (now - self._busy_until) * self.SHARE
+        self._busy_s, self._busy_until = max(0.0, self._busy_s - forgiven) + seconds, now
+        return self._busy_s > self.SHARE_AFTER_S
+
+
+class Executors:
+    """Finds the lane of each session of one manager, and owns the threads that they share.
+
+    Args:
+        spec: What the sessions run.
+    """
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.spec = spec
+        self.tempo = LatencyClassifier()
+        self._couriers: dict[asyncio.AbstractEventLoop, LoopDispatcher] = {}
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._pool = Pool("openenv-pool")
+        self._quick = _Ring("openenv-shared", SHARED_THREADS)
+        self._crowd = _Ring("openenv-crowd", CROWD_THREADS)
+        self._one_thread: WorkerThread | None = None
+        self._own = 0
+        self._held: dict[WorkerThread, float] = {}  # since when
+        self._look: asyncio.TimerHandle | None = None
+        self._looks_on: asyncio.AbstractEventLoop | None = None
+
+    def stop(self) -> None:
+        """End the shared threads; they start anew if another session comes."""
+        self._pool.stop()
+        for ring in (self._quick, self._crowd):
+            ring.stop()
+        if self._one_thread is not None:
+            self._one_thread.stop()
+        if self._look is not None:
+            self._look.cancel()
+        self._couriers.clear()
+        self._start_anew()
+
+    def start(self) -> None:
+        """Make ready what takes time; called on the event loop."""
+
+    async def aclose(self) -> None:
+        """End everything, also what `stop` cannot wait for."""
+        self.stop()
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the places themselves, in words for an operator."""
+        troubles = []
+        threads, sessions = self.held
+        if threads:
+            troubles.append(
+                f"{threads} of {self.threads} threads are held by calls that are past their "
+                f"deadlines, and {sessions} other sessions share them"
+            )
+        shared = [*self._quick, *self._crowd, *([self._one_thread] if self._one_thread else ())]
+        long = [one for one in shared if one.load and one.busy_s > WAIT_S and not one.is_held]
+        if long:
+            troubles.append(
+                f"{len(long)} of {self.threads} threads have made one call for over {WAIT_S:g} s, "
+                f"for which {sum(one.load for one in long)} other sessions wait"
+            )
+        return "; ".join(troubles) or None
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why there will be no place at all, so that a server had better end; None if there may."""
+        return None
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Shared threads that a call holds past its deadline, and other sessions that are there."""
+        held = [worker for worker in self._held if worker.is_held]
+        return len(held), sum(max(0, worker.sharers - 1) for worker in held)
+
+    @property
+    def threads(self) -> int:
+        """Threads that environments are called on, as far as they are this process's."""
+        shared = len(self._quick) + len(self._crowd) + (self._one_thread is not None)
+        return self._own + shared + len(self._pool)
+
+    @property
+    def workers(self) -> tuple[int, int, int]:
+        """Worker processes: how many there should be, how many are ready, how many have died."""
+        return 0, 0, 0
+
+    def for_new(self) -> Lane:
+        """The lane on which a session makes its environment."""
+        courier, spec = self._courier(), self.spec
+        if spec.plan is not None and spec.plan.is_async:
+            return LoopExecutor(self._pool, courier)
+        if spec.never_blocks:
+            return InlineExecutor(courier)
+        if spec.supports_any_thread:
+            return PoolExecutor(self._pool, courier)
+        if spec.needs_one_thread and self._one_thread is not None:
+            return ThreadExecutor(self._one_thread, courier, is_shared=True)
+        if spec.plan is not None and self.tempo.is_quick and not spec.needs_one_thread:
+            return ThreadExecutor(self._quick.next(), courier, is_shared=True)
+        return self._own_thread(courier)
+
+    def _own_thread(self, courier: LoopDispatcher) -> Lane:
+        if self._own < MAX_OWN_THREADS:
+            try:
+                worker = WorkerThread(f"openenv-{self._own}")
+            except RuntimeError:  # the system allows no more
+                if not self._own:
+                    raise
+            else:
+                self._own += 1
+                return ThreadExecutor(worker, courier)
+        if not self._crowd:
+            logger.warning(
+                "%d sessions have a thread of their own; all further ones share %d threads, and "
+                "may have to wait for each other. If the calls of an environment may come from "
+                "any thread, declare SUPPORTS_ANY_THREAD = True",
+                self._own,
+                CROWD_THREADS,
+            )
+        return ThreadExecutor(self._crowd.next(), courier, is_shared=True)
+
+    def for_life(self, lane: Lane) -> Lane:
+        """The lane of a session whose environment was made on `lane`, now that its class is known
+        (a factory function does not say what it makes).
+        """
+        if not isinstance(lane, ThreadExecutor):
+            return lane
+        if self.spec.needs_one_thread and self._one_thread is None:
+            self._one_thread, lane.is_shared = lane.worker, True
+            self._own -= 1
+        if (self.spec.plan is not None and self.spec.plan.is_async) or self.spec.never_blocks:
+            self.release(lane)
+            return self.for_new()
+        return lane
+
+    def release(self, lane: Lane) -> None:
+        """Take back a lane that no session uses any more."""
+        if not isinstance(lane, ThreadExecutor):
+            return
+        lane.worker.sharers -= 1
+        if not lane.is_shared:
+            self._own -= 1
+            lane.worker.stop()
+        elif not lane.worker.sharers:
+            self._quick.let_go(lane.worker)
+            self._crowd.let_go(lane.worker)
+
+    def give_up(self, lane: Lane) -> None:
+        """Note that nobody waits any more for the call that a lane makes."""
+
+    def hold(self, lane: Lane, call: Order) -> None:
+        """Note that `call` is past its deadline. If it holds a thread that other sessions share,
+        that thread gets no new sessions until the call is back, environments that are to be made
+        there are made elsewhere, and calls that wait for it are told; see `Session._held_up`.
+        """
+        if not isinstance(lane, ThreadExecutor) or not lane.worker.hold(call):
+            return
+        self.note(lane, lane.worker.busy_s)
+        if lane.is_shared:
+            self._held.setdefault(lane.worker, time.monotonic())
+            self._look_later()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._looks_on is not loop:
+            self._looks_on = loop
+            self._look = loop.call_later(HELD_LOOK_S, self._look_at_held)
+
+    def _look_at_held(self) -> None:
+        self._looks_on = None
+        for worker, since in list(self._held.items()):
+            if not worker.is_held:
+                del self._held[worker]
+            elif worker.load:
+                calls = worker.hand_over()
+                worker.put_back(deque(call for call in calls if _goes_on_waiting(call, since)))
+        if self._held:
+            self._look_later()
+
+    def note(self, lane: Lane, seconds: float, *, is_construction: bool = False) -> None:
+        """Take the length of a call into account.
+
+        That of a construction counts only where others had to wait for it: the first one may
+        import half the world.
+        """
+        is_shared = isinstance(lane, ThreadExecutor) and lane.is_shared
+        if is_construction and not is_shared:
+            return
+        if self.tempo.note(seconds) and is_shared:
+            cls = self.spec.environment_class
+            logger.warning(
+                "a call of %s took %.1f ms, one of several, on a thread that it shares with "
+                "others, since all had been quick so far; from now on each new session gets a "
+                "thread of its own. If its calls may come from any thread, declare "
+                "SUPPORTS_ANY_THREAD = True on it: then nobody waits for a slow one",
+                cls.__name__ if cls is not None else self.spec.name,
+                seconds * 1000,
+            )
+
+    def _courier(self) -> LoopDispatcher:
+        loop = asyncio.get_running_loop()
+        courier = self._couriers.get(loop)
+        if courier is None:
+            courier = self._couriers[loop] = LoopDispatcher(loop)
+        return courier
+
+
+def _goes_on_waiting(call: Call, since: float) -> bool:
+    """Tell a call that its thread is held; say whether it waits all the same."""
+    if call.courier is None or call.courier.loop is not asyncio.get_running_loop():
+        return True
+    try:
+        return not call.held_up(since)
+    except Exception:  # one listener's mistake is not the others'
+        logger.exception("a call could not be told that its thread is held")
+        return False
+
+
+class _Ring:
+    """A number of threads that sessions share."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self._name, self._size = name, size
+        self._workers: list[WorkerThread] = []
+        self._started = 0
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def __iter__(self) -> Iterator[WorkerThread]:
+        return iter(self._workers)
+
+    def next(self) -> WorkerThread:
+        """The thread with the fewest sessions; none that a call holds, if it can be helped."""
+        free = [worker for worker in self._workers if not worker.is_stuck]
+        if len(free) < self._size and len(self._workers) < self._size + SPARE_THREADS:
+            self._started += 1
+            try:
+                worker = WorkerThread(f"{self._name}-{self._started}")
+            except RuntimeError:  # the system allows no more
+                if not self._workers:
+                    raise
+            else:
+                self._workers.append(worker)
+                free.append(worker)
+        return min((free or self._workers)[: self._size], key=attrgetter("sharers"))
+
+    def let_go(self, worker: WorkerThread) -> None:
+        """End a thread that no session uses, where it has taken the place of another."""
+        if worker in self._workers and len(self._workers) > self._size:
+            self._workers.remove(worker)
+            worker.stop()
+
+    def stop(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        self._workers.clear()

@@ -1,0 +1,774 @@
+"""All sessions of one server: how many there may be, who they are, when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
+
+from openenv._internal.incidents import told
+from openenv.errors import (
+    ConcurrencyConfigurationError,
+    EnvironmentFactoryError,
+    NotSupported,
+    OpenEnvError,
+    SessionCapacityError,
+    SessionCreationError,
+    SessionNotFoundError,
+)
+from openenv.execution.executors import Executors
+from openenv.execution.limits import Limits
+from openenv.execution.metrics import Tally
+from openenv.execution.principal import Keyring, Principal
+from openenv.execution.queue import FairQueue
+from openenv.execution.recording import Recordings
+from openenv.execution.session import Session, SessionInfo, SessionPhase
+from openenv.execution.spec import EnvironmentSpec
+
+__all__ = [
+    "DEFAULT_IDLE_TIMEOUT_S",
+    "DEFAULT_MAX_SESSIONS",
+    "ConcurrencyConfig",
+    "Patience",
+    "ServerCapacityStatus",
+    "SessionManager",
+]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MAX_SESSIONS = 64
+DEFAULT_IDLE_TIMEOUT_S = 900.0
+CLOSE_GRACE_S = 10.0
+# How long a caller waits for a slot that is about to come free. Shorter than the 5 s after which
+# HTTP clients commonly give up, so that they still read the refusal.
+CLOSING_WAIT_S = 2.0
+LATE_S = 1.0  # an operator is told of a call that has passed its deadline by more
+SHUTTING_DOWN = "the server is shutting down"
+
+
+class ConcurrencyConfig(BaseModel):
+    """How many sessions a server holds and how long idle ones live.
+
+    Attributes:
+        max_concurrent_envs: Sessions at once, at least 1.
+        session_timeout: Seconds without a request after which a session without a live socket
+            is closed. None means never; left out, 900.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_concurrent_envs: int = Field(default=1, ge=1)
+    session_timeout: float | None = Field(default=None, gt=0)
+
+
+class ServerCapacityStatus(BaseModel):
+    """How full a server is."""
+
+    active_sessions: int = Field(ge=0)
+    max_sessions: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _within_limits(self) -> ServerCapacityStatus:
+        if self.active_sessions > self.max_sessions:
+            raise ValueError(
+                f"active_sessions ({self.active_sessions}) exceeds max_sessions "
+                f"({self.max_sessions})"
+            )
+        return self
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def available_slots(self) -> int:
+        """Sessions that may still be opened."""
+        return self.max_sessions - self.active_sessions
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def is_at_capacity(self) -> bool:
+        """No further session may be opened."""
+        return self.available_slots == 0
+
+    @classmethod
+    def from_counts(cls, active: int, max_sessions: int) -> ServerCapacityStatus:
+        """Build a status from two counts."""
+        return cls(active_sessions=active, max_sessions=max_sessions)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a caller waits for a slot.
+
+    Attributes:
+        client: Who waits; clients take turns.
+        timeout_s: How long, in seconds.
+        report: Told the position in the queue, from 1, and its length.
+    """
+
+    client: Hashable
+    timeout_s: float
+    report: Callable[[int, int], None] | None = None
+
+
+class Resumable(Protocol):
+    """A client's connection that another socket may go on with."""
+
+    @property
+    def detached(self) -> int:
+        """Its sessions that wait for the client to come back."""
+        ...
+
+    def drain(self) -> None:
+        """End it, once what is under way has been answered."""
+        ...
+
+    def end(self) -> None:
+        """End it now."""
+        ...
+
+
+class SessionManager:
+    """Creates, finds and closes sessions.
+
+    Args:
+        spec: The environment to serve.
+        config: How many sessions, and how long idle ones live; by default 64 for a class that
+            declares ``SUPPORTS_CONCURRENT_SESSIONS = True`` and one for any other, and 900 s.
+        limits: What else clients are allowed; by default what the variables of the process's
+            environment say.
+        debug: Clients are sent the text of every exception.
+
+    Attributes:
+        instance: Identifies this server, as long as it lives.
+        has_siblings: Other processes serve the same address.
+        knows_its_web_server: The web server and this have agreed on limits.
+        connections: Clients' connections that can be resumed, by their ids.
+        unheard: Those of them that broke before anything came over them, the oldest first.
+        tally: What has happened, in numbers.
+        closing: It is shutting down, so no session can be opened.
+        home_loop: The event loop that its sessions live on, once that is settled.
+
+    Raises:
+        ConcurrencyConfigurationError: More than one session was asked of a class that does not
+            declare that its instances may live side by side.
+    """
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        config: ConcurrencyConfig | None = None,
+        limits: Limits | None = None,
+        *,
+        debug: bool = False,
+    ) -> None:
+        self.spec = spec
+        self.config = config
+        self.debug = debug
+        self.limits = limits or Limits.of_settings()
+        self.instance = uuid.uuid4().hex
+        self.has_siblings = self.knows_its_web_server = False
+        self.connections: dict[str, Resumable] = {}
+        self.unheard: dict[str, Resumable] = {}
+        self.tally = Tally()
+        self.last_factory_error: EnvironmentFactoryError | None = None
+        self.closing = False
+        self.home_loop: asyncio.AbstractEventLoop | None = None
+        self.keys: Keyring | None = None
+        self._owners: dict[str, Principal] = {}  # of sessions, where there are keys
+        self._sessions: dict[str, Session] = {}
+        self._active = 0  # of them, those that take a slot
+        self._provisional: dict[str, None] = {}
+        self._cleanups: set[asyncio.Task[Any]] = set()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._queue = FairQueue()
+        self._ending: set[Session] = set()  # of them, those that are being closed
+        self._overdue: set[str] = set()
+        self._has_warned_of_full = False
+        self._reaper: asyncio.Task[None] | None = None
+        self._lanes = Executors(spec)
+        self._recordings: Recordings | None = None
+        if config is not None and config.max_concurrent_envs > 1:
+            self._check_concurrency(config.max_concurrent_envs)
+
+    def _check_concurrency(self, wanted: int) -> None:
+        if self.spec.supports_concurrency is None:
+            self._probe()
+        if self.spec.supports_concurrency is False:
+            cls = self.spec.environment_class
+            raise ConcurrencyConfigurationError(cls.__name__ if cls else self.spec.name, wanted)
+
+    def _probe(self) -> None:
+        """Open and close one session to learn the class, on an event loop of its own."""
+        failure: list[Exception] = []
+
+        async def probe() -> None:
+            session = Session(self.spec)
+            try:
+                await session.open()
+                await session.close()
+            except Exception as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=asyncio.run, args=[probe()], name="openenv-probe")
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def max_sessions(self) -> int:
+        """Sessions that may be open at once."""
+        if self.config is not None:
+            return self.config.max_concurrent_envs
+        return DEFAULT_MAX_SESSIONS if self.spec.supports_concurrency else 1
+
+    @property
+    def idle_timeout_s(self) -> float | None:
+        """Seconds after which an idle session without a socket is closed; None is never."""
+        if self.config is not None and "session_timeout" in self.config.model_fields_set:
+            return self.config.session_timeout
+        return DEFAULT_IDLE_TIMEOUT_S
+
+    def run_on(self, lanes: Executors) -> None:
+        """Have the environments of all sessions live there.
+
+        Raises:
+            RuntimeError: There are sessions already.
+        """
+        if self._sessions:
+            raise RuntimeError("sessions are open already; they cannot move")
+        self._lanes = lanes
+
+    def record_to(self, recordings: Recordings | None) -> None:
+        """Have sessions recorded that are opened from now on; None has them not recorded."""
+        self._recordings = recordings
+
+    def record(self, session: Session) -> None:
+        """Record a session from now on.
+
+        Raises:
+            NotSupported: The server has no place for recordings.
+        """
+        if self._recordings is None:
+            raise NotSupported(
+                "this server has no place for recordings; start it with --record DIRECTORY, "
+                "OPENENV_RECORD or create_app(..., record=DIRECTORY)",
+                feature="recording",
+            )
+        if session.recorder is None:
+            session.recorder = self._recordings.open(session.id)
+
+    def start(self) -> None:
+        """Make ready what sessions need, where that takes time; called on the event loop."""
+        self._lanes.start()
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with a server that goes on, in words for an operator."""
+        error = self.last_factory_error
+        if error is not None:
+            return told(error, debug=self.debug)
+        troubles = []
+        if self._overdue:
+            troubles.append(f"{len(self._overdue)} slots are held by calls that do not come back")
+        if late := self._late():
+            troubles.append(f"{late} calls run past their deadline")
+        if (lanes := self._lanes.trouble) is not None:
+            troubles.append(lanes)
+        return "; ".join(troubles) or None
+
+    def _late(self) -> int:
+        """Calls that are well past their deadline, and that hold no slot of their own."""
+        late = [one for one in self._sessions.values() if one.overdue_s > LATE_S]
+        return sum(session.id not in self._overdue for session in late)
+
+    @property
+    def lanes(self) -> Executors:
+        """Where the environments live."""
+        return self._lanes
+
+    def sessions(self) -> list[Session]:
+        """All sessions that there are, the opening and the closing ones too."""
+        return list(self._sessions.values())
+
+    @property
+    def active_sessions(self) -> int:
+        """Slots that are taken, those of sessions still opening or closing included."""
+        return self._active
+
+    def capacity(self) -> ServerCapacityStatus:
+        """Say how full the server is."""
+        return ServerCapacityStatus.from_counts(
+            min(self.active_sessions, self.max_sessions), self.max_sessions
+        )
+
+    def info(self, session_id: str) -> SessionInfo | None:
+        """Describe one session; None if there is none of this id."""
+        session = self._sessions.get(session_id)
+        return None if session is None else session.info()
+
+    def get(
+        self, session_id: str, *, confirm: bool = True, principal: Principal | None = None
+    ) -> Session:
+        """Find an open session.
+
+        Args:
+            session_id: Its id.
+            confirm: Whoever asks means to come back: a provisional session is so no longer.
+            principal: Who asks, where the server has keys.
+
+        Raises:
+            SessionNotFoundError: There is none of this id, or it is closing, or another's.
+        """
+        session = self._sessions.get(session_id)
+        if session is None or session.phase is not SessionPhase.OPEN:
+            raise SessionNotFoundError(session_id)
+        if principal is not None and not self.is_of(session_id, principal):
+            raise SessionNotFoundError(session_id)
+        if confirm:
+            self._provisional.pop(session_id, None)
+        return session
+
+    def leave(self, session: Session) -> None:
+        """Note that a socket which had joined a session is gone. Idle, it may be closed to make
+        room for another, unless somebody asks for it: nobody may be left who would close it.
+        """
+        session.attachments -= 1
+        if not session.attachments and session.id in self._sessions:
+            self._provisional[session.id] = None
+
+    def is_of(self, session_id: str, principal: Principal) -> bool:
+        """Whether a session is a principal's, or the one that an agent has."""
+        return self._owners.get(session_id) is principal or principal.session_id == session_id
+
+    def issue_agent_key(self, session_id: str) -> str:
+        """Make a key by which an agent reaches the tools of one session; it ends with the session.
+
+        Raises:
+            RuntimeError: The server has no keys, so it asks for none.
+            SessionNotFoundError: There is none of this id, or it is closing.
+        """
+        if self.keys is None:
+            raise RuntimeError("this server has no keys, so everybody may reach everything")
+        return self.keys.issue(self.get(session_id).id)
+
+    # ------------------------------------------------------------------ creating and closing
+
+    async def create(
+        self,
+        *,
+        provisional: bool = False,
+        throwaway: bool = False,
+        patience: Patience | None = None,
+        record: bool = False,
+        principal: Principal | None = None,
+    ) -> Session:
+        """Open a session. Others are not held up while its environment is constructed.
+
+        Where all slots are taken but one is closing, it waits `CLOSING_WAIT_S` for that. Where
+        neither the class nor a number is known yet, it waits until the first session is open.
+
+        Args:
+            provisional: While it is idle it may be closed to make room for another, until
+                `get` has found it once (for callers who may never come back).
+            throwaway: It serves one request and takes no slot; it is not recorded.
+            patience: How long to wait for a slot; by default not at all.
+            record: Record it, also where not every session is.
+            principal: Who asks, where the server has keys; the session is theirs.
+
+        Raises:
+            NotSupported: It is to be recorded, and the server has no place for that.
+            SessionCapacityError: No slot is free or came free in time, or the principal has all
+                that it may have.
+            SessionCreationError: The server is shutting down.
+            EnvironmentFactoryError: The environment's constructor raised.
+        """
+        if not throwaway and not self.closing:
+            if principal is not None and principal.is_full:
+                await self._make_room_of(principal)
+            with contextlib.nullcontext() if principal is None else principal.waiting():
+                await self._take_slot(patience)
+            if self.closing:
+                self._give_back_slot()
+        if self.closing:
+            raise SessionCreationError(SHUTTING_DOWN)
+        session = Session(
+            self.spec, lanes=self._lanes, is_throwaway=throwaway, owner=self, tally=self.tally
+        )
+        recordings = self._recordings
+        try:
+            if record or (recordings and recordings.options.every_session and not throwaway):
+                self.record(session)
+            if principal is not None:
+                self._own(session, principal)
+        except OpenEnvError:
+            self._active -= not throwaway
+            self._tell()
+            raise
+        self.tally.opened += 1
+        self._sessions[session.id] = session
+        try:
+            await session.open()
+        except asyncio.CancelledError:
+            session.closed_by = "abandoned"
+            self.keep(asyncio.create_task(self._close(session)))
+            raise
+        except Exception as error:
+            session.closed_by = "failed"
+            self._forget(session)
+            if isinstance(error, EnvironmentFactoryError):
+                self.last_factory_error = error
+            raise
+        if session.phase is not SessionPhase.OPEN:  # closed while it opened
+            raise SessionCreationError(SHUTTING_DOWN)
+        self.last_factory_error = None
+        self._tell()
+        if provisional:
+            self._provisional[session.id] = None
+        self._start_reaper()
+        return session
+
+    async def _take_slot(self, patience: Patience | None) -> None:
+        """Take a slot, in one's turn."""
+        if not self._queue and self._active < self.max_sessions:
+            self._active += 1
+        elif patience is None or patience.timeout_s <= 0:
+            await self._make_room()
+            self._active += 1
+        else:
+            await self._wait_for_slot(patience)
+
+    async def _wait_for_slot(self, patience: Patience) -> None:
+        if len(self._queue) >= self.limits.max_queue:
+            raise self._is_full(f", and {len(self._queue)} wait already")
+        place = self._queue.join(patience.client, patience.report)
+        self._serve_queue()
+        if not place.granted.done() and not self._is_emptying:
+            self._warn_of_full()
+        timeout_s = min(patience.timeout_s, self.limits.max_queue_s)
+        began = time.monotonic()
+        try:
+            await asyncio.wait([place.granted], timeout=timeout_s)
+        except asyncio.CancelledError:
+            if place.granted.done() and place.granted.exception() is None:
+                self._give_back_slot()
+            raise
+        finally:
+            self._queue.leave(place)
+            self.tally.queue_wait.observe([time.monotonic() - began])
+        if not place.granted.done():
+            self.tally.queue_timeouts += 1
+            raise self._is_full(f", and none came free in {timeout_s:g} s")
+        place.granted.result()
+
+    def _warn_of_full(self) -> None:
+        """Tell the operator, once, how many sessions there may be, why, and how to have more."""
+        if self._has_warned_of_full:
+            return
+        self._has_warned_of_full = True
+        cls = self.spec.environment_class
+        name = cls.__name__ if cls is not None else self.spec.name
+        if self.spec.supports_concurrency is False:
+            why = (
+                f"{name} does not declare SUPPORTS_CONCURRENT_SESSIONS = True. If its instances "
+                "share nothing, declare it, and pass create_app(..., max_concurrent_envs=N)"
+            )
+        elif self.config is None:
+            why = "that is the default; pass create_app(..., max_concurrent_envs=N) for more"
+        else:
+            why = f"max_concurrent_envs={self.max_sessions} says so; raise it for more"
+        slots = (
+            "the only slot is" if self.max_sessions == 1 else f"all {self.max_sessions} slots are"
+        )
+        logger.warning("%s taken, so others wait or are refused: %s", slots, why)
+
+    def _is_full(self, why: str) -> SessionCapacityError:
+        self._warn_of_full()
+        full = SessionCapacityError(self._active, self.max_sessions)
+        head, _, tail = str(full).partition(". ")
+        return SessionCapacityError(self._active, self.max_sessions, f"{head}{why}. {tail}")
+
+    def _serve_queue(self) -> None:
+        """Give slots to those whose turn it is, as far as there are any."""
+        while self._queue and not self.closing:
+            if self._active < self.max_sessions:
+                self._active += 1
+                self._queue.next().granted.set_result(None)
+            elif (idle := self._idle_provisional()) is not None and not self._is_emptying:
+                idle.closed_by = "evicted"
+                self._end(idle)
+                return
+            else:
+                return
+
+    def _give_back_slot(self) -> None:
+        self._active -= 1
+        self._tell()
+
+    def _idle_provisional(self) -> Session | None:
+        """The oldest session that may be closed to make room."""
+        known = map(self._sessions.get, self._provisional)
+        return next((s for s in known if s is not None and not s.is_busy), None)
+
+    def _own(self, session: Session, principal: Principal) -> None:
+        principal.check_sessions()  # others may have come meanwhile
+        principal.sessions += 1
+        self._owners[session.id] = principal
+
+    async def _make_room_of(self, principal: Principal) -> None:
+        """Wait while a session of a key that has all it may have is closing, or refuse at once."""
+        deadline = time.monotonic() + CLOSING_WAIT_S
+        while principal.is_full and not self.closing:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not self._is_emptying_of(principal):
+                principal.check_sessions()
+            await self._change(remaining)
+
+    async def _make_room(self) -> None:
+        """Wait for a slot where one comes free by itself; a server that is full refuses at once.
+        So it does while others wait in the queue: they came first.
+        """
+        deadline = time.monotonic() + CLOSING_WAIT_S
+        while (self._queue or self._active >= self.max_sessions) and not self.closing:
+            if self.config is None and self.spec.environment_class is None:
+                await self._change(None)  # the first session, still opening, tells how many may be
+            elif self._queue:
+                raise self._is_full(f", and {len(self._queue)} wait for one")
+            elif self._is_emptying:
+                if (remaining := deadline - time.monotonic()) <= 0:
+                    self._warn_of_full()
+                    raise SessionCapacityError(self._active, self.max_sessions)
+                await self._change(remaining)
+            elif (oldest := self._idle_provisional()) is not None:
+                oldest.closed_by = "evicted"
+                self._end(oldest)
+                await asyncio.sleep(0)  # now it is closing
+            else:
+                self._warn_of_full()
+                raise SessionCapacityError(self._active, self.max_sessions)
+
+    @property
+    def _is_emptying(self) -> bool:
+        """A slot comes free by itself."""
+        return any(not session.is_throwaway for session in self._ending)
+
+    def _is_emptying_of(self, principal: Principal) -> bool:
+        return any(self._owners.get(session.id) is principal for session in self._ending)
+
+    async def _change(self, timeout_s: float | None) -> None:
+        """Wait until a session has opened or gone."""
+        changed = asyncio.get_running_loop().create_future()
+        self._waiting.append(changed)
+        try:
+            await asyncio.wait([changed], timeout=timeout_s)
+        finally:
+            self._waiting.remove(changed)
+
+    def _tell(self) -> None:
+        self._serve_queue()
+        for changed in self._waiting:
+            if not changed.done():
+                changed.set_result(None)
+
+    @contextlib.asynccontextmanager
+    async def throwaway(self, principal: Principal | None = None) -> AsyncIterator[Session]:
+        """Open a session for one request; it takes no slot, but is one of the principal's."""
+        session = await self.create(throwaway=True, principal=principal)
+        try:
+            yield session
+        finally:
+            await self.close(session.id)
+
+    async def close(self, session_id: str) -> None:
+        """Close a session and give its slot back once its environment is closed."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        await asyncio.shield(self._end(session))
+
+    def begin_to_close(self, session: Session) -> None:
+        """Close a session, without waiting for the call that runs in it."""
+        self._end(session)
+
+    def _end(self, session: Session) -> asyncio.Task[None]:
+        self._provisional.pop(session.id, None)
+        cleanup = asyncio.create_task(self._close(session))
+        self.keep(cleanup)
+        return cleanup
+
+    async def _close(self, session: Session) -> None:
+        closing, patience_s = session.stop(), self.limits.close_s or None
+        self._ending.add(session)
+        try:
+            while not (await asyncio.wait([closing], timeout=patience_s))[0]:
+                self._insist(session)
+        finally:
+            self._forget(session)
+        if session.recorder is not None:
+            await session.recorder.written()
+
+    def _insist(self, session: Session) -> None:
+        """End what a session that is closing does not end by itself, where that can be done."""
+        if session.id not in self._overdue:
+            logger.warning("session %s has not closed within %g s", session.id, self.limits.close_s)
+            self._overdue.add(session.id)
+        session.abort()
+
+    def _forget(self, session: Session) -> None:
+        if self._sessions.pop(session.id, None) is not None:
+            self._active -= not session.is_throwaway
+            self.tally.closed[session.closed_by] += 1
+        self._provisional.pop(session.id, None)
+        self._ending.discard(session)
+        self._overdue.discard(session.id)
+        if (owner := self._owners.pop(session.id, None)) is not None:
+            owner.sessions -= 1
+        if self.keys is not None:
+            self.keys.end_session(session.id)
+        self._tell()
+
+    def adopt(self, session: Session, of: Session) -> bool:
+        """Take over an environment that its session has given up, since a call of it does not come
+        back; it takes a slot of its own until it does, and counts for the key of its session.
+        Refused where as many as there are slots are in this state already, or as many of this key
+        as it may have sessions.
+        """
+        if self.closing or len(self._overdue) >= self.max_sessions:
+            return False
+        if (principal := self._owners.get(of.id)) is not None:
+            most = principal.limits.max_sessions
+            of_the_key = sum(self._owners.get(key) is principal for key in self._overdue)
+            if most is not None and of_the_key >= most:
+                return False
+            principal.sessions += 1
+            self._owners[session.id] = principal
+        self.tally.opened += 1
+        self._overdue.add(session.id)
+        self._sessions[session.id] = session
+        self._active += 1
+        self._end(session)
+        return True
+
+    @property
+    def overdue(self) -> int:
+        """Calls that run past their deadline."""
+        return sum(session.is_overdue for session in self._sessions.values())
+
+    @property
+    def queue_length(self) -> int:
+        """Sessions that wait for a slot."""
+        return len(self._queue)
+
+    @property
+    def detached(self) -> int:
+        """Sessions that wait for their client to come back."""
+        return sum(connection.detached for connection in self.connections.values())
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold a task until it ends; shutting down waits for it."""
+        self._cleanups.add(task)
+        task.add_done_callback(self._cleanups.discard)
+
+    def refuse_new(self) -> None:
+        """Open no more sessions, not even for those who wait: the server is shutting down."""
+        self.closing = True
+        self._queue.stop()
+        for place in self._queue.order():
+            if not place.granted.done():
+                place.granted.set_exception(SessionCreationError(SHUTTING_DOWN))
+
+    async def aclose(self, grace_s: float = CLOSE_GRACE_S) -> None:
+        """Close every session, all at once, waiting `grace_s` seconds at most.
+
+        Meanwhile none can be opened; afterwards the manager may be used again, since an
+        application may be started and stopped several times.
+        """
+        self.refuse_new()
+        self._tell()
+        for connection in list(self.connections.values()):
+            connection.end()
+        if self._reaper is not None:
+            self._reaper.cancel()
+            self._reaper = None
+        for session in self.sessions():
+            if session.phase is SessionPhase.OPEN:
+                session.closed_by = "shutdown"
+            self.keep(asyncio.create_task(self._close(session)))
+        if self._cleanups:
+            _, late = await asyncio.wait(set(self._cleanups), timeout=grace_s)
+            for task in late:
+                task.cancel()
+        if self._sessions:
+            logger.error(
+                "%d sessions did not close within %g s and were left: %s",
+                len(self._sessions),
+                grace_s,
+                ", ".join(self._sessions),
+            )
+        await self._lanes.aclose()
+        if self._recordings is not None:
+            await self._recordings.aclose()
+        self.closing = False
+
+    def abandon(self) -> None:
+        """Give up every session: their event loop has ended, and nobody has shut them down. Called
+        before another loop takes its place.
+        """
+        if self._sessions:
+            logger.warning(
+                "%d sessions are given up: the event loop that they lived on has ended without a "
+                "shutdown. If the application is mounted in another, run its lifespan there",
+                len(self._sessions),
+            )
+        self._queue, self._reaper = FairQueue(), None
+        for kept in (self._waiting, self._cleanups, self.connections, self.unheard):
+            kept.clear()
+        for session in self.sessions():
+            session.closed_by = "abandoned"
+            session.abandon()
+            self._forget(session)
+        with contextlib.suppress(RuntimeError):  # workers wait on the loop; they begin anew
+            self._lanes.stop()
+
+    # ------------------------------------------------------------------ idling
+
+    def _start_reaper(self) -> None:
+        reaper, here = self._reaper, asyncio.get_running_loop()
+        if reaper is not None and not reaper.done() and reaper.get_loop() is here:
+            return
+        if self.idle_timeout_s is not None:
+            self._reaper = asyncio.create_task(self._reap_forever(self.idle_timeout_s))
+
+    async def _reap_forever(self, timeout_s: float) -> None:
+        while self._sessions:
+            await asyncio.sleep(min(timeout_s / 4, 60.0))
+            self.keep(asyncio.create_task(self.reap(timeout_s)))
+
+    async def reap(self, timeout_s: float) -> list[str]:
+        """Close sessions without a socket that idled longer than `timeout_s`; return their ids.
+
+        A session with a live socket, or with a running request, is never closed.
+        """
+        now = time.monotonic()
+        idle = [
+            session
+            for session in self._sessions.values()
+            if session.phase is SessionPhase.OPEN
+            and not session.attachments
+            and not session.is_busy
+            and now - session.last_activity > timeout_s
+        ]
+        for session in idle:
+            logger.info("closing session %s: idle for over %g s", session.id, timeout_s)
+            session.closed_by = "idle"
+        await asyncio.gather(*(self.close(session.id) for session in idle))
+        return [session.id for session in idle]

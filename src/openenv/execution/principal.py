@@ -1,0 +1,278 @@
+"""Who asks: keys, what each of them may do, and how much of it.
+
+A server that has keys lets nobody in without one. It keeps their SHA-256 digests only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import math
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from openenv._internal.net.keys import checked_key
+from openenv.errors import KeySessionsError, RateLimitError
+
+__all__ = ["Key", "KeyLimits", "Keyring", "Principal", "Role", "Tenants"]
+
+MAX_TENANTS = 10_000
+BURST_S = 2.0  # what a key has not used in so many seconds, it may use at once
+
+
+class Role(str, Enum):
+    """What a key is for.
+
+    `ORCHESTRATOR`: everything: it drives episodes and sees all that there is to see of them.
+    `AGENT`: the tools of one session, by MCP; neither its state, nor resets, nor other sessions.
+    `OBSERVER`: the server's health and its metrics.
+    """
+
+    ORCHESTRATOR = "orchestrator"
+    AGENT = "agent"
+    OBSERVER = "observer"
+
+
+@dataclass(frozen=True)
+class KeyLimits:
+    """How much a key may ask for; None is no limit.
+
+    What was not used within the last 2 seconds may be used at once. A frame that is larger than
+    that is served, and then paid for by waiting.
+
+    Attributes:
+        max_sessions: Sessions that it has open at once.
+        requests_per_s: Requests a second; a step of each of 64 environments is 64 requests.
+        bytes_per_s: Bytes a second, sent and received.
+    """
+
+    max_sessions: int | None = None
+    requests_per_s: float | None = None
+    bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} is {value!r}; it must be a positive number")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that a server accepts.
+
+    Args:
+        key: The key: what a client sends. It is shown nowhere.
+        role: What it is for.
+        name: How messages and logs call it.
+        session: The id of the one session whose tools an agent has; of other roles, None.
+        limits: How much it may ask for.
+
+    Raises:
+        ValueError: No header can carry it, or an agent's key is for no session.
+    """
+
+    key: str = field(repr=False)
+    role: Role = Role.ORCHESTRATOR
+    name: str = ""
+    session: str | None = None
+    limits: KeyLimits = KeyLimits()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "role", Role(self.role))
+        checked_key(self.key)
+        if (self.role is Role.AGENT) != (self.session is not None):
+            raise ValueError("the key of an agent, and no other, names the session that it is for")
+
+
+class Principal:
+    """Whoever has a certain key.
+
+    Attributes:
+        name: How messages and logs call it.
+        role: What it may do.
+        session_id: Of an agent, its session.
+        limits: How much it may ask for.
+        sessions: How many it has open, or waiting for a slot.
+    """
+
+    __slots__ = ("_bytes", "_requests", "limits", "name", "role", "session_id", "sessions")
+
+    def __init__(
+        self,
+        name: str,
+        role: Role = Role.ORCHESTRATOR,
+        *,
+        session_id: str | None = None,
+        limits: KeyLimits | None = None,
+    ) -> None:
+        self.name = name or role.value
+        self.role = role
+        self.session_id = session_id
+        self.sessions = 0
+        self.limit(limits or KeyLimits())
+
+    def limit(self, limits: KeyLimits) -> None:
+        """Have other limits from now on."""
+        self.limits = limits
+        self._requests = _bucket(limits.requests_per_s)
+        self._bytes = _bucket(limits.bytes_per_s)
+
+    def __repr__(self) -> str:
+        return f"<Principal {self.name!r}: {self.role.value}>"
+
+    def if_limited(self) -> Principal | None:
+        """Itself, where `allow` and `charge` are to be asked at all."""
+        return self if self._requests is not None or self._bytes is not None else None
+
+    def allow(self, requests: int, size: int) -> None:
+        """Count requests, and the bytes that they came in.
+
+        Raises:
+            RateLimitError: They are too many just now; they count for nothing.
+        """
+        both = ((self._requests, "requests"), (self._bytes, "bytes"))
+        waits = [(bucket.wait_s(), bucket.rate, unit) for bucket, unit in both if bucket]
+        wait_s, rate, unit = max(waits, default=(0.0, 0.0, ""))
+        if wait_s > 0:
+            raise RateLimitError(self.name, f"{rate:g} {unit} a second", wait_s)
+        if self._requests is not None:
+            self._requests.level -= requests
+        self.charge(size)
+
+    def charge(self, size: int) -> None:
+        """Count bytes that were sent: they have been paid for when the next request is allowed."""
+        if self._bytes is not None:
+            self._bytes.level -= size
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a session that waits for a slot among those that it has open."""
+        self.sessions += 1
+        try:
+            yield
+        finally:
+            self.sessions -= 1
+
+    @property
+    def is_full(self) -> bool:
+        """It has as many sessions open as it may have."""
+        most = self.limits.max_sessions
+        return most is not None and self.sessions >= most
+
+    def check_sessions(self) -> None:
+        """See that it may open another session.
+
+        Raises:
+            KeySessionsError: It has as many as it may have.
+        """
+        if self.is_full:
+            raise KeySessionsError(self.name, self.sessions, self.limits.max_sessions or 0)
+
+
+class Tenants:
+    """Those for whom a gateway speaks: each has sessions and limits of its own, as if it had a key
+    of this server. See `openenv.protocol.routes`.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[Principal | None, str], Principal] = OrderedDict()
+
+    def find(self, gateway: Principal | None, tenant: Principal) -> Principal:
+        """Find who has been described so before.
+
+        Args:
+            gateway: Who speaks for it; None where the server has no keys.
+            tenant: The description.
+        """
+        place = (gateway, tenant.name)
+        known = self._known.get(place)
+        if known is None or (known.role, known.session_id) != (tenant.role, tenant.session_id):
+            known = self._known[place] = tenant
+            self._forget_some()
+        elif known.limits != tenant.limits:
+            known.limit(tenant.limits)
+        self._known.move_to_end(place)
+        return known
+
+    def _forget_some(self) -> None:
+        """Forget who was not there for the longest, and has no session open."""
+        if len(self._known) > MAX_TENANTS:
+            idle = [place for place, known in self._known.items() if not known.sessions]
+            for place in idle[: len(self._known) - MAX_TENANTS]:
+                del self._known[place]
+
+
+class _Bucket:
+    """A token bucket that may be overdrawn: what comes in one piece is not refused for ever."""
+
+    __slots__ = ("_then", "level", "rate")
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.level = rate * BURST_S
+        self._then = time.monotonic()
+
+    def wait_s(self) -> float:
+        """Seconds until something may be taken."""
+        now = time.monotonic()
+        self.level = min(self.rate * BURST_S, self.level + (now - self._then) * self.rate)
+        self._then = now
+        return 0.0 if self.level > 0 else max(-self.level / self.rate, 0.001)
+
+
+def _bucket(rate: float | None) -> _Bucket | None:
+    return None if rate is None else _Bucket(rate)
+
+
+class Keyring:
+    """The keys that a server accepts.
+
+    Raises:
+        ValueError: A key is there twice.
+    """
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._principals: dict[bytes, Principal] = {}
+        self._of_sessions: dict[str, list[bytes]] = {}
+        for key in keys:
+            limits, session_id = key.limits, key.session
+            self._add(key.key, Principal(key.name, key.role, session_id=session_id, limits=limits))
+
+    def __repr__(self) -> str:
+        return f"<Keyring of {list(self._principals.values())}>"
+
+    def _add(self, key: str, principal: Principal) -> None:
+        digest = _digest(key)
+        if digest in self._principals:
+            raise ValueError(f"the key {principal.name!r} is there twice")
+        self._principals[digest] = principal
+        if principal.session_id is not None:
+            self._of_sessions.setdefault(principal.session_id, []).append(digest)
+
+    def find(self, key: str) -> Principal | None:
+        """Find who has a key, in a time that tells nothing about the keys that there are."""
+        digest, found = _digest(key), None
+        for known, principal in self._principals.items():
+            if hmac.compare_digest(known, digest):
+                found = principal
+        return found
+
+    def issue(self, session_id: str) -> str:
+        """Make a key for the agent of a session. It is kept nowhere: only its digest is."""
+        key = secrets.token_urlsafe(32)
+        self._add(key, Principal(f"agent of {session_id}", Role.AGENT, session_id=session_id))
+        return key
+
+    def end_session(self, session_id: str) -> None:
+        """Forget the keys for a session that has ended."""
+        for digest in self._of_sessions.pop(session_id, ()):
+            self._principals.pop(digest, None)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()

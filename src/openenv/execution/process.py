@@ -1,0 +1,493 @@
+"""Environments in worker processes, where one that crashes harms no other, and N use N cores.
+
+The server keeps its sockets and its sessions; what a session would have its lane call in this
+process, a `WorkerExecutor` sends to a worker. See `openenv.execution.worker` for the other end.
+
+A worker that dies takes its sessions along, and no others. Whoever has one of them is told so,
+at once where a call is under way and else with the next one, and the worker is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
+from typing import Any, ClassVar
+
+from openenv._internal.children import Child, run_module, wait_for_all
+from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
+from openenv.execution.commands import Close, Encode, Open
+from openenv.execution.executors import Executors, Lane, Order
+from openenv.execution.link import PICKLE_PROTOCOL, Kind, Link, load_error, load_value, pair
+from openenv.execution.spec import EnvironmentSpec, factory_name
+from openenv.execution.worker import Source
+
+__all__ = ["WorkerExecutor", "Workers"]
+
+logger = logging.getLogger(__name__)
+
+# What a worker has to end in once its sessions are closed, before it is killed.
+END_GRACE_S = 2.0
+# What environments have to close in, should the server be killed.
+GRACE_S = 10.0
+# How long what a dead worker has still sent may be on its way, and how long one lives on that has
+# closed its end.
+LATE_S = 0.5
+# A worker that lives no longer than this counts as one that does not live at all.
+SHORT_LIFE_S = 5.0
+# So many of those in a row, and sessions are refused instead of waiting for the next.
+PATIENCE = 3
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+# So many of them before a single one was ready, and `openenv serve` ends.
+MOST_FAILURES = 8
+# How often workers are asked whether they are there, and after how much silence, or how long a
+# start, new sessions go elsewhere.
+CHECK_S, SILENT_S = 5.0, 10.0
+
+
+class WorkerExecutor(Lane):
+    """Calls are made by a session of a worker process."""
+
+    logs: ClassVar[bool] = True
+
+    def __init__(self, worker: WorkerProcess, key: int) -> None:
+        self.worker = worker
+        self.key = key
+        self.call: Order | None = None
+        self.encode: Encode | None = None  # which the worker knows
+        self.is_given_up = False
+
+    def submit(self, call: Order) -> None:
+        self.call, call.task = call, self
+        self.worker.submit(self, call)
+
+    def cancel(self) -> None:
+        """Cancel the call under way, if it is a coroutine there."""
+        self.worker.link.send(Kind.CANCEL, self.key)
+
+    def answer(self, result: Any, error: BaseException | None, seconds: float = 0.0) -> None:
+        """Tell what came of the call under way."""
+        call, self.call = self.call, None
+        if call is None:
+            return
+        call.result, call.error, call.task, call.seconds = result, error, None, seconds
+        try:
+            call.tell()
+        except Exception:  # one listener's mistake is not the others'
+            logger.exception("the result of a call could not be delivered")
+
+
+class WorkerProcess:
+    """A worker, as its server sees it; it is used from one event loop.
+
+    Args:
+        workers: Those that it belongs to.
+        pause_s: How long it waits before it starts.
+        replaces: What it takes the place of.
+
+    Attributes:
+        lanes: Those of its sessions, by their numbers.
+        given_up: How many of them have a call that nobody waits for any more.
+        link: The way to it.
+        death: What has ended it.
+        ready_at: When it was ready for sessions; None before.
+        asked_at: When it was asked whether it is there, or began to start; None once it has
+            answered.
+    """
+
+    def __init__(
+        self, workers: Workers, pause_s: float = 0.0, replaces: WorkerProcess | None = None
+    ) -> None:
+        self.lanes: dict[int, WorkerExecutor] = {}
+        self.given_up = 0
+        self.link = Link(self._received, self._lost)
+        self.death: EnvironmentCrashed | None = None
+        self.unfit: BaseException | None = None
+        self.replaces = replaces
+        self.ready_at: float | None = None
+        self.asked_at: float | None = None
+        self._workers = workers
+        self._loop = asyncio.get_running_loop()
+        self._child: Child | None = None
+        self._connecting: asyncio.Task[Any] | None = None
+        self._is_lost = self._is_stopped = self._is_killed = False
+        self._ended: asyncio.Future[int | None] = self._loop.create_future()
+        self._start_later = self._loop.call_later(pause_s, self._start)
+        setup = (sys.path, workers.grace_s, workers.source)
+        self.link.send(Kind.SETUP, 0, pickle.dumps(setup, PICKLE_PROTOCOL))
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def is_pausing(self) -> bool:
+        """It is yet to start."""
+        return self._connecting is None
+
+    @property
+    def is_silent(self) -> bool:
+        """It has not answered, or not started, for long: it hangs, or somebody has stopped it."""
+        return self.asked_at is not None and time.monotonic() - self.asked_at > SILENT_S
+
+    def check(self) -> None:
+        """Ask whether it is there. Where it does not answer, sessions that wait for their
+        environments go elsewhere; it is ended if it has no others.
+        """
+        if self.is_pausing or self.death is not None or self._is_stopped:
+            return
+        if self.asked_at is None:
+            self.asked_at = time.monotonic()
+            self.link.send(Kind.READY, 0)
+        elif self.is_silent:
+            if any(not (worker.is_silent or worker.is_pausing) for worker in self._workers.crew):
+                self._send_elsewhere(self.asked_at)
+            if self.ready_at is not None and not self.lanes:
+                logger.warning("worker process %s is ended: it does not answer", self.pid)
+                self._end()
+
+    def _send_elsewhere(self, since: float) -> None:
+        for lane in list(self.lanes.values()):
+            call = lane.call
+            if call is not None and type(call.command) is Open and call.held_up(since):
+                self.link.send(Kind.CLOSE, lane.key)  # should it make that environment yet
+
+    def _start(self) -> None:
+        self.asked_at = time.monotonic()
+        ours, theirs = pair()
+        ours.setblocking(False)
+        connecting = self._loop.create_unix_connection(lambda: self.link, sock=ours)
+        self._connecting = self._loop.create_task(connecting)
+        threading.Thread(
+            target=self._mind, args=[theirs], name="openenv-worker", daemon=True
+        ).start()
+
+    def _mind(self, theirs: socket.socket) -> None:
+        """Start the process and wait for its end; on a thread of its own."""
+        code = None
+        try:
+            with theirs:
+                self._child = run_module(
+                    "openenv.execution.worker",
+                    stdin=theirs.fileno(),
+                    outlives_s=2 * self._workers.grace_s,
+                )
+            if self._is_killed:  # it was quicker to answer than this thread to hear of its start
+                self._child.kill()
+            code = wait_for_all(self._child)
+        except Exception as error:
+            self.unfit = error
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody wants to know
+            self._loop.call_soon_threadsafe(self._has_ended, code)
+
+    def _lost(self) -> None:
+        self._is_lost = True
+        if self._ended.done():
+            self._die()
+        elif not self._is_stopped:
+            self._loop.call_later(LATE_S, self.kill)
+
+    def _has_ended(self, code: int | None) -> None:
+        self._ended.set_result(code)
+        if self._is_lost:
+            self._die()
+        else:  # what it has started may still hold its end of the socket
+            self._loop.call_later(LATE_S, self._die)
+
+    def _die(self) -> None:
+        if self.death is not None:
+            return
+        self.death = EnvironmentCrashed(self._ended.result())
+        self.link.close()
+        if not self._is_stopped:
+            logger.error(
+                "worker process %s with %d sessions has died (%s); it is replaced",
+                self.pid,
+                len(self.lanes),
+                how_it_ended(self.death.exit_code),
+            )
+        for lane in list(self.lanes.values()):
+            self._refuse(lane)
+        if not self._is_stopped:
+            self._workers.replace(self)
+
+    def end_if_stuck(self) -> None:
+        """End the process if nobody waits for any of the calls that it makes."""
+        if self.given_up and self.given_up == len(self.lanes) and not self._is_stopped:
+            logger.warning("worker process %s is ended: its calls do not come back", self.pid)
+            self._end()
+
+    def _end(self) -> None:
+        """End the process, and have another one take its place."""
+        self._is_stopped = True
+        self._workers.renew(self)
+        self.kill()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, while it has one."""
+        return None if self._child is None else self._child.pid
+
+    def kill(self) -> None:
+        """End the process at once, or as soon as it is known which it is."""
+        self._is_killed = True  # first: `_mind` notes the process, and looks at this
+        if self._child is not None and not self._ended.done():
+            self._child.kill()
+
+    def stop(self) -> None:
+        """Have the process end by itself."""
+        self._is_stopped = True
+        self._start_later.cancel()
+        if self._connecting is None:
+            if not self._ended.done():
+                self._ended.set_result(None)
+        elif not self._connecting.done():
+            self._connecting.add_done_callback(lambda _: self.link.close())
+        self.link.close()
+
+    async def aclose(self) -> None:
+        """End the process, and wait for its end."""
+        self.stop()
+        for timeout in (END_GRACE_S, LATE_S):
+            await asyncio.wait([self._ended], timeout=timeout)
+            self.kill()
+
+    # ------------------------------------------------------------------ calls
+
+    def submit(self, lane: WorkerExecutor, call: Order) -> None:
+        """Have a call made, or refuse it if the worker is dead."""
+        command = call.command
+        if self.death is not None:
+            self._refuse(lane)
+        elif type(command) is Open:
+            self.link.send(Kind.OPEN, lane.key, command.session_id.encode())
+        elif type(command) is Close:
+            self.link.send(Kind.CLOSE, lane.key)
+        else:
+            try:
+                if call.encode != lane.encode:
+                    encode = pickle.dumps(call.encode, PICKLE_PROTOCOL)
+                    self.link.send(Kind.ENCODE, lane.key, encode)
+                    lane.encode = call.encode
+                asked = (command, call.strict, call.number, call.trace)
+                data = pickle.dumps(asked, PICKLE_PROTOCOL)
+            except Exception as error:
+                lane.answer(None, error)
+            else:
+                self.link.send(Kind.SERVE, lane.key, data)
+
+    def _refuse(self, lane: WorkerExecutor) -> None:
+        """Answer for the worker, which cannot any more."""
+        if lane.call is None:
+            return
+        command = type(lane.call.command)
+        if command is Close:
+            lane.answer(None, None)  # there is nothing left to close
+        else:
+            lane.answer(None, self.factory_error() if command is Open else self.death)
+
+    def factory_error(self) -> EnvironmentFactoryError:
+        """Say why no environment was made."""
+        name = factory_name(self._workers.spec.factory)
+        why = how_it_ended(self.death.exit_code if self.death is not None else None)
+        if self.unfit is not None:
+            why = f"{type(self.unfit).__name__}: {words(self.unfit)}"
+        error = EnvironmentFactoryError(
+            name, f"Environment factory '{name}' failed: its worker process died ({why})."
+        )
+        error.__cause__ = self.unfit or self.death
+        return error
+
+    def _received(self, kind: int, key: int, data: bytes, seconds: float) -> None:
+        lane = self.lanes.get(key)
+        if kind == Kind.READY:
+            self.asked_at = None
+            if self.ready_at is None:
+                self.ready_at = time.monotonic()
+                self._workers.is_proven = True
+        elif kind == Kind.UNFIT:
+            self.unfit = load_error(data)
+        elif lane is None or lane.call is None:
+            return
+        elif kind == Kind.BYTES:
+            lane.answer(data, None, seconds)
+        elif kind == Kind.ERROR:
+            lane.answer(None, load_error(data), seconds)
+        else:
+            try:
+                result = load_value(data)
+            except Exception as error:
+                lane.answer(None, error)
+                return
+            if type(lane.call.command) is Open and result is not None:
+                self._workers.spec.learn(*result)
+            lane.answer(result, None, seconds)
+
+
+def _reluctance(worker: WorkerProcess) -> tuple[bool, bool, bool, int]:
+    """How little a worker is to be given another session: one with a call that does not come back
+    is to be ended as soon as its other sessions have left.
+    """
+    return worker.is_pausing, worker.is_silent, worker.given_up > 0, len(worker.lanes)
+
+
+class Workers(Executors):
+    """Finds the worker of each session: that which has the fewest.
+
+    Args:
+        spec: What the sessions run.
+        count: How many workers there are.
+        source: Finds the same spec in a worker; it has to be picklable by reference.
+        grace_s: Seconds that environments have to close in, should the server be killed.
+
+    Attributes:
+        is_proven: A worker has been ready: they can be had.
+
+    Raises:
+        ValueError: `count` is less than 1.
+    """
+
+    def __init__(
+        self, spec: EnvironmentSpec, count: int, source: Source, *, grace_s: float = GRACE_S
+    ) -> None:
+        super().__init__(spec)
+        if count < 1:
+            raise ValueError(f"workers={count}; there must be at least 1")
+        self.count = count
+        self.grace_s = grace_s
+        self.source = pickle.dumps(source, PICKLE_PROTOCOL)
+        self._crew: list[WorkerProcess] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._short_lives = 0
+        self._last_key = 0
+        self._checking: asyncio.TimerHandle | None = None
+        self.deaths = 0
+        self.is_proven = False
+
+    def start(self) -> None:
+        """Start the workers of the running event loop, unless they are there."""
+        loop = asyncio.get_running_loop()
+        if self._crew and loop is not self._loop:
+            assert self._loop is not None
+            if not self._loop.is_closed():
+                raise RuntimeError("worker processes serve one event loop at a time")
+            for worker in self._crew:
+                worker.kill()
+            self._crew.clear()
+        if not self._crew:
+            self._loop, self._short_lives = loop, 0
+            self._crew = [WorkerProcess(self) for _ in range(self.count)]
+            self._checking = loop.call_later(CHECK_S, self._check)
+
+    @property
+    def crew(self) -> list[WorkerProcess]:
+        """The workers, those included that are yet to start."""
+        return self._crew
+
+    def _check(self) -> None:
+        for worker in list(self._crew):
+            worker.check()
+        self._checking = asyncio.get_running_loop().call_later(CHECK_S, self._check)
+
+    def for_new(self) -> Lane:
+        self.start()
+        worker = min(self._crew, key=_reluctance)
+        if worker.is_pausing and worker.replaces is not None and self._short_lives >= PATIENCE:
+            return WorkerExecutor(worker.replaces, 0)  # which refuses
+        self._last_key += 1
+        lane = worker.lanes[self._last_key] = WorkerExecutor(worker, self._last_key)
+        return lane
+
+    def release(self, lane: Lane) -> None:
+        if isinstance(lane, WorkerExecutor):
+            lane.worker.lanes.pop(lane.key, None)
+            lane.worker.given_up -= lane.is_given_up
+            lane.worker.end_if_stuck()
+
+    def give_up(self, lane: Lane) -> None:
+        if isinstance(lane, WorkerExecutor) and not lane.is_given_up:
+            lane.is_given_up = True
+            lane.worker.given_up += 1
+            lane.worker.end_if_stuck()
+
+    def renew(self, worker: WorkerProcess) -> None:
+        """Put another in the place of a worker that is ended on purpose."""
+        if worker in self._crew:
+            self._crew[self._crew.index(worker)] = WorkerProcess(self)
+
+    def replace(self, worker: WorkerProcess) -> None:
+        """Put another in the place of a worker that has died."""
+        self.deaths += 1
+        born = worker.ready_at
+        if born is not None and time.monotonic() - born > SHORT_LIFE_S:
+            self._short_lives = 0
+        self._short_lives += 1
+        doubled = min(self._short_lives - 2, 20)
+        pause = min(FIRST_PAUSE_S * 2**doubled, LONGEST_PAUSE_S) if doubled >= 0 else 0.0
+        worker.replaces = None
+        self._crew[self._crew.index(worker)] = WorkerProcess(self, pause, worker)
+
+    @property
+    def workers(self) -> tuple[int, int, int]:
+        ready = sum(w.ready_at is not None and not w.is_silent for w in self._crew)
+        return self.count, ready, self.deaths
+
+    @property
+    def trouble(self) -> str | None:
+        troubles = []
+        gone = [w.replaces.death for w in self._crew if w.replaces and w.ready_at is None]
+        if gone and gone[-1] is not None:
+            died = f"{len(gone)} of {self.count} worker processes died"
+            how = how_it_ended(gone[-1].exit_code)
+            troubles.append(f"{died} ({how}) and are being replaced")
+        silent = [w for w in self._crew if w.is_silent]
+        for doing, few in (
+            ("have not started", [w for w in silent if w.ready_at is None]),
+            ("do not answer", [w for w in silent if w.ready_at is not None]),
+        ):
+            if few:
+                asked_at = min(w.asked_at or 0.0 for w in few)
+                waited = f"{time.monotonic() - asked_at:.0f} s"
+                some = f"{len(few)} of {self.count} worker processes {doing}, for {waited} by now,"
+                troubles.append(f"{some} and hold {sum(len(w.lanes) for w in few)} sessions")
+        return "; ".join(troubles) or None
+
+    @property
+    def hopeless(self) -> str | None:
+        if self.is_proven or self._short_lives < MOST_FAILURES:
+            return None
+        last = next((w.replaces for w in self._crew if w.replaces is not None), None)
+        return None if last is None else words(last.factory_error())
+
+    def stop(self) -> None:
+        if self._checking is not None:
+            self._checking.cancel()
+            self._checking = None
+        for worker in self._crew:
+            worker.stop()
+        self._crew = []
+        super().stop()
+
+    def abandon(self, owner: int) -> None:
+        """Have the workers end, unless they have sessions: there is nobody left who could open
+        one. For any thread.
+
+        Args:
+            owner: The process that they are of; a forked child leaves them alone.
+        """
+        if self._loop is not None and owner == os.getpid():
+            with contextlib.suppress(RuntimeError):  # the loop has closed, and they end with it
+                self._loop.call_soon_threadsafe(self._stop_idle)
+
+    def _stop_idle(self) -> None:
+        if not any(worker.lanes for worker in self._crew):
+            self.stop()
+
+    async def aclose(self) -> None:
+        crew = self._crew
+        self.stop()
+        await asyncio.gather(*(worker.aclose() for worker in crew))

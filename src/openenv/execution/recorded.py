@@ -1,0 +1,127 @@
+"""What a session's environment does, as text: written where the environment lives.
+
+A session that is recorded has its replies encoded by a `Recording`, which gives them together with
+the text that `openenv.execution.recording` writes to a file. So arguments are written down before
+the environment can change them, and a worker process does the work for its own sessions.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from openenv.errors import words
+from openenv.execution.commands import Call, Command, Encode, Reset, Restore, Step
+from openenv.execution.spec import CALL_TOOL, normalise
+from openenv.protocol.messages import StateReply, Transition
+from openenv.protocol.records import error_text, json_text, transition_text
+from openenv.tools.types import CallToolAction
+from openenv.types import Observation
+
+__all__ = ["Recorded", "Recording", "kind_of", "request_text", "text_of_failure"]
+
+KINDS = {Step: b"step", Reset: b"reset", Restore: b"restore"}
+
+
+def kind_of(command: Command) -> bytes | None:
+    """What a recording calls a command; None if it is none that changes an episode.
+
+    An agent's call of a tool is the step that a trainer would make of it.
+    """
+    if isinstance(command, Call):
+        return b"step" if command.method == CALL_TOOL else None
+    return KINDS.get(type(command))
+
+
+class Recorded(msgspec.Struct):
+    """A reply, and what is to be written down about it.
+
+    Attributes:
+        payload: The reply, encoded if that was asked for.
+        text: Members of a JSON object.
+    """
+
+    payload: Any
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Encodes replies as `encode` does, and writes down what was asked and what came of it."""
+
+    encode: Encode | None
+
+    def __call__(self, reply: Any) -> Any:
+        return reply if self.encode is None else self.encode(reply)
+
+    def of(self, command: Command) -> Encode | None:
+        """What encodes the reply to a command that is about to be served."""
+        request = request_text(command)
+        if request is None:
+            return self.encode
+        return _Call(self.encode, request, time.perf_counter())
+
+
+@dataclass(slots=True)
+class _Call:
+    """One command under way."""
+
+    encode: Encode | None
+    request: bytes
+    began: float
+
+    def __call__(self, reply: Any) -> Recorded:
+        seconds = time.perf_counter() - self.began
+        payload = reply if self.encode is None else self.encode(reply)
+        text = b'%b,%b,"seconds":%.6f,"error":null' % (self.request, _reply_text(reply), seconds)
+        return Recorded(payload, text)
+
+
+def request_text(command: Command) -> bytes | None:
+    """Write what a command asks for; None if it is none that changes an episode."""
+    try:
+        return _request_text(command)
+    except Exception as error:  # a recording never fails the session
+        return _unrecorded(error)
+
+
+def _request_text(command: Command) -> bytes | None:
+    if isinstance(command, Step):
+        parts = json_text(command.action), json_text(command.arguments)
+        return b'"action":%b,"arguments":%b' % parts
+    if isinstance(command, Reset):
+        others = {name: value for name, value in command.arguments.items() if name != "seed"}
+        seed = json_text(command.arguments.get("seed"))
+        return b'"seed":%b,"arguments":%b' % (seed, json_text(others))
+    if isinstance(command, Restore):
+        return b'"snapshot":%b' % msgspec.json.encode(command.data.get("snapshot"))
+    if isinstance(command, Call) and command.method == CALL_TOOL:
+        name, arguments = command.arguments[:2]  # and then who is told of its progress
+        action = CallToolAction(tool_name=name, arguments=arguments)
+        timed = {} if command.timeout_s is None else {"timeout_s": command.timeout_s}
+        return b'"action":%b,"arguments":%b' % (json_text(action), json_text(timed))
+    return None
+
+
+def _reply_text(reply: Any) -> bytes:
+    try:
+        if isinstance(reply, Transition):
+            return transition_text(reply)
+        if isinstance(reply, Observation):  # of an agent's call
+            return transition_text(normalise(reply, CALL_TOOL))
+        return b'"state":%b' % json_text(reply.state if isinstance(reply, StateReply) else reply)
+    except Exception as error:  # a recording never fails the session
+        return _unrecorded(error)
+
+
+def _unrecorded(error: Exception) -> bytes:
+    return b'"unrecorded":%b' % msgspec.json.encode(f"{type(error).__name__}: {words(error)}")
+
+
+def text_of_failure(command: Command, error: BaseException, seconds: float) -> bytes:
+    """Write what a command asked for, and the error that came of it."""
+    request = request_text(command) or b""
+    return b'%b,"seconds":%.6f,"error":%b' % (request, seconds, error_text(error))

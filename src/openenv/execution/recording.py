@@ -1,0 +1,786 @@
+"""Recordings: every episode of a session as lines of JSON in a file.
+
+    DIRECTORY/ENVIRONMENT/20260131T120000Z-SESSION.jsonl
+
+The first line is a header; every other one is an event: a reset, a step, a restore, a gap, the end
+of the session. `openenv.rollouts.replays` reads them.
+
+One thread writes for all sessions of a server. Events reach it through a queue that is bounded, so
+a disk that is slow or full stalls no session: what cannot be written is counted, in the metrics
+too, and said in the log once. Where events are missing in a file, a gap says how many. Until it can
+be written, the file is in debt: the thread tries again every half a second, for sessions that have
+ended too, and a last time when the server ends. If there is no room even then, the log says which
+files lack something, and they have no line that ends them, by which a reader knows.
+
+A line is never cut but by the end of the process or the machine, and then it is the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from pydantic import PydanticUserError, TypeAdapter
+
+from openenv._internal.version import version
+from openenv.environment import Environment
+from openenv.errors import words
+from openenv.execution.recorded import Recorded, Recording, kind_of, text_of_failure
+from openenv.execution.spec import EnvironmentSpec
+
+if TYPE_CHECKING:
+    from openenv.execution.session import Work
+
+__all__ = [
+    "FORMAT",
+    "FORMAT_VERSION",
+    "SUFFIX",
+    "Follower",
+    "RecordingOptions",
+    "Recordings",
+    "SessionRecorder",
+    "schema_digest",
+]
+
+logger = logging.getLogger(__name__)
+
+FORMAT, FORMAT_VERSION = "openenv-recording", 1
+SUFFIX = ".jsonl"
+
+MEBIBYTE = 2**20
+MAX_WAITING_BYTES = 64 * MEBIBYTE
+# How long lines are gathered before they are written, all of a file at once.
+PACE_S = 0.01
+CLOSE_GRACE_S = 5.0
+WRITTEN_WAIT_S = 0.5  # for which a session that closes waits for its file
+MAX_OPEN_FILES = 256  # descriptors are what connections need
+WRITE_BYTES = MEBIBYTE  # at a time, at most, beside lines that are longer
+# How full a directory is, is looked at anew whenever so much of its limit was written; then it is
+# brought down to so much. Together they stay below the limit.
+LOOK_SHARE, KEPT_SHARE = 0.05, 0.9
+LOOK_AGAIN_S = 5.0  # where there is nothing that may be removed
+# Between two tries to say what is missing in files: at first, and at most. Where a gap fits on a
+# disk and events do not, trying at once would fill the rest of it with gaps.
+SETTLE_S, LATEST_SETTLE_S = 0.5, 8.0
+SETTLED_AT_ONCE = 64  # files in one of them
+MAX_DEBTORS = 10_000  # files, each of which takes half a kilobyte of memory
+NAMED_FILES = 10  # in a line of the log
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """Where sessions are recorded, and how much of the disk that may take.
+
+    Attributes:
+        directory: It is made if it is not there.
+        every_session: Record all sessions; otherwise those that ask for it.
+        max_file_bytes: A file that has grown to this size is continued in another one, ``.1``,
+            ``.2`` and so on.
+        max_total_bytes: Of all recordings in the directory. The oldest that nobody writes to any
+            more are removed.
+
+    Raises:
+        ValueError: One of the limits is not positive.
+    """
+
+    directory: str | os.PathLike[str]
+    every_session: bool = True
+    max_file_bytes: int = 256 * MEBIBYTE
+    max_total_bytes: int = 10 * 1024 * MEBIBYTE
+
+    def __post_init__(self) -> None:
+        for name in ("max_file_bytes", "max_total_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; it must be at least 1")
+
+
+class Recordings:
+    """Records sessions of one server; used from one event loop.
+
+    Args:
+        options: Where to, and how much.
+        spec: What the sessions run.
+        target: How a replay finds the environment (see `openenv.server.loading`); by default the
+            class itself, where it can be imported.
+    """
+
+    def __init__(
+        self, options: RecordingOptions, spec: EnvironmentSpec, target: str | None = None
+    ) -> None:
+        self.options = options
+        self.spec = spec
+        self.target = target or _importable(spec.factory)
+        self.directory = Path(options.directory) / _file_name(spec.name)
+        self.room = _Room(Path(options.directory), options.max_total_bytes)
+        self.trouble = _Trouble(self.directory)
+        self._queue: deque[_Entry] = deque()
+        self._waiters: deque[_Waiter] = deque()
+        self.open_files: OrderedDict[_File, None] = OrderedDict()  # the writer's
+        self._debtors: OrderedDict[_File, None] = OrderedDict()  # likewise
+        self._settle_at, self._settle_pause = 0.0, SETTLE_S
+        self._wake, self._hurry = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._head: dict[str, Any] = {}
+        # Each is changed by one thread only: that of the event loop, and the writer.
+        self._put_bytes = self._taken_bytes = 0
+
+    @property
+    def lost(self) -> int:
+        """Events that could not be written, so far."""
+        return self.trouble.lost
+
+    @property
+    def debtors(self) -> int:
+        """Files that lack events, or their end, and cannot say so yet."""
+        return len(self._debtors)
+
+    def open(self, session_id: str) -> SessionRecorder:
+        """Record a session. Its file appears with its first event."""
+        return SessionRecorder(_Log(self, _File(self, session_id)))
+
+    # ------------------------------------------------------------------ on the event loop
+
+    def put(self, file: _File, line: bytes, lost: int = 0, *, is_end: bool = False) -> bool:
+        """Have a line written; False where too much is waiting already. That of the end, which is
+        small, is always taken: it says what is missing.
+
+        Args:
+            file: Where to.
+            line: An event, or the end.
+            lost: How many events are missing before it.
+            is_end: It is the end; the file is closed then.
+        """
+        if self._waiting_bytes > MAX_WAITING_BYTES and not is_end:
+            self.trouble.lose("the disk is too slow", 1)
+            return False
+        self._put_bytes += len(line)
+        self._queue.append(_Entry(file, line, lost, is_end))
+        if not self._wake.is_set():
+            self._wake.set()
+        if self._thread is None or not self._thread.is_alive():
+            self._start()
+        return True
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return self._put_bytes - self._taken_bytes
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._write, name="openenv-recording", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system allows no more; the next line tries again
+            self.trouble.say(str(error))
+        else:
+            self._thread = thread
+
+    async def written(self) -> None:
+        """Wait until what was put is written, or lost; for half a second at most."""
+        if self._thread is not None and self._thread.is_alive():
+            await self._is_written(WRITTEN_WAIT_S)
+
+    async def _is_written(self, timeout_s: float, *, is_last: bool = False) -> bool:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(_Waiter(waiter, is_last))
+        self._hurry.set()
+        self._wake.set()
+        _, late = await asyncio.wait([waiter], timeout=timeout_s)
+        return not late
+
+    async def aclose(self) -> None:
+        """Have everything written, within 5 s, and end the thread."""
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            if await self._is_written(CLOSE_GRACE_S, is_last=True):
+                thread.join()
+                return
+            why = "the disk is stuck"
+        elif self._queue:
+            why = "no thread could be started to write them"
+        else:
+            return
+        logger.error(
+            "recordings in %s are incomplete: %s; %d events wait to be written",
+            self.directory,
+            why,
+            sum(not entry.is_end for entry in list(self._queue)),
+        )
+
+    # ------------------------------------------------------------------ on the writer's thread
+
+    def _write(self) -> None:
+        is_ending = False
+        while not is_ending:
+            if self._wake.wait(self._settle_pause if self._debtors else None):
+                self._hurry.wait(PACE_S)
+            self._wake.clear()
+            self._hurry.clear()
+            waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]
+            is_ending = any(waiter.is_last for waiter in waiters)
+            self._write_waiting()
+            if is_ending:
+                self._settle(len(self._debtors))
+                self._tell_debts()
+            elif time.monotonic() > self._settle_at:
+                self._settle(SETTLED_AT_ONCE)
+            for future, _ in waiters:
+                with contextlib.suppress(RuntimeError):  # its loop has closed: nobody waits
+                    future.get_loop().call_soon_threadsafe(_settle, future)
+
+    def _write_waiting(self) -> None:
+        is_well = has_failed = False
+        for file, entries in _by_file(self._queue):
+            is_written = file.write(entries)
+            is_well, has_failed = is_well or is_written, has_failed or not is_written
+            self._taken_bytes += sum(len(entry.line) for entry in entries)
+            self._note_debt(file)
+        if has_failed:
+            self._settle_at = time.monotonic() + self._settle_pause
+        elif is_well:
+            self._settle_at, self._settle_pause = 0.0, SETTLE_S
+        if is_well and not self._debtors and self._waiting_bytes < MAX_WAITING_BYTES // 2:
+            self.trouble.end()
+
+    def _settle(self, most: int) -> None:
+        """Try to say in files what is missing in them; the longest that was not tried first."""
+        if not self._debtors:
+            return
+        self._settle_pause = min(2 * self._settle_pause, LATEST_SETTLE_S)
+        self._settle_at = time.monotonic() + self._settle_pause
+        for _ in range(min(most, len(self._debtors))):
+            file, _ = self._debtors.popitem(last=False)
+            file.settle()
+            self._note_debt(file)
+        if not self._debtors:
+            self.trouble.end()
+
+    def _note_debt(self, file: _File) -> None:
+        if not file.is_in_debt:
+            self._debtors.pop(file, None)
+            return
+        self._debtors.setdefault(file)
+        if len(self._debtors) > MAX_DEBTORS:
+            # Of one whose session goes on, the next line that is written says it in any case.
+            forgotten, _ = self._debtors.popitem(last=False)
+            logger.error("%s lacks events, and will not say so", forgotten.name)
+
+    def _tell_debts(self) -> None:
+        """Say in the log, where the server ends, which files lack events without saying so."""
+        files = list(self._debtors)
+        if not files:
+            return
+        logger.error(
+            "recordings in %s are incomplete, and %d of them cannot say so; %d events are missing "
+            "in them: %s%s",
+            self.directory,
+            len(files),
+            sum(file.missing for file in files),
+            ", ".join(file.name for file in files[:NAMED_FILES]),
+            ", ..." if len(files) > NAMED_FILES else "",
+        )
+
+    def note_open(self, file: _File) -> None:
+        """Note that a file is open, and close those that were not written to for the longest."""
+        self.open_files[file] = None
+        while len(self.open_files) > MAX_OPEN_FILES:
+            next(iter(self.open_files)).close()
+
+    def header(self, session_id: str, part: int) -> bytes:
+        """The first line of a file."""
+        if not self._head:
+            self._head = {
+                "format": FORMAT,
+                "version": FORMAT_VERSION,
+                "environment": self.spec.name,
+                "target": self.target,
+                "schema": schema_digest(self.spec),
+                "openenv": version(),
+            }
+        own = {"session_id": session_id, "part": part, "time": time.time()}
+        return msgspec.json.encode({**self._head, **own}) + b"\n"
+
+
+class _Waiter(NamedTuple):
+    """Who waits until all is written, and whether nothing comes after that."""
+
+    future: asyncio.Future[None]
+    is_last: bool
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _Entry(NamedTuple):
+    """A line that is to be written.
+
+    Attributes:
+        file: Where to.
+        line: An event, or the end.
+        lost: How many events are missing before it; they are counted already.
+        is_end: It is the end, and no event.
+    """
+
+    file: _File
+    line: bytes
+    lost: int
+    is_end: bool
+
+
+def _by_file(queue: deque[_Entry]) -> Iterable[tuple[_File, list[_Entry]]]:
+    """Take what is in a queue by now: the entries of each file together, in their order."""
+    entries: dict[_File, list[_Entry]] = {}
+    for _ in range(len(queue)):
+        entry = queue.popleft()
+        entries.setdefault(entry.file, []).append(entry)
+    return entries.items()
+
+
+class Follower:
+    """Somebody who is told what a session does, as it does it.
+
+    Args:
+        recorder: The session's.
+        hear: Called on the event loop with each line, and with None when the session has ended. It
+            must not take long.
+    """
+
+    def __init__(self, recorder: SessionRecorder, hear: Callable[[bytes | None], None]) -> None:
+        self._recorder = recorder
+        self.hear = hear
+        recorder.followers.append(self)
+
+    def stop(self) -> None:
+        """Hear no more."""
+        if self in self._recorder.followers:
+            self._recorder.followers.remove(self)
+
+
+class SessionRecorder:
+    """Writes down what one session does, for a file or for those who follow it; used from its
+    event loop. Where there are neither it costs nothing.
+
+    Attributes:
+        episode: Which one runs. One begins with a reset, or a restore; 0 is before the first.
+        step: Which one was the last in it.
+        followers: Who follows the session.
+    """
+
+    __slots__ = ("_log", "episode", "followers", "step")
+
+    def __init__(self, log: _Log | None = None, step: int = 0) -> None:
+        self._log = log
+        self.followers: list[Follower] = []
+        self.episode, self.step = 0, step
+
+    def begin(self, work: Work) -> None:
+        """Have it written down what a command comes to."""
+        if self._log is not None or self.followers:
+            work.encode = Recording(work.encode)
+
+    def finish(self, work: Work) -> None:
+        """Take from a result what was written down; what was asked for stays."""
+        kind = kind_of(work.command)
+        if kind is None:
+            return
+        if type(work.result) is Recorded:
+            work.result, text = work.result.payload, work.result.text
+        elif work.error is not None:
+            text = text_of_failure(work.command, work.error, work.seconds)
+        else:
+            return  # it began before the session was recorded
+        if kind == b"step":
+            self.step += 1
+        elif work.error is None:
+            self.episode, self.step = self.episode + 1, 0
+        place = (kind, self.episode, self.step, time.time(), text)
+        line = b'{"event":"%b","episode":%d,"step":%d,"time":%.6f,%b}\n' % place
+        for follower in self.followers:
+            follower.hear(line)
+        if self._log is not None:
+            self._log.put(line)
+
+    def end(self) -> None:
+        """Note that the session is closed."""
+        followers, self.followers = self.followers, []
+        for follower in followers:
+            follower.hear(None)
+        if self._log is not None:
+            self._log.end()
+
+    async def written(self) -> None:
+        """Wait until the file is complete; for half a second, where the disk is slow."""
+        if self._log is not None:
+            await self._log.written()
+
+
+class _Log:
+    """The file of a session, as its recorder sees it.
+
+    Attributes:
+        lost: Events that are missing since the last one that was put.
+    """
+
+    __slots__ = ("_file", "_has_begun", "_recordings", "lost")
+
+    def __init__(self, recordings: Recordings, file: _File) -> None:
+        self._recordings = recordings
+        self._file = file
+        self._has_begun = False
+        self.lost = 0
+
+    def put(self, line: bytes, *, is_end: bool = False) -> None:
+        """Have a line written, behind what says how many are missing before it."""
+        self._has_begun = True
+        is_taken = self._recordings.put(self._file, line, self.lost, is_end=is_end)
+        self.lost = 0 if is_taken else self.lost + 1
+
+    def end(self) -> None:
+        """The session is closed, and so is its file."""
+        if self._has_begun:
+            self.put(b'{"event":"end","time":%.6f}\n' % time.time(), is_end=True)
+
+    async def written(self) -> None:
+        """Wait until the file is complete; for half a second, where the disk is slow."""
+        if self._has_begun:
+            await self._recordings.written()
+
+
+def gap(lost: int) -> bytes:
+    """The line that stands where events are missing."""
+    return b'{"event":"gap","lost":%d,"time":%.6f}\n' % (lost, time.time())
+
+
+class _Trouble:
+    """Says in the log that something cannot be written: once, and once that it can be again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lost = 0
+        self._lost_before = 0
+        self._directory = directory
+        self._is_said = False
+        self._lock = threading.Lock()
+
+    def lose(self, why: str, events: int) -> None:
+        """Count events that are lost."""
+        with self._lock:
+            self.lost += events
+        self.say(why)
+
+    def say(self, why: str) -> None:
+        """Say what is wrong, unless that was said."""
+        with self._lock:
+            was_said, self._is_said = self._is_said, True
+        if not was_said:
+            logger.error(
+                "recordings in %s cannot be written: %s. Sessions go on; what is lost is counted",
+                self._directory,
+                why,
+            )
+
+    def end(self) -> None:
+        """Note that nothing is wrong any more."""
+        if not self._is_said:
+            return
+        with self._lock:
+            self._is_said = False
+            lost, self._lost_before = self.lost - self._lost_before, self.lost
+        logger.warning(
+            "recordings in %s are written again; %d events were lost", self._directory, lost
+        )
+
+
+# ------------------------------------------------------------------ files
+
+
+class _File:
+    """The file of one session, in parts; used from the writer's thread.
+
+    It is locked while it is open, so that no server removes it to make room.
+
+    Attributes:
+        missing: Events that are missing since the last line that could be written.
+    """
+
+    def __init__(self, recordings: Recordings, session_id: str) -> None:
+        self._recordings = recordings
+        self._session_id = session_id
+        self._name = ""
+        self._descriptor: int | None = None
+        self._part = 0
+        self._size = self._head_size = 0
+        self.missing = 0
+        self._end: bytes | None = None  # what ends it, where that could not be written
+        self._has_rest = False  # of a line that could neither be written whole nor be taken back
+        self._is_left = False  # a file without a header, which could not be removed
+        self._why = ""  # the latest line could not be written
+
+    @property
+    def name(self) -> str:
+        """Its name, or which session it would be of."""
+        return self._path.name if self._name else f"session {self._session_id}"
+
+    @property
+    def is_in_debt(self) -> bool:
+        """Something is missing in it of which it does not say so."""
+        return self.missing > 0 or self._end is not None
+
+    def write(self, entries: list[_Entry]) -> bool:
+        """Add lines, count those that the disk does not take, and say whether it took the last."""
+        is_well = False
+        for chunk in _chunks(entries):
+            is_well = self._is_appended(chunk) or self._is_appended_singly(chunk)
+        if entries[-1].is_end:
+            self._end = None if is_well else entries[-1].line
+            self.close()
+        return is_well
+
+    def settle(self) -> None:
+        """Try to say what is missing, and that the session has ended."""
+        if self._can_append(self._end or b""):
+            if self._end is not None:
+                self.close()
+            self._end = None
+
+    def _is_appended(self, entries: list[_Entry]) -> bool:
+        return self._can_append(
+            b"".join(gap(one.lost) + one.line if one.lost else one.line for one in entries)
+        )
+
+    def _is_appended_singly(self, entries: list[_Entry]) -> bool:
+        """Add as many lines as there is room for, and count the others as missing."""
+        kept = next((i for i, one in enumerate(entries) if not self._is_appended([one])), None)
+        if kept is None:
+            return True
+        missing = entries[kept:]
+        events = sum(not one.is_end for one in missing)
+        self.missing += events + sum(one.lost for one in missing)
+        self._recordings.trouble.lose(self._why, events)
+        return False
+
+    def _can_append(self, data: bytes) -> bool:
+        try:
+            self._append(data)
+        except Exception as error:  # whatever it is, sessions go on
+            self._why = words(error)
+            return False
+        return True
+
+    def _append(self, data: bytes) -> None:
+        if self.missing:
+            data = gap(self.missing) + data
+        limit = self._recordings.options.max_file_bytes
+        if self._size > self._head_size and self._size + len(data) > limit:
+            self._end_part()
+        self._recordings.room.take(len(data))
+        if self._descriptor is not None and not os.fstat(self._descriptor).st_nlink:
+            self._end_part()  # somebody has removed it, or its directory
+        if self._descriptor is None and not self._is_resumed():
+            self._begin()
+        self._recordings.open_files.move_to_end(self)
+        self._write_whole(data)
+        self.missing = 0
+
+    @property
+    def _path(self) -> Path:
+        name = f"{self._name}.{self._part}" if self._part else self._name
+        return self._recordings.directory / name
+
+    def _begin(self) -> None:
+        self._name = self._name or time.strftime(
+            f"%Y%m%dT%H%M%SZ-{_file_name(self._session_id)}{SUFFIX}", time.gmtime()
+        )
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        header = self._recordings.header(self._session_id, self._part)
+        self._recordings.room.take(len(header))
+        fresh = os.O_TRUNC if self._is_left else os.O_EXCL
+        descriptor, self._size = os.open(self._path, FLAGS | os.O_CREAT | fresh, 0o600), 0
+        try:
+            self._hold(descriptor)
+            self._write_whole(header)
+        except BaseException:
+            self.close()
+            self._is_left = True
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+                self._is_left = False
+            self._size, self._has_rest = 0, False
+            raise
+        self._is_left = False
+        self._head_size = self._size
+
+    def _is_resumed(self) -> bool:
+        """Open the file again, unless there is none, or it was removed to make room."""
+        if not self._size:
+            return False
+        try:
+            self._hold(os.open(self._path, FLAGS))
+        except FileNotFoundError:
+            self._end_part()
+            return False
+        return True
+
+    def _hold(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(descriptor).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, "removed just now")
+        except BaseException:
+            self.close()
+            raise
+        self._recordings.note_open(self)
+
+    def _write_whole(self, data: bytes) -> None:
+        """Write all of it, or leave the file as it was."""
+        assert self._descriptor is not None
+        if self._has_rest:
+            os.ftruncate(self._descriptor, self._size)
+        self._has_rest = True
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            self._has_rest = False
+            raise
+        self._has_rest = False
+        self._size += len(data)
+
+    def _end_part(self) -> None:
+        self.close()
+        self._part += 1
+        self._size = self._head_size = 0
+        self._has_rest = self._is_left = False
+
+    def close(self) -> None:
+        """Let go of the file; what is written later opens it again."""
+        descriptor, self._descriptor = self._descriptor, None
+        self._recordings.open_files.pop(self, None)
+        if descriptor is not None:
+            try:
+                os.close(descriptor)
+            except OSError as error:  # network file systems tell of earlier writes then
+                logger.error("%s may lack its last events: %s", self.name, words(error))
+
+
+FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+NAME = re.compile(rf"\d{{8}}T\d{{6}}Z-.+{re.escape(SUFFIX)}(\.\d+)?")
+
+
+def _chunks(entries: list[_Entry]) -> Iterator[list[_Entry]]:
+    """Part lines into what is written at a time."""
+    chunk: list[_Entry] = []
+    size = 0
+    for entry in entries:
+        if chunk and size + len(entry.line) > WRITE_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(entry)
+        size += len(entry.line)
+    if chunk:
+        yield chunk
+
+
+class _Room:
+    """Keeps a directory of recordings below its limit, by removing the oldest ones.
+
+    Args:
+        directory: That of all environments.
+        limit: Bytes of all recordings in it.
+    """
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._unseen: float = limit  # bytes written since it was looked
+        self._look_again = 0.0
+        self._is_full = False
+
+    def take(self, size: int) -> None:
+        """Note that so many bytes are about to be written.
+
+        Raises:
+            OSError: There is no room for them.
+        """
+        self._unseen += size
+        is_due = self._is_full and time.monotonic() > self._look_again
+        if is_due or (not self._is_full and self._unseen > LOOK_SHARE * self._limit):
+            self._look(size)
+        if self._is_full:
+            raise OSError(errno.EDQUOT, f"sessions that still run fill {self._limit} bytes")
+
+    def _look(self, wanted: int) -> None:
+        found = sorted(self._files(), key=lambda file: file[0])
+        total = wanted + sum(size for _, size, _ in found)
+        for _, size, path in found:
+            if total <= KEPT_SHARE * self._limit:
+                break
+            if _remove(path):
+                total -= size
+        self._unseen = 0
+        self._is_full = total > KEPT_SHARE * self._limit
+        self._look_again = time.monotonic() + LOOK_AGAIN_S
+
+    def _files(self) -> Iterator[tuple[float, int, Path]]:
+        for path in self._directory.glob("*/*"):
+            if NAME.fullmatch(path.name):
+                with contextlib.suppress(FileNotFoundError):  # another server has removed it
+                    status = path.lstat()
+                    yield status.st_mtime, status.st_size, path
+
+
+def _remove(path: Path) -> bool:
+    """Remove a recording, unless somebody still writes to it; say whether it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+# ------------------------------------------------------------------ what a header says
+
+
+def _file_name(text: str) -> str:
+    """A text as a part of a path: only letters, digits, `_`, `-` and inner dots."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip(".") or "_"
+
+
+def schema_digest(spec: EnvironmentSpec) -> str | None:
+    """A digest of the schemas of actions and observations; None where they have none."""
+    try:
+        schemas = [spec.action_schema(), TypeAdapter(spec.observation_cls).json_schema()]
+    except PydanticUserError:
+        return None
+    return hashlib.sha256(msgspec.json.encode(schemas, order="sorted")).hexdigest()
+
+
+def _importable(factory: Callable[[], Any]) -> str | None:
+    if not isinstance(factory, type) or not issubclass(factory, Environment):
+        return None
+    is_reachable = factory.__module__ != "__main__" and "<locals>" not in factory.__qualname__
+    return f"{factory.__module__}:{factory.__qualname__}" if is_reachable else None

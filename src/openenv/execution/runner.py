@@ -1,0 +1,669 @@
+"""One environment instance, and the only code that calls it.
+
+A host lives where its environment lives: in this process, on the thread that its lane chooses, or
+in a worker process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from pydantic import BaseModel
+
+from openenv._internal.generics import once_per_class
+from openenv._internal.models import ACTION_TYPE, named_kinds
+from openenv.environment import Environment
+from openenv.errors import EnvironmentFactoryError, InvalidReturnError, NotSupported
+from openenv.events import Event, EventQueue
+from openenv.execution.commands import (
+    Call,
+    Close,
+    Command,
+    Encode,
+    GetState,
+    Look,
+    Render,
+    Reset,
+    Restore,
+    Step,
+    TakeSnapshot,
+    View,
+)
+from openenv.execution.recorded import Recording
+from openenv.execution.spec import (
+    CALL_TOOL,
+    CallPlan,
+    EnvironmentSpec,
+    Method,
+    factory_name,
+    normalise,
+)
+from openenv.execution.tasks import (
+    Ask,
+    Taker,
+    asked,
+    asks_for,
+    begun,
+    named_by,
+    names_task,
+    ready,
+    taker_of,
+)
+from openenv.execution.threads import contain
+from openenv.protocol.messages import RenderReply, SnapshotReply, StateReply, Transition
+from openenv.protocol.renderings import RENDER, checked_rendering
+from openenv.protocol.v1 import plain, snapshot_bytes
+from openenv.protocol.views import MESSAGE_TO_ACTION, RENDER_WEB, WEB_ACTIONS, checked_view
+from openenv.reward import REWARD_INFO, RewardSpec, Score
+from openenv.rewards.delayed import EpisodeScorer, applied
+from openenv.settings import ServerMode
+from openenv.tools.functions import is_tool
+from openenv.tools.types import CallToolAction
+
+__all__ = ["Host"]
+
+logger = logging.getLogger(__name__)
+
+
+# The methods of an environment that it may leave out.
+SNAPSHOT, RESTORE = "snapshot", "restore"
+OPTIONAL = {TakeSnapshot: SNAPSHOT, Restore: RESTORE, Render: RENDER}
+SPEC = "spec"  # under this key of what is known of a reward stands what all of them mean
+EVENTS = "events"  # under this key the info of a transition says what happened by itself
+
+
+class Host:
+    """Makes one environment and serves commands to it, one at a time.
+
+    Context variables that the environment sets are its own, also where it shares its thread.
+    """
+
+    __slots__ = (
+        "_environment",
+        "_events",
+        "_heard",
+        "_kinds",
+        "_left",
+        "_reward",
+        "_scorer",
+        "_shown",
+        "context",
+        "is_async",
+        "plan",
+        "spec",
+    )
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.spec = spec
+        self.plan: CallPlan | None = None
+        self.is_async = False
+        self._environment: Any = None
+        self._events: EventQueue | None = None
+        self._heard: tuple[Event, ...] = ()
+        self._shown: Transition | None = None
+        self._left: Transition | None = None  # that of the episode which a restore has left
+        self._reward: dict[str, Any] | None = None  # what rewards mean, where that is declared
+        self._scorer: EpisodeScorer | None = None
+        self._kinds = spec.observation_kinds
+        self.context = contextvars.copy_context()
+
+    @property
+    def environment(self) -> Any:
+        """It; None before it is made and after it is closed."""
+        return self._environment
+
+    def construct(self) -> Coroutine[Any, Any, None] | None:
+        """Make the environment, or return a coroutine that will (where the factory is one).
+
+        Raises:
+            EnvironmentFactoryError: The factory raised; the cause is chained.
+        """
+        try:
+            made = self.context.run(self.spec.factory)
+            if is_awaitable(type(made)):
+                return self._construct_later(made)
+            self._adopt(made)
+        except BaseException as error:
+            raise EnvironmentFactoryError(factory_name(self.spec.factory)) from contain(error)
+        return None
+
+    async def _construct_later(self, awaitable: Awaitable[Any]) -> None:
+        try:
+            self._adopt(await _contained(awaitable))
+        except Exception as error:
+            raise EnvironmentFactoryError(factory_name(self.spec.factory)) from error
+
+    def _adopt(self, environment: Any) -> None:
+        self.plan = self.spec.adopt(environment)
+        self.is_async = self.plan.is_async
+        self._environment = environment
+        if self.spec.has_tools:
+            environment.mcp_serve_in(self.spec.mode)
+        if isinstance(environment, Environment):
+            self._listen_to(environment, self.plan)
+        scorer = getattr(environment, "trajectory_scorer", None)
+        if callable(scorer):
+            credit = getattr(environment, "trajectory_credit", "terminal")
+            self._scorer = EpisodeScorer(scorer, credit)
+
+    def _read_meaning(self) -> None:
+        """Read what the rewards of the episode mean that has just begun."""
+        declared = getattr(self._environment, "REWARD", None)
+        self._reward = declared.as_data() if isinstance(declared, RewardSpec) else None
+
+    def _listen_to(self, environment: Environment[Any, Any, Any], plan: CallPlan) -> None:
+        """Have an environment that hears events get them."""
+        heard = type(environment).on_event
+        is_deaf, is_real = heard is Environment.on_event, self.spec.mode is ServerMode.PRODUCTION
+        if (is_deaf and not is_real) or not has_event_queue(type(environment)):
+            return
+        queue = environment.events
+        if is_real:
+            queue.use_real_time()
+        if is_deaf:
+            return
+        if inspect.iscoroutinefunction(heard) and not plan.step.is_async:
+            raise InvalidReturnError(
+                f"{type(environment).__name__}.on_event is a coroutine method, and step is none: "
+                "both are called where the environment lives, so make them alike"
+            )
+        self._events = queue
+
+    def is_light(self, command: Command) -> bool:
+        """Say whether `command` may run on the event loop: an asynchronous environment's
+        coroutines, and its state.
+        """
+        plan = self.plan
+        if plan is None or not self.is_async:
+            return False
+        if isinstance(command, Step):
+            return plan.step.is_async
+        if isinstance(command, Reset):
+            return plan.reset.is_async
+        if isinstance(command, Close):
+            return plan.close.is_async
+        if isinstance(command, Call):
+            return self._is_coroutine(command.method)
+        if isinstance(command, TakeSnapshot | Restore | Render):
+            return self._is_coroutine(OPTIONAL[type(command)])
+        if isinstance(command, View):
+            named = (RENDER_WEB, WEB_ACTIONS, MESSAGE_TO_ACTION)
+            return all(self._optional(one) is None or self._is_coroutine(one) for one in named)
+        return True
+
+    def _is_coroutine(self, method: str) -> bool:
+        return inspect.iscoroutinefunction(getattr(self._environment, method, None))
+
+    def serve(self, command: Command, encode: Encode | None, strict: bool) -> Any:
+        """Carry out `command`; return the reply, encoded if asked to, or a coroutine that will.
+        It is called in the host's `context`.
+
+        Raises:
+            InvalidActionError: The action does not fit its model.
+            InvalidArgumentError: With `strict`, for an argument that is not taken.
+            MissingArgumentError: An argument that has to be given was not.
+            InvalidReturnError: The environment returned no observation, no snapshot, or nothing
+                that can be shown.
+            NotSupported: The environment has no snapshots, or does not render.
+            Exception: Whatever the environment raised.
+        """
+        if type(encode) is Recording:  # quicker than isinstance where it is none
+            recording: Any = encode  # which checkers take for a function by now
+            encode = recording.of(command)
+        plan, environment = self.plan, self._environment
+        assert plan is not None
+        if self._events is not None:
+            hearing = self._hear(self._events, command)
+            if hearing is not None:
+                return self._serve_after(hearing, command, encode, strict)
+        ignored: tuple[str, ...] = ()
+        action: Any = None
+        if isinstance(command, Step):
+            method = plan.step
+            action, passed = self.spec.decode_action(command.action), command.arguments
+            if passed:
+                passed, ignored = self._split(method, passed, strict)
+            try:
+                value = getattr(environment, method.name)(action, **passed)
+            except TypeError as error:
+                method.check_nothing_is_missing(error, passed)
+                raise
+        elif isinstance(command, Reset):
+            method, passed = plan.reset, command.arguments
+            if type(command) is Reset and names_task(self.spec, passed):
+                return self._serve_with_task(passed, encode, strict)
+            if passed:
+                passed, ignored = self._split(method, passed, strict)
+            try:
+                value = getattr(environment, method.name)(**passed)
+            except TypeError as error:
+                method.check_nothing_is_missing(error, passed)
+                raise
+        else:
+            return self._serve_other(command, encode)
+        if is_awaitable(type(value)):
+            return self._transition_later(value, command, action, ignored, encode)
+        self._shown = transition = normalise(value, method.name, ignored)
+        if self._kinds:
+            transition.kind = self._kinds.get(type(transition.observation), "")
+        if self._heard:
+            self._tell_of_events(transition)
+        if self._scorer is not None or method is plan.reset:
+            scoring = self._score(command, action, transition)
+            if scoring is not None:
+                return self._scored_later(scoring, transition, encode)
+        return transition if encode is None else encode(transition)
+
+    def _score(
+        self, command: Command, action: Any, transition: Transition
+    ) -> Coroutine[Any, Any, None] | None:
+        """Tell at the beginning of an episode what its rewards mean, and score it at its end, where
+        it is scored as a whole; a coroutine, where the scorer is one.
+        """
+        scorer = self._scorer
+        if isinstance(command, Reset):
+            self._read_meaning()  # which may differ between the games of an environment
+            if self._reward is not None:
+                transition.reward_info = {**(transition.reward_info or {}), SPEC: self._reward}
+            if scorer is not None:
+                scorer.begin(transition.observation, getattr(command, "task", None))
+            return None
+        if scorer is None:
+            return None
+        score = scorer.step(action, transition.observation, transition.reward, transition.done)
+        if score is None or isinstance(score, Score):
+            _apply(score, transition)
+            return None
+        return _apply_later(score, transition)
+
+    async def _scored_later(
+        self, scoring: Awaitable[None], transition: Transition, encode: Encode | None
+    ) -> Any:
+        await _contained(scoring)
+        return transition if encode is None else encode(transition)
+
+    def _hear(self, queue: EventQueue, command: Command) -> Coroutine[Any, Any, None] | None:
+        """Let the environment hear what happened before a command; a coroutine, where it awaits."""
+        self._heard = ()
+        if isinstance(command, Reset):
+            queue.begin(command.arguments.get("seed"))
+            return None
+        if not isinstance(command, Step) and getattr(command, "method", None) != CALL_TOOL:
+            return None
+        queue.advance()
+        self._heard = events = tuple(queue.due())
+        hear = self._environment.on_event
+        if inspect.iscoroutinefunction(hear):
+            return _hear_all(hear, events) if events else None
+        for event in events:
+            hear(event)
+        return None
+
+    async def _serve_after(
+        self,
+        hearing: Coroutine[Any, Any, None],
+        command: Command,
+        encode: Encode | None,
+        strict: bool,
+    ) -> Any:
+        await _contained(hearing)
+        queue, self._events = self._events, None
+        try:
+            value = self.serve(command, encode, strict)
+        finally:
+            self._events = queue
+        return await value if is_awaitable(type(value)) else value
+
+    def _serve_with_task(
+        self, arguments: dict[str, Any], encode: Encode | None, strict: bool
+    ) -> Any:
+        """Begin an episode whose arguments may name a task."""
+        assert self.plan is not None
+        taker = taker_of(self._environment, self.plan.reset)
+        if self.plan.reset.is_async:
+            return self._serve_with_task_later(arguments, taker, encode, strict)
+        if self.spec.tasks is not None:
+            command = begun(*self.spec.tasks.chosen(arguments), taker)
+        elif asks_for(arguments, taker):
+            said = self._task_of_its_own(arguments)
+            command = named_by(arguments, said)
+        else:
+            command = ready(arguments, taker)
+        if command.loads:
+            if inspect.iscoroutinefunction(self._environment.load_task):
+                raise InvalidReturnError(
+                    f"{taker.name}.load_task is a coroutine method, and reset is none: both are "
+                    "called where the environment lives, so make them alike"
+                )
+            self._environment.load_task(command.task)
+        return self.serve(command, encode, strict)
+
+    async def _serve_with_task_later(
+        self, arguments: dict[str, Any], taker: Taker, encode: Encode | None, strict: bool
+    ) -> Any:
+        if self.spec.tasks is not None:  # which may have to be read from a disk
+            chosen = await asyncio.to_thread(self.spec.tasks.chosen, arguments)
+            command = begun(*chosen, taker)
+        elif asks_for(arguments, taker):
+            said = self._task_of_its_own(arguments)
+            said = await _contained(said) if is_awaitable(type(said)) else said
+            command = named_by(arguments, said)
+        else:
+            command = ready(arguments, taker)
+        if command.loads:
+            loading = self._environment.load_task(command.task)
+            if is_awaitable(type(loading)):
+                await _contained(loading)
+        value = self.serve(command, encode, strict)
+        return await value if is_awaitable(type(value)) else value
+
+    def _task_of_its_own(self, arguments: dict[str, Any]) -> Any:
+        place = (arguments["split"], arguments["index"])
+        return asked(self._environment.get_task, Ask("get_task", place))
+
+    def _tell_of_events(self, transition: Transition) -> None:
+        """Tell whoever drives the episode what the environment has heard before the step."""
+        told = [event.model_dump(mode="json") for event in self._heard]
+        transition.info = {**(transition.info or {}), EVENTS: told}
+
+    def _serve_other(
+        self,
+        command: GetState | TakeSnapshot | Restore | Render | Call | Look | View | Close,
+        encode: Encode | None,
+    ) -> Any:
+        value = self._other(command)
+        if is_awaitable(type(value)):
+            return self._reply_later(value, command, encode)
+        return self._reply(value, command, encode)
+
+    def _split(
+        self, method: Method, arguments: dict[str, Any], strict: bool
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        passed, ignored = method.split(arguments, strict=strict)
+        if ignored:
+            _report(type(self._environment), method, ignored)
+        return passed, ignored
+
+    def _other(
+        self, command: GetState | TakeSnapshot | Restore | Render | Call | Look | View | Close
+    ) -> Any:
+        if isinstance(command, GetState):
+            return self._state()
+        if isinstance(command, Look):
+            return self._shown
+        if isinstance(command, Close):
+            return self._close()
+        if isinstance(command, Render):
+            return self._render()
+        if isinstance(command, View):
+            return self._view(command.message)
+        if isinstance(command, TakeSnapshot):
+            return self._storing(SNAPSHOT)()
+        if isinstance(command, Restore):
+            if self._scorer is not None:
+                self._scorer.lose("the episode was restored, and its beginning is not known")
+            restored = self._storing(RESTORE)(snapshot_bytes(command.data))
+            if is_awaitable(type(restored)):
+                return self._state_after(restored)
+            self._left = self._shown
+            return self._state()
+        if isinstance(command, Ask):
+            return asked(self._optional(command.method), command)
+        method = getattr(self._environment, command.method, None)
+        if method is None:
+            raise NotImplementedError(command.method)
+        return method(*command.arguments)
+
+    def _state(self) -> Any:
+        state = getattr(self._environment, "state")  # noqa: B009 - a duck-typed environment
+        return state() if callable(state) and not isinstance(state, BaseModel) else state
+
+    async def _state_after(self, restored: Awaitable[Any]) -> Any:
+        await restored
+        self._left = self._shown
+        state = self._state()
+        return await state if is_awaitable(type(state)) else state
+
+    def _optional(self, name: str) -> Callable[..., Any] | None:
+        """A method that the environment may leave out; a tool of that name is none."""
+        method: Callable[..., Any] | None = getattr(self._environment, name, None)
+        return method if callable(method) and not is_tool(method) else None
+
+    def _render(self) -> Any:
+        method = self._optional(RENDER)
+        if method is None:
+            why = f"{type(self._environment).__name__} has no method 'render': it draws nothing"
+            raise NotSupported(why, feature=RENDER)
+        return method()
+
+    def _view(self, message: Any) -> Any:
+        """What the environment's methods for a page say, by their names."""
+        asked: dict[str, Any] = {}
+        if self._shown is not None and self._shown is not self._left:
+            shown = {
+                **plain(self._shown.observation),
+                "reward": self._shown.reward,
+                "done": self._shown.done,
+            }
+            asked = {RENDER_WEB: shown, WEB_ACTIONS: shown}
+        if message is not None:
+            asked[MESSAGE_TO_ACTION] = message
+        methods = {name: self._optional(name) for name in asked}
+        told = [(name, method, asked[name]) for name, method in methods.items() if method]
+        if any(inspect.iscoroutinefunction(method) for _, method, _ in told):
+            return _view_later(told, message)
+        return _with_action({name: method(said) for name, method, said in told}, message)
+
+    def _storing(self, name: str) -> Callable[..., Any]:
+        method = self._optional(name)
+        if method is not None and self._events is None:
+            return method
+        why = f"no method {name!r}" if method is None else "events to come, which it cannot store"
+        raise NotSupported(
+            f"{type(self._environment).__name__} has {why}: its episodes can be neither stored nor "
+            "forked. If its seed and actions determine them, a client that keeps a journal can "
+            "replay them: snapshot(replay=True), fork(n, replay=True)",
+            feature=name,
+        )
+
+    def _close(self) -> Any:
+        assert self.plan is not None
+        environment, self._environment = self._environment, None
+        close = getattr(environment, self.plan.close.name, None)
+        return None if close is None else close()
+
+    def _reply(self, value: Any, command: Command, encode: Encode | None) -> Any:
+        if isinstance(command, GetState | Restore):
+            value = StateReply(_checked_state(value, type(self._environment)))
+        elif isinstance(command, TakeSnapshot):
+            value = _snapshot_reply(value)
+        elif isinstance(command, Render):
+            value = RenderReply(checked_rendering(value))
+        elif isinstance(command, View):
+            value = _with_kinds(checked_view(value), self.spec.action_cls)
+        return value if encode is None else encode(value)
+
+    async def _reply_later(
+        self, awaitable: Awaitable[Any], command: Command, encode: Encode | None
+    ) -> Any:
+        value = await _contained(awaitable)
+        if self._scorer is not None and isinstance(command, Call) and command.method == CALL_TOOL:
+            await self._score_call(self._scorer, command, value)
+        return self._reply(value, command, encode)
+
+    async def _score_call(self, scorer: EpisodeScorer, command: Call, value: Any) -> None:
+        """Score an episode that an agent's call of a tool has ended, as a step's would be."""
+        name, arguments = command.arguments[:2]
+        transition = normalise(value, CALL_TOOL)
+        action = CallToolAction(tool_name=name, arguments=arguments)
+        score = scorer.step(action, value, transition.reward, transition.done)
+        if score is not None and not isinstance(score, Score):
+            score = await _contained(score)
+        _apply(score, transition)
+        value.reward = transition.reward
+        if transition.reward_info:
+            value.metadata[REWARD_INFO] = transition.reward_info
+
+    async def _transition_later(
+        self,
+        awaitable: Awaitable[Any],
+        command: Step | Reset,
+        action: Any,
+        ignored: tuple[str, ...],
+        encode: Encode | None,
+    ) -> Any:
+        plan = self.plan
+        assert plan is not None
+        method = plan.reset if isinstance(command, Reset) else plan.step
+        try:
+            value = await _contained(awaitable)
+        except TypeError as error:
+            method.check_nothing_is_missing(error, command.arguments)
+            raise
+        name = method.name.removesuffix("_async")
+        self._shown = transition = normalise(value, name, ignored)
+        if self._kinds:
+            transition.kind = self._kinds.get(type(transition.observation), "")
+        if self._heard:
+            self._tell_of_events(transition)
+        scoring = self._score(command, action, transition)
+        if scoring is not None:
+            await _contained(scoring)
+        return transition if encode is None else encode(transition)
+
+    def begin(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
+    ) -> asyncio.Task[Any]:
+        """Run what `serve` returned as a coroutine, in the environment's own context."""
+        if sys.version_info >= (3, 12):
+            return asyncio.Task(coroutine, loop=loop, context=self.context, eager_start=True)
+        if sys.version_info >= (3, 11):
+            return loop.create_task(coroutine, context=self.context)
+        return self.context.run(loop.create_task, coroutine)
+
+
+def _checked_state(state: Any, cls: type) -> Any:
+    """See that an environment's `state` returned something with fields.
+
+    Raises:
+        InvalidReturnError: It returned None, a number, a text or a list.
+    """
+    if isinstance(state, _NO_STATE):
+        found = "None" if state is None else type(state).__name__
+        hint = " (is a `return` missing?)" if state is None else ""
+        raise InvalidReturnError(
+            f"{cls.__name__}.state returned {found}; it must return a State, also before the first "
+            f"reset{hint}"
+        )
+    return state
+
+
+_NO_STATE = (type(None), str, bytes, int, float, list, tuple, set, frozenset)
+
+
+@once_per_class
+def has_event_queue(cls: type) -> bool:
+    """Whether `events` of a class is the queue, and nothing of its own that is called so."""
+    return inspect.getattr_static(cls, "events", None) is vars(Environment)["events"]
+
+
+def _apply(score: Score | None, transition: Transition) -> None:
+    if score is not None:
+        given = transition.reward, transition.reward_info
+        transition.reward, transition.reward_info = applied(score, *given)
+
+
+async def _apply_later(score: Awaitable[Score], transition: Transition) -> None:
+    _apply(await score, transition)
+
+
+async def _hear_all(hear: Callable[[Event], Awaitable[Any]], events: tuple[Event, ...]) -> None:
+    for event in events:
+        await hear(event)
+
+
+@once_per_class
+def is_awaitable(cls: type) -> bool:
+    """Whether instances of a class can be awaited."""
+    return hasattr(cls, "__await__")
+
+
+async def _view_later(
+    asked: list[tuple[str, Callable[[Any], Any], Any]], message: Any
+) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for name, method, argument in asked:
+        value = method(argument)
+        said[name] = await value if is_awaitable(type(value)) else value
+    return _with_action(said, message)
+
+
+def _with_action(said: dict[str, Any], message: Any) -> dict[str, Any]:
+    """A message that the environment does not turn into an action is one by itself."""
+    return said if message is None else {MESSAGE_TO_ACTION: {"message": message}, **said}
+
+
+def _with_kinds(view: dict[str, Any], action_cls: Any) -> dict[str, Any]:
+    """A view whose actions name their models, where others take the same fields."""
+    kinds = named_kinds(action_cls)
+    if not kinds:
+        return view
+
+    def named(action: Any) -> Any:
+        kind = kinds.get(type(action))
+        return action if kind is None else {ACTION_TYPE: kind, **plain(action)}
+
+    moves = [{**move, "action": named(move["action"])} for move in view["moves"]]
+    return {**view, "moves": moves, "action": named(view["action"])}
+
+
+def _snapshot_reply(data: Any) -> SnapshotReply:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidReturnError(f"snapshot returned {type(data).__name__}; it must return bytes")
+    return SnapshotReply(bytes(data))
+
+
+MAX_REPORTED = 1000  # the names come from callers, who may make up any number of them
+_REPORTED: set[tuple[type, str, str]] = set()
+
+
+def _report(cls: type, method: Method, ignored: tuple[str, ...]) -> None:
+    for name in (name[:100] for name in ignored):
+        if (cls, method.name, name) not in _REPORTED and len(_REPORTED) < MAX_REPORTED:
+            _REPORTED.add((cls, method.name, name))
+            logger.warning(
+                "%s.%s does not take %r; it was passed and ignored (said once a class)",
+                cls.__name__,
+                method.name,
+                name,
+            )
+
+
+async def _contained(awaitable: Awaitable[Any]) -> Any:
+    """Await user code on the event loop, which nothing that it raises may end."""
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        return await awaitable
+    except Exception:
+        raise
+    except BaseException as error:
+        if _comes_from_outside(error, task):
+            raise
+        raise contain(error) from error
+
+
+def _comes_from_outside(error: BaseException, task: asyncio.Task[Any]) -> bool:
+    """Say whether the task was cancelled, or its coroutine thrown away while it waited."""
+    if isinstance(error, GeneratorExit):
+        return asyncio.current_task(task.get_loop()) is not task
+    if isinstance(error, asyncio.CancelledError):
+        # Before 3.11 an environment's own CancelledError cannot be told from a real one.
+        return sys.version_info < (3, 11) or task.cancelling() > 0
+    return False

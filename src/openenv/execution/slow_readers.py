@@ -1,0 +1,64 @@
+"""Telling a client that does not read from one that was just given much to read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+__all__ = ["SlowReaderGuard"]
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 5.0
+PROGRESS_BYTES = 2**16  # who reads as much in that time reads, over however slow a network
+
+
+class SlowReaderGuard:
+    """What one client has not read, and what is done about it.
+
+    Args:
+        limit: So many bytes are nobody's business.
+        size: Says how many there are.
+        cut: Cuts the client off.
+    """
+
+    def __init__(self, limit: int, size: Callable[[], int], cut: Callable[[], None]) -> None:
+        self._limit = limit
+        self._size = size
+        self._cut = cut
+        self._sent = 0
+        self._watch: asyncio.TimerHandle | None = None
+
+    def note(self, sent: int) -> None:
+        """Note that so many bytes were sent; watch a client that has left too much unread."""
+        self._sent += sent
+        if self._watch is None and self._size() > self._limit:
+            self._wait()
+
+    def _wait(self) -> None:
+        read = self._sent - self._size()
+        self._watch = asyncio.get_running_loop().call_later(PATIENCE_S, self._judge, read)
+
+    def _judge(self, read_before: int) -> None:
+        self._watch = None
+        size = self._size()
+        if size <= self._limit:
+            return
+        if self._sent - size >= read_before + PROGRESS_BYTES:
+            self._wait()
+            return
+        logger.warning(
+            "a client was cut off: it has left %d bytes unread for %g s, and the limit is %d "
+            "(OPENENV_MAX_UNREAD_BYTES)",
+            size,
+            PATIENCE_S,
+            self._limit,
+        )
+        self._cut()
+
+    def stop(self) -> None:
+        """The client has gone."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None

@@ -1,0 +1,494 @@
+"""What there is to know about an environment class, worked out once.
+
+Authors write `reset`, `step`, `state` and `close` in many forms: plain or ``async def``, in an
+overridden ``*_async`` method, with or without arguments, returning an Observation or a
+StepResult. This module is the one place that knows all the forms; the session sees one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+
+from openenv._internal.generics import members, once_per_class, type_arguments
+from openenv._internal.models import (
+    check_distinct,
+    kinds_to_name,
+    named_kinds,
+    reader_of,
+    wire_schema,
+)
+from openenv._internal.quoting import error_list
+from openenv.environment import Environment
+from openenv.errors import (
+    InvalidActionError,
+    InvalidArgumentError,
+    InvalidReturnError,
+    MissingArgumentError,
+)
+from openenv.protocol.messages import Transition
+from openenv.reward import REWARD_INFO, RewardSpec
+from openenv.settings import ServerMode
+from openenv.tasks.served import ServedTasks
+from openenv.tools.types import (
+    TOOL_ACTIONS,
+    CallToolAction,
+    CallToolObservation,
+    chosen_action,
+)
+from openenv.types import (
+    Action,
+    Observation,
+    State,
+    StepResult,
+    declares_truncated,
+    is_observation,
+)
+
+__all__ = [
+    "ASK",
+    "CALL_TOOL",
+    "HARNESS_NAME",
+    "HARNESS_TURN",
+    "LIST_TOOLS",
+    "CallPlan",
+    "EnvironmentSpec",
+    "Method",
+    "normalise",
+]
+
+# What lists the tools of an environment that has some, what calls one, and what asks its server.
+LIST_TOOLS, CALL_TOOL, ASK = "mcp_list_tools", "mcp_call_tool", "mcp_ask"
+# By these an environment is known in which an agent runs: what makes the action of a turn.
+HARNESS_TURN, HARNESS_NAME = "harness_turn", "harness_name"
+
+# The attribute of a class that names the argument of `reset` which takes, as a dictionary, all that
+# is no other argument of it.
+RESET_REST = "RESET_REST"
+
+# Every caller passes these to every environment; where one is not taken that is no mistake.
+COURTESY_ARGUMENTS = frozenset({"seed", "episode_id", "timeout_s"})
+# These are about tasks, of whichever environment.
+TASK_ARGUMENTS = frozenset({"task", "split", "index"})
+
+
+@dataclass(frozen=True)
+class Method:
+    """How to call one method of one environment class.
+
+    Attributes:
+        name: The attribute to call, such as ``step`` or ``step_async``.
+        is_async: It is a coroutine function, awaited on the event loop.
+        accepted: Names of the arguments it takes.
+        takes_any: It has ``**kwargs``.
+        rest: The argument that takes, as a dictionary, whatever is no other argument; None where
+            there is none.
+        required: Those of `accepted` that have no default.
+    """
+
+    name: str
+    is_async: bool
+    accepted: tuple[str, ...]
+    takes_any: bool
+    rest: str | None = None
+    required: tuple[str, ...] = ()
+
+    @property
+    def keeps_time(self) -> bool:
+        """The session sees to its `timeout_s`, whether or not the environment takes it."""
+        return self.name.startswith("step")
+
+    def split(
+        self, arguments: Mapping[str, Any], *, strict: bool
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Part `arguments` into those that are passed and the names of those that are not.
+
+        Raises:
+            InvalidArgumentError: With `strict`, for an argument that is not taken.
+        """
+        if self.takes_any:
+            return dict(arguments), ()
+        if self.rest is not None:
+            arguments = self._with_rest(self.rest, arguments)
+        passed = {name: value for name, value in arguments.items() if name in self.accepted}
+        ignored = tuple(
+            name
+            for name, value in arguments.items()
+            if name not in passed
+            and not (name in COURTESY_ARGUMENTS and value is None)
+            and not (name == "timeout_s" and self.keeps_time)
+        )
+        unknown = [name for name in ignored if name not in COURTESY_ARGUMENTS]
+        if strict and unknown:
+            raise InvalidArgumentError(self.name.removesuffix("_async"), unknown, self.accepted)
+        return passed, ignored
+
+    def check_nothing_is_missing(self, error: TypeError, passed: Mapping[str, Any]) -> None:
+        """Name the argument for whose lack a call has failed, if that is why.
+
+        Decorators may supply arguments, so none is asked for before the call.
+
+        Raises:
+            MissingArgumentError: That is why.
+        """
+        missing = [name for name in self.required if name not in passed]
+        if " missing " in str(error) and any(f"'{name}'" in str(error) for name in missing):
+            method = self.name.removesuffix("_async")
+            raise MissingArgumentError(method, missing, self.accepted) from error
+
+    def _with_rest(self, rest: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put whatever is no argument of its own into the one that takes the rest."""
+        own = {*self.accepted, *COURTESY_ARGUMENTS, *TASK_ARGUMENTS}
+        found = {name: value for name, value in arguments.items() if name not in own}
+        if not found:
+            return arguments
+        kept = {name: value for name, value in arguments.items() if name in own}
+        return {**kept, rest: {**found, **(arguments.get(rest) or {})}}
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """How to call the methods of one environment class."""
+
+    reset: Method
+    step: Method
+    close: Method
+
+    @property
+    def is_async(self) -> bool:
+        """The environment lives on the event loop: it awaits when it steps."""
+        return self.step.is_async or self.reset.is_async
+
+
+@once_per_class
+def plan_for(cls: type) -> CallPlan:
+    """Work out how to call the methods of `cls`."""
+    for name in ("reset", "step"):
+        if not callable(getattr(cls, name, None)):
+            raise InvalidReturnError(
+                f"{cls.__name__} is no environment: it has no method {name!r}. Subclass "
+                "openenv.Environment and write reset, step and state."
+            )
+    return CallPlan(_method(cls, "reset"), _method(cls, "step", skip=1), _method(cls, "close"))
+
+
+def _method(cls: type, name: str, skip: int = 0) -> Method:
+    own_async = getattr(cls, f"{name}_async", None)
+    if own_async is not None and own_async is not getattr(Environment, f"{name}_async"):
+        chosen, function = f"{name}_async", own_async
+    else:
+        chosen, function = name, getattr(cls, name, None)
+    if function is None:  # `close` of a class that is no subclass of Environment
+        return Method(name, False, (), False)
+    parameters = inspect.signature(function).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    taken = positional[_binds(cls, chosen) + skip :]
+    taken += [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return Method(
+        chosen,
+        inspect.iscoroutinefunction(function),
+        tuple(p.name for p in taken if p.kind is not p.POSITIONAL_ONLY),
+        any(p.kind is p.VAR_KEYWORD for p in parameters),
+        getattr(cls, RESET_REST, None) if name == "reset" else None,
+        tuple(p.name for p in taken if p.kind is not p.POSITIONAL_ONLY and p.default is p.empty),
+    )
+
+
+def _binds(cls: type, name: str) -> bool:
+    """Say whether the first parameter is the instance: not for a static method or a partial."""
+    attribute = inspect.getattr_static(cls, name)
+    is_descriptor = hasattr(type(attribute), "__get__")
+    return is_descriptor and not isinstance(attribute, (staticmethod, classmethod))
+
+
+def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transition:
+    """Turn whatever `reset` or `step` returned into a `Transition`.
+
+    Raises:
+        InvalidReturnError: It is neither an Observation nor a StepResult.
+    """
+    if is_observation(type(value)):
+        reward = value.reward
+        if reward is not None and type(reward) is not float:
+            reward = _number(reward)
+        truncated = value.truncated and not declares_truncated(type(value))
+        metadata, info = value.metadata, None
+        if metadata and REWARD_INFO in metadata:
+            metadata, info = _apart(metadata)
+        return Transition(
+            value, reward, value.done or truncated, truncated, metadata, None, ignored, info
+        )
+    if isinstance(value, StepResult):
+        return _from_result(value, ignored)
+    hint = "" if value is not None else f" (is a `return` missing at the end of {method}?)"
+    raise InvalidReturnError(
+        f"{method} returned {type(value).__name__}; it must return an Observation or a "
+        f"StepResult{hint}"
+    )
+
+
+def _from_result(result: StepResult[Any], ignored: tuple[str, ...]) -> Transition:
+    inner = result.observation
+    transition = normalise(inner, "step") if isinstance(inner, Observation) else Transition(inner)
+    if result.reward is not None:
+        transition.reward = _number(result.reward)
+    transition.truncated = transition.truncated or bool(result.truncated)
+    transition.done = transition.done or bool(result.done) or transition.truncated
+    transition.metadata = {**transition.metadata, **(result.metadata or {})}
+    transition.info = result.info
+    transition.ignored = ignored
+    if result.reward_info is not None:
+        transition.reward_info = result.reward_info
+    return transition
+
+
+def _apart(metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Metadata without what they tell of the reward, and that."""
+    info = metadata[REWARD_INFO]
+    if not isinstance(info, dict):  # it means something else
+        return metadata, None
+    return {name: value for name, value in metadata.items() if name != REWARD_INFO}, info
+
+
+def _number(value: Any) -> bool | int | float:
+    if type(value) in (bool, int, float):
+        return value  # type: ignore[no-any-return]
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidReturnError(
+            f"reward is {type(value).__name__} {value!r:.80}; it must be a number or None"
+        ) from None
+
+
+@dataclass
+class EnvironmentSpec:
+    """An environment to serve: how to make it, and the models it speaks.
+
+    Attributes:
+        factory: Makes one instance; a class, or any callable without arguments.
+        action_cls: The action model, or a union of several.
+        observation_cls: The observation model of `step`.
+        state_cls: The state model.
+        reset_observation_cls: The observation model of `reset`, where it differs.
+        name: The environment's name in routes and messages.
+        mode: The mode of the server, on which it may depend what an agent can do.
+        tasks: The tasks that the server has, for any environment; None where it has none.
+    """
+
+    factory: Callable[[], Any]
+    action_cls: Any = Action
+    observation_cls: Any = Observation
+    state_cls: type[BaseModel] = State
+    reset_observation_cls: Any = None
+    name: str = ""
+    mode: ServerMode = ServerMode.SIMULATION
+    tasks: ServedTasks | None = None
+    environment_class: type | None = field(default=None, init=False)
+    _validate_action: Callable[[Any], Any] = field(init=False, repr=False)
+    _chooses_action: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.factory):
+            raise TypeError(
+                f"an environment class or factory is needed, not {type(self.factory).__name__}: "
+                "each session gets an instance of its own, so pass the class, not an instance"
+            )
+        self.name = self.name or factory_name(self.factory)
+        self.environment_class = class_made_by(self.factory)
+        check_distinct(self.action_cls)
+        self._validate_action = reader_of(self.action_cls).read
+        self._chooses_action = self.action_cls in (Action, *TOOL_ACTIONS.values())
+
+    @classmethod
+    def of(
+        cls,
+        factory: Callable[[], Any],
+        action_cls: Any = None,
+        observation_cls: Any = None,
+        *,
+        state_cls: Any = None,
+        reset_observation_cls: Any = None,
+        name: str | None = None,
+    ) -> EnvironmentSpec:
+        """Build a spec; models left out are read off the environment class.
+
+        Raises:
+            TypeError: `factory` is not callable, or its models are nowhere declared.
+        """
+        made = class_made_by(factory) if callable(factory) else None
+        known = models_of(made) if made is not None else (None, None, None)
+        action_cls = action_cls or known[0]
+        observation_cls = observation_cls or known[1]
+        if callable(factory) and (action_cls is None or observation_cls is None):
+            raise TypeError(
+                f"which models does {factory_name(factory)} speak? Subclass "
+                "Environment[MyAction, MyObservation, State], or pass action_cls and "
+                "observation_cls"
+            )
+        return cls(
+            factory,
+            action_cls,
+            observation_cls,
+            state_cls or known[2] or State,
+            reset_observation_cls,
+            name or "",
+        )
+
+    def adopt(self, environment: Any) -> CallPlan:
+        """Note the class of an instance just made, and return how to call it."""
+        plan = plan_for(type(environment))
+        self.environment_class = type(environment)
+        return plan
+
+    def learn(self, class_name: str, supports_concurrency: bool, has_tools: bool) -> None:
+        """Note what another process has learnt of the class that the factory makes there."""
+        if self.environment_class is None:
+            declared: dict[str, Any] = {"SUPPORTS_CONCURRENT_SESSIONS": supports_concurrency}
+            if has_tools:
+                declared[CALL_TOOL] = None
+            self.environment_class = type(class_name, (), declared)
+
+    @property
+    def plan(self) -> CallPlan | None:
+        """How to call it; None until the class is known."""
+        return None if self.environment_class is None else plan_for(self.environment_class)
+
+    @property
+    def supports_concurrency(self) -> bool | None:
+        """What the class declares; None until the class is known."""
+        if self.environment_class is None:
+            return None
+        return bool(getattr(self.environment_class, "SUPPORTS_CONCURRENT_SESSIONS", False))
+
+    @property
+    def reward(self) -> RewardSpec | None:
+        """What the class declares of its rewards; None where it does not, or is not known."""
+        declared = getattr(self.environment_class, "REWARD", None)
+        return declared if isinstance(declared, RewardSpec) else None
+
+    @property
+    def has_tools(self) -> bool:
+        """It is an `MCPEnvironment`, or has the methods of one."""
+        return hasattr(self.environment_class, CALL_TOOL)
+
+    @property
+    def takes_tool_actions(self) -> bool:
+        """Its steps take `ListToolsAction` and `CallToolAction`."""
+        return self._chooses_action or CallToolAction in members(self.action_cls)
+
+    @property
+    def never_blocks(self) -> bool:
+        """Its calls may be made on the event loop."""
+        return bool(getattr(self.environment_class, "NEVER_BLOCKS", False))
+
+    @property
+    def supports_any_thread(self) -> bool:
+        """The calls of one instance may come from any thread."""
+        return bool(getattr(self.environment_class, "SUPPORTS_ANY_THREAD", False))
+
+    @property
+    def needs_one_thread(self) -> bool:
+        """All instances must share one thread."""
+        return bool(getattr(self.environment_class, "REQUIRES_SINGLE_THREAD_EXECUTOR", False))
+
+    def decode_action(self, data: Any) -> Any:
+        """Validate the data of an action.
+
+        Raises:
+            InvalidActionError: The action model refuses them; `errors` says why.
+        """
+        try:
+            if type(data) is dict and not self._chooses_action:
+                return self._validate_action(data)
+            if isinstance(data, Action):
+                return data
+            chosen = chosen_action(self.action_cls, data)
+            if chosen is not self.action_cls:
+                return reader_of(chosen).read(data)
+            return self._validate_action(data)
+        except ValidationError as error:
+            raise InvalidActionError(error_list(error)) from None
+
+    def action_schema(self) -> dict[str, Any]:
+        """JSON schema of the action."""
+        return wire_schema(self.action_cls, "validation")
+
+    @property
+    def observation_kinds(self) -> dict[type[BaseModel], str]:
+        """The names of the observation models that others have the same fields as."""
+        first = self.reset_observation_cls or self.observation_cls
+        return named_kinds(Union[self.observation_cls, first])  # noqa: UP007 - known only now
+
+    @property
+    def named_kinds(self) -> list[str]:
+        """The action models whose names clients send, since others take the same fields."""
+        return kinds_to_name(self.action_cls)
+
+
+def factory_name(factory: Any) -> str:
+    """Name a factory in messages: its class's or function's own name."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    return str(getattr(factory, "__name__", type(factory).__name__))
+
+
+def class_made_by(factory: Any) -> type | None:
+    """Find the class that `factory` makes, without calling it; None if it does not say."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    if isinstance(factory, type):
+        return factory
+    try:
+        returned = get_type_hints(factory).get("return")
+    except Exception:  # an annotation may be any text
+        return None
+    if not isinstance(returned, type) or inspect.isabstract(returned):
+        return None
+    return returned if issubclass(returned, Environment) else None
+
+
+def models_of(cls: type) -> tuple[Any, Any, Any]:
+    """Read the action, observation and state models off an environment class.
+
+    They are the parameters of ``Environment[...]``, or else the annotations of `step`, and of
+    `reset` where `step` returns a bare `StepResult`.
+    """
+    parameters = type_arguments(cls, Environment)
+    if parameters is None:
+        return _annotated_models(cls)
+    action, observation, state = parameters
+    is_unsaid = action in (Any, Action) and observation in (Any, Observation)
+    if hasattr(cls, CALL_TOOL) and is_unsaid:
+        return CallToolAction, CallToolObservation, state
+    return action, observation, state
+
+
+def _annotated_models(cls: type) -> tuple[Any, Any, Any]:
+    plan = plan_for(cls)
+    try:
+        hints = get_type_hints(getattr(cls, plan.step.name), include_extras=True)
+        reset_hints = get_type_hints(getattr(cls, plan.reset.name), include_extras=True)
+    except Exception:  # an annotation may be any text
+        return None, None, None
+    names = list(inspect.signature(getattr(cls, plan.step.name)).parameters)
+    action = hints.get(names[1]) if len(names) > 1 else None
+    observation = hints.get("return")
+    if get_origin(observation) is StepResult:
+        (observation,) = get_args(observation)
+    if observation is StepResult:
+        observation = reset_hints.get("return")
+    return (
+        action if _is_model(action, Action) else None,
+        observation if _is_model(observation, Observation) else None,
+        None,
+    )
+
+
+def _is_model(annotation: Any, base: type) -> bool:
+    return all(isinstance(m, type) and issubclass(m, base) for m in members(annotation))

@@ -1,0 +1,398 @@
+"""What an agent can do in a session, as tools: the same whichever way it comes.
+
+An environment offers its tools in one of three ways:
+
+- It has some: it is an `MCPEnvironment`. They are called where the environment lives.
+- Its `step` takes `ListToolsAction` and `CallToolAction`.
+- It has actions only. Each of its action models then is a tool, whose arguments are the fields.
+
+An agent sees what an observation shows, less its private fields, its reward and its metadata: the
+last two are the trainer's.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, get_args
+
+from pydantic import BaseModel, PydanticUserError, ValidationError
+from pydantic_core import from_json, to_json
+
+from openenv._internal.generics import members, once_per_class
+from openenv._internal.models import ACTION_TYPE, named_kinds, reader_of, wire_schema
+from openenv._internal.quoting import error_list
+from openenv.arrays import Blob
+from openenv.errors import InvalidActionError, InvalidReturnError
+from openenv.execution.commands import Call, Command, Step
+from openenv.execution.spec import CALL_TOOL, LIST_TOOLS, EnvironmentSpec
+from openenv.protocol.messages import Transition
+from openenv.tools.results import block_of, failure, image_block, result_of
+from openenv.tools.types import (
+    RESERVED_TOOL_NAMES,
+    CallToolAction,
+    CallToolObservation,
+    ListToolsAction,
+    ListToolsObservation,
+)
+from openenv.types import Action, private_fields, private_in, public_schema, public_view
+
+__all__ = [
+    "PICTURES",
+    "Doors",
+    "Reply",
+    "action_tools",
+    "doors_of",
+    "read_call",
+    "read_list",
+    "seen",
+    "to_call",
+    "to_list",
+]
+
+PICTURES = "openenv/pictures"
+"""In the `_meta` of a tool: the fields of observations that may be pictures. `outputSchema` lacks
+them, since pictures are content blocks beside it."""
+TRAINERS = frozenset({"reward", "metadata"})  # fields of an observation that no agent sees
+
+
+class Doors(Enum):
+    """How an environment offers its tools."""
+
+    TOOLS = auto()
+    TOOL_ACTIONS = auto()
+    ACTIONS = auto()
+
+
+def doors_of(spec: EnvironmentSpec) -> Doors:
+    """How an environment offers its tools, once its class is known."""
+    if spec.has_tools:
+        return Doors.TOOLS
+    return Doors.TOOL_ACTIONS if spec.takes_tool_actions else Doors.ACTIONS
+
+
+@dataclass(slots=True)
+class Reply:
+    """What the call of a tool came to.
+
+    Attributes:
+        result: What the agent gets, in the wire's form.
+        observation: A `CallToolObservation`, as JSON has it, where there is one.
+        reward: What the call was scored with; the trainer's.
+        done: The episode is over.
+        truncated: It was cut off by a limit outside the task.
+    """
+
+    result: dict[str, Any]
+    observation: dict[str, Any] | None = None
+    reward: bool | int | float | None = None
+    done: bool = False
+    truncated: bool = False
+
+
+# ------------------------------------------------------------------ asking
+
+
+def to_list(spec: EnvironmentSpec) -> Command | None:
+    """What to ask a session for its tools; None where they are known without asking."""
+    doors = doors_of(spec)
+    if doors is Doors.TOOLS:
+        return Call(LIST_TOOLS)
+    return Step(ListToolsAction()) if doors is Doors.TOOL_ACTIONS else None
+
+
+def to_call(
+    spec: EnvironmentSpec,
+    name: str,
+    arguments: Mapping[str, Any],
+    timeout_s: float | None = None,
+    on_progress: Any = None,
+) -> Command:
+    """What to ask a session for, to have a tool called.
+
+    Raises:
+        LookupError: There is no tool of that name, as far as that is known without asking.
+        InvalidActionError: The tool does not take these arguments, likewise.
+    """
+    doors = doors_of(spec)
+    if doors is Doors.TOOLS:
+        passed = (
+            (name, dict(arguments)) if on_progress is None else (name, dict(arguments), on_progress)
+        )
+        return Call(CALL_TOOL, passed, timeout_s)
+    timed = {} if timeout_s is None else {"timeout_s": timeout_s}
+    if doors is Doors.TOOL_ACTIONS:
+        return Step(CallToolAction(tool_name=name, arguments=dict(arguments)), timed)
+    tool = action_tools(spec).get(name)
+    if tool is None:
+        raise LookupError(f"Unknown tool: {name!r}")
+    action: Any = tool.action(arguments)
+    kind = named_kinds(spec.action_cls).get(tool.model)
+    if kind is not None:  # a recording, say, has its fields alone
+        action = {ACTION_TYPE: kind, **tool.fixed, **arguments}
+    return Step(action, timed)
+
+
+# What encodes the replies, where the environment lives.
+
+
+def read_list(value: Any) -> list[dict[str, Any]]:
+    """The tools, in the wire's form, of what a session answered."""
+    if not isinstance(value, Transition):
+        return list(value)
+    observation = value.observation
+    if not isinstance(observation, ListToolsObservation):
+        made = type(observation).__name__
+        raise InvalidReturnError(
+            f"a ListToolsAction gave a {made}; expected a ListToolsObservation"
+        )
+    return [
+        {"name": one.name, "description": one.description, "inputSchema": one.input_schema}
+        for one in observation.tools
+    ]
+
+
+def read_call(value: Any) -> Reply:
+    """What the call of a tool came to, of what a session answered."""
+    if isinstance(value, CallToolObservation):
+        return _of_observation(value, Reply({}, None, value.reward, value.done, value.truncated))
+    assert isinstance(value, Transition)
+    reply = Reply({}, None, value.reward, value.done, value.truncated)
+    if isinstance(value.observation, CallToolObservation):
+        return _of_observation(value.observation, reply)
+    reply.result = seen(value)
+    return reply
+
+
+def _of_observation(observation: CallToolObservation, reply: Reply) -> Reply:
+    reply.observation = observation.model_dump(mode="json", exclude={"reward", "done", "truncated"})
+    if observation.error is not None and observation.result is None:
+        reply.result = failure(observation.error.message)
+    else:
+        reply.result = result_of(reply.observation["result"])
+    return reply
+
+
+def seen(transition: Transition) -> dict[str, Any]:
+    """What an agent sees of a transition, as a result in the wire's form."""
+    observation = transition.observation
+    if isinstance(observation, CallToolObservation):
+        return read_call(observation).result
+    pictures: dict[str, dict[str, Any]] = {}
+    if isinstance(observation, BaseModel):
+        for name in _may_be_pictures(type(observation)):
+            block = _picture(observation, name)
+            if block is not None:
+                pictures[name] = block
+        plain: Any = public_view(observation, TRAINERS | pictures.keys())
+    else:
+        plain = observation
+    # By way of JSON, since a float may be none that JSON has.
+    hidden = private_in(plain)
+    written = to_json(plain, exclude=hidden, inf_nan_mode="constants", serialize_unknown=True)
+    plain = from_json(written)
+    if not isinstance(plain, dict):
+        plain = {"observation": plain}
+    plain |= {"done": transition.done}
+    if not transition.truncated:
+        plain.pop("truncated", None)
+    text = to_json(plain, inf_nan_mode="constants")
+    if b"NaN" in text or b"Infinity" in text:  # which the text tells; the other is JSON
+        plain = from_json(to_json(plain, inf_nan_mode="null"))
+    return {
+        "content": [{"type": "text", "text": text.decode()}, *pictures.values()],
+        "structuredContent": plain,
+        "isError": False,
+    }
+
+
+@once_per_class
+def _may_be_pictures(cls: type[BaseModel]) -> tuple[str, ...]:
+    hidden = private_fields(cls) | TRAINERS
+    return tuple(
+        name
+        for name, info in cls.model_fields.items()
+        if name not in hidden and (_blob(info) is not None or "ndarray" in str(info.annotation))
+    )
+
+
+def _blob(info: Any) -> Blob | None:
+    return next((one for one in info.metadata if isinstance(one, Blob)), None)
+
+
+def _picture(observation: BaseModel, name: str) -> dict[str, Any] | None:
+    value = getattr(observation, name)
+    blob = _blob(type(observation).model_fields[name])
+    if blob is not None:
+        media_type = blob.media_type or ""
+        is_picture = bool(value) and media_type.startswith("image/")
+        return image_block(value, media_type) if is_picture else None
+    return block_of(value)
+
+
+# ------------------------------------------------------------------ actions as tools
+
+
+@dataclass(frozen=True)
+class ActionTool:
+    """An action model as a tool.
+
+    Attributes:
+        model: The model.
+        fixed: The values of fields that have one only, such as the ``type`` of a variant.
+        description: It, in the wire's form.
+    """
+
+    model: type[Action]
+    fixed: Mapping[str, Any]
+    description: dict[str, Any] = field(repr=False)
+
+    def action(self, arguments: Mapping[str, Any]) -> Action:
+        """The action that a call is.
+
+        Raises:
+            InvalidActionError: The model refuses the arguments.
+        """
+        unknown = [
+            {"type": "extra_forbidden", "loc": [name], "msg": "no argument", "input": value}
+            for name, value in arguments.items()
+            if name in self.fixed or name == "metadata"
+        ]
+        if unknown:
+            raise InvalidActionError(unknown)
+        try:
+            action: Action = reader_of(self.model).read({**self.fixed, **arguments})
+            return action
+        except ValidationError as error:
+            raise InvalidActionError(error_list(error)) from None
+
+
+def action_tools(spec: EnvironmentSpec) -> dict[str, ActionTool]:
+    """The tools that an environment's actions are, by their names."""
+    return _action_tools(spec.action_cls, spec.observation_cls)
+
+
+@functools.lru_cache(maxsize=100)
+def _action_tools(action_cls: Any, observation_cls: Any) -> dict[str, ActionTool]:
+    output = _output_schema(observation_cls)
+    is_model = isinstance(observation_cls, type) and issubclass(observation_cls, BaseModel)
+    pictures = _may_be_pictures(observation_cls) if is_model else ()
+    found: dict[str, ActionTool] = {}
+    for model in members(action_cls):
+        if isinstance(model, type):
+            made = _action_tool(model, output, pictures)
+            if made.description["name"] in found:
+                made.description["name"] = _snake(model.__name__)
+            found[made.description["name"]] = made
+    return found
+
+
+def _action_tool(
+    model: type[Action], output: dict[str, Any] | None, pictures: Sequence[str]
+) -> ActionTool:
+    schema = public_schema(model.model_json_schema())
+    fixed = {
+        _key(name, info): choices[0]
+        for name, info in model.model_fields.items()
+        if len(choices := get_args(info.annotation)) == 1 and _is_literal(info.annotation)
+    }
+    properties = schema.get("properties", {})
+    for name in (*fixed, "metadata"):
+        properties.pop(name, None)
+    required = [name for name in schema.pop("required", ()) if name in properties]
+    schema.pop("title", None)
+    text = schema.pop("description", "")
+    for one in properties.values():
+        one.pop("title", None)
+    title = _words(model.__name__.removesuffix("Action") or model.__name__)
+    description: dict[str, Any] = {
+        "name": tool_name(model),
+        "title": title,
+        "description": text or f"Take the action {title!r}.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {},
+            **schema,
+            **({"required": required} if required else {}),
+        },
+        "annotations": {"title": title, "readOnlyHint": False, "openWorldHint": False},
+    }
+    if output is not None:
+        description["outputSchema"] = output
+    if pictures:
+        description["_meta"] = {PICTURES: list(pictures)}
+    return ActionTool(model, fixed, description)
+
+
+def _key(name: str, info: Any) -> str:
+    """The key of a field among the arguments: its alias, where it has one."""
+    alias = info.validation_alias
+    return alias if isinstance(alias, str) else name
+
+
+def _is_literal(annotation: Any) -> bool:
+    return str(getattr(annotation, "__origin__", "")) == "typing.Literal"
+
+
+def tool_name(model: type) -> str:
+    """The name of an action model as a tool: ``play_move`` of ``PlayMoveAction``; or what its class
+    attribute `TOOL_NAME` says.
+    """
+    chosen = getattr(model, "TOOL_NAME", None)
+    name = chosen if isinstance(chosen, str) else _snake(model.__name__.removesuffix("Action"))
+    return "act" if name in RESERVED_TOOL_NAMES or not name else name
+
+
+_HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def _snake(name: str) -> str:
+    return _HUMPS.sub("_", name).lower()
+
+
+def _words(name: str) -> str:
+    return _HUMPS.sub(" ", name)
+
+
+def _output_schema(observation_cls: Any) -> dict[str, Any] | None:
+    """The schema of what an agent sees; None where there is none."""
+    if not (isinstance(observation_cls, type) and issubclass(observation_cls, BaseModel)):
+        return None
+    try:
+        schema = public_schema(wire_schema(observation_cls, "serialization"))
+    except PydanticUserError:
+        return None
+    hidden = {*private_fields(observation_cls), *TRAINERS, *_may_be_pictures(observation_cls)}
+    for name in hidden:
+        schema.get("properties", {}).pop(name, None)
+    relaxed: dict[str, Any] = _relaxed(schema)
+    return {**relaxed, "type": "object"}
+
+
+# Of a schema, what may not hold of what is left of a value.
+LEFT_OUT = frozenset(
+    ("required", "additionalProperties", "title", "const", "default", "discriminator", "examples")
+)
+
+
+def _relaxed(schema: Any) -> Any:
+    """A schema that also fits what fields were left out of, and numbers that JSON has not."""
+    if isinstance(schema, list):
+        return [_relaxed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "oneOf" in schema:  # without constants, a value may be of several
+        schema = {("anyOf" if key == "oneOf" else key): value for key, value in schema.items()}
+    kept = {
+        key: {name: _relaxed(one) for name, one in value.items()}
+        if key in ("properties", "$defs") and isinstance(value, dict)
+        else _relaxed(value)
+        for key, value in schema.items()
+        if key not in LEFT_OUT
+    }
+    if kept.get("type") == "number":
+        kept["type"] = ["number", "null"]
+    return kept

@@ -1,0 +1,246 @@
+"""A worker process: it holds environments of a server, which has everything else.
+
+It has a session for each session of the server that it was given, with the same order of calls
+and the same lanes, so that what an environment may rely on is the same. It ends when the server
+does: its end of the socket, which is standard input at first, then reads as closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import functools
+import os
+import pickle
+import select
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from openenv._internal.children import calm_garbage_collector, keep_freed_memory
+from openenv._internal.forkserver import read_exactly
+from openenv._internal.logs import set_up_logs
+from openenv._internal.loops import new_event_loop
+from openenv._internal.shadowing import keep_libraries
+from openenv.execution.commands import Encode
+from openenv.execution.executors import Executors
+from openenv.execution.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
+from openenv.execution.session import Session, Work
+from openenv.execution.spec import EnvironmentSpec
+from openenv.execution.threads import contain
+
+__all__ = ["Source", "main"]
+
+
+Source = Callable[[], EnvironmentSpec]
+
+
+class HeldSession(Session):
+    """A session for which another process keeps the time."""
+
+    __slots__ = ()
+
+    def _set_deadline(self, work: Work, timeout_s: Any) -> None:
+        """Nothing: the server cancels what is overdue."""
+
+
+class _Asked(Work, kw_only=True):
+    """A call that the server has asked for."""
+
+    worker: Worker
+    key: int
+    numbered: int
+
+    @property
+    def number(self) -> int:
+        return self.numbered
+
+    def answered(self, result: Any, error: BaseException | None) -> None:
+        self.worker.served(self, result, error)
+
+
+class Worker:
+    """The sessions of one worker process.
+
+    Args:
+        spec: What they run.
+        grace_s: Seconds that they have to close in, once the server is gone.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, grace_s: float) -> None:
+        self._spec = spec
+        self._grace_s = grace_s
+        self._lanes = Executors(spec)
+        self._sessions: dict[int, Session] = {}
+        self._works: dict[int, Work] = {}
+        self._encodes: dict[int, Encode | None] = {}
+        self._over = asyncio.Event()
+        self.link = Link(self._received, self._over.set)
+
+    async def work(self, end: socket.socket) -> None:
+        """Serve until the server is gone, then close what is open."""
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self.link, sock=end)
+        self.link.send(Kind.READY, 0)
+        await self._over.wait()
+        closing = [session.stop() for session in self._sessions.values()]
+        if closing:
+            await asyncio.wait(closing, timeout=self._grace_s)
+        self._lanes.stop()
+
+    def _received(self, kind: int, key: int, data: bytes, _: float) -> None:
+        if kind == Kind.SERVE:
+            self._serve(key, data)
+        elif kind == Kind.ENCODE:
+            self._encodes[key] = _encode_of(data)
+        elif kind == Kind.OPEN:
+            self._open(key, data.decode())
+        elif kind == Kind.CANCEL and key in self._sessions:
+            self._sessions[key].abort()
+        elif kind == Kind.READY:  # the server asks whether there is anybody
+            self.link.send(Kind.READY, 0)
+        elif kind == Kind.CLOSE and key in self._sessions:
+            session = self._sessions[key]
+            session.stop().add_done_callback(lambda _: self._closed(key, session))
+
+    def _open(self, key: int, session_id: str) -> None:
+        session = self._sessions[key] = HeldSession(self._spec, lanes=self._lanes)
+        session.id = session_id
+        try:
+            session.start().add_done_callback(functools.partial(self._opened, key))
+        except Exception as error:  # the system allows no more threads
+            self._answer(key, None, error)
+
+    def _opened(self, key: int, opening: asyncio.Future[None]) -> None:
+        error = opening.exception()
+        if error is not None:
+            del self._sessions[key]
+        cls = self._spec.environment_class
+        told = (
+            None
+            if cls is None
+            else (cls.__name__, self._spec.supports_concurrency, self._spec.has_tools)
+        )
+        self._answer(key, told, error)
+
+    def _serve(self, key: int, data: bytes) -> None:
+        try:
+            command, strict, number, trace = pickle.loads(data)  # nosec B301  # of the server
+        except Exception as error:
+            self._answer(key, None, error)
+            return
+        work = self._works[key] = _Asked(
+            self._sessions[key],
+            command,
+            self._encodes.get(key),
+            strict,
+            trace=trace,
+            worker=self,
+            key=key,
+            numbered=number,
+        )
+        work.session.serve(work)
+
+    def served(self, work: _Asked, result: Any, error: BaseException | None) -> None:
+        """Answer a call."""
+        del self._works[work.key]
+        self._answer(work.key, result, error, work.seconds)
+
+    def _closed(self, key: int, session: Session) -> None:
+        self._sessions.pop(key, None)  # it is gone where no environment could be made
+        self._encodes.pop(key, None)
+        self._answer(key, None, session.close_error)
+
+    def _answer(
+        self, key: int, result: Any, error: BaseException | None, seconds: float = 0.0
+    ) -> None:
+        if error is not None:
+            self.link.send(Kind.ERROR, key, dump_error(error), seconds)
+        elif type(result) is bytes:
+            self.link.send(Kind.BYTES, key, result, seconds)
+        else:
+            try:
+                self.link.send(Kind.VALUE, key, pickle.dumps(result, PICKLE_PROTOCOL), seconds)
+            except Exception as unfit:
+                why = f"a {type(result).__name__} cannot leave the environment's process: {unfit}"
+                self.link.send(Kind.ERROR, key, dump_error(TypeError(why)))
+
+
+def _encode_of(data: bytes) -> Encode | None:
+    try:
+        encode: Encode | None = pickle.loads(data)  # nosec B301  # of the server
+    except Exception as error:
+        why = f"replies cannot be encoded in the environment's process: {error}"
+
+        def refuse(_: Any) -> Any:
+            raise TypeError(why)
+
+        return refuse
+    return encode
+
+
+def main() -> None:
+    """Be a worker process of the server at the other end of standard input."""
+    end = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    try:
+        path, grace_s, source = _setup(end)
+    except EOFError:
+        return
+    set_up_logs()
+    threading.Thread(target=_end_with, args=[end.fileno(), grace_s], daemon=True).start()
+    keep_libraries()
+    sys.path[:] = path
+    try:
+        find: Source = pickle.loads(source)  # nosec B301  # of the server
+        spec = find()
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            data = dump_error(contain(error))
+            end.sendall(HEAD.pack(len(data), 0, Kind.UNFIT, 0.0) + data)
+        raise
+    calm_garbage_collector()
+    keep_freed_memory()
+    _run(spec, grace_s, end)
+
+
+STDERR = 2
+
+
+def _end_with(server: int, grace_s: float) -> None:
+    """Have the process end soon after the server has, whatever still runs in it then.
+
+    It is a timer of C that ends it, since an environment may never give back the interpreter.
+    """
+    gone = select.poll()
+    gone.register(server, 0)
+    while not gone.poll():
+        pass
+    faulthandler.dump_traceback_later(1.5 * grace_s, exit=True, file=STDERR)
+
+
+def _setup(end: socket.socket) -> tuple[list[str], float, bytes]:
+    length, *_ = HEAD.unpack(read_exactly(end, HEAD.size))
+    path, grace_s, source = pickle.loads(read_exactly(end, length))  # nosec B301  # of the server
+    return path, grace_s, source
+
+
+def _run(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
+    end.setblocking(False)
+    if sys.version_info >= (3, 11):
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_work(spec, grace_s, end))
+    else:
+        asyncio.run(_work(spec, grace_s, end))
+
+
+async def _work(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> None:
+    await Worker(spec, grace_s).work(end)
+
+
+if __name__ == "__main__":  # where there is no fork server
+    main()

@@ -1,0 +1,356 @@
+"""Importing an environment from its directory, whichever way its modules import each other.
+
+Directories are written in two ways, and in mixtures of them:
+
+* As a package: ``from ..models import A`` in ``server/app.py``, or ``from my_env.models import A``.
+  The directory is imported as a package, by the name of its manifest.
+* Flat: ``from models import A``, ``from server.game import Game``, as ``uvicorn server.app:app``
+  runs it in the directory. The directory is put in front of `sys.path`.
+
+Which way one is written is read from its source, before anything is imported: to try one way and
+then the other would run module code twice. An import inside ``try: ... except ImportError`` is an
+offer and no need, so what the official template writes is imported as a package.
+
+Modules of a flat directory have names such as ``models`` in `sys.modules`. Those that another
+directory, or the program itself, has put there are set aside while it is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from openenv._internal.shadowing import INSTALLED
+from openenv.manifest import MANIFEST, package_name, read_manifest
+
+__all__ = ["absolute_target", "Directory", "environment_modules", "import_file", "is_environment"]
+
+IMPORT_FAILURES = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+TYPE_CHECKING = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+_flat: set[str] = set()
+"""The top-level names of modules that were imported from flat directories."""
+
+_set_aside: dict[Path, dict[str, ModuleType]] = {}
+"""The modules of flat directories that were imported beside a program's own modules."""
+
+
+@dataclass
+class Needs:
+    """What the imports of some modules need.
+
+    Attributes:
+        flat: The directory itself has to be on the path.
+        package: The directory has to be a package.
+        library: A package of the same name, which is not the directory, is imported.
+        name: The name by which the directory's modules import each other, if they do.
+    """
+
+    flat: bool = False
+    package: bool = False
+    library: bool = False
+    name: str = ""
+    seen: set[Path] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory with an environment in it."""
+
+    path: Path
+
+    @cached_property
+    def name(self) -> str:
+        """The name of its package: that of its manifest, or the directory's."""
+        manifest = read_manifest(self.path) or {}
+        return package_name(manifest) or re.sub(r"\W", "_", self.path.name) or "environment"
+
+    def has(self, module: str) -> bool:
+        """Whether a module, by its name relative to the directory, is in it."""
+        return self._file(module.split(".")) is not None
+
+    def load(self, module: str, *, stays_in_front: bool = True) -> ModuleType:
+        """Import a module of the directory.
+
+        Args:
+            module: Its name relative to the directory: ``server.app``.
+            stays_in_front: Leave a flat directory in front of `sys.path`, as for a server. If
+                not, it is put at the end, where it hides no module of the program.
+        """
+        file = self._file(module.split("."))
+        assert file is not None
+        needs = self._needs(file)
+        init = self.path / "__init__.py"
+        is_flat = not needs.package and (needs.flat or not init.is_file())
+        if not needs.package and not is_flat:
+            of_init = self._needs(init)
+            is_flat = of_init.flat or of_init.library
+        if is_flat:
+            return self._load_flat(module, stays_in_front)
+        name = needs.name or (f"{self.name}_directory" if needs.library else self.name)
+        with self._on_path(stays_in_front) if needs.flat else contextlib.nullcontext():
+            self._import_package(name)
+            return importlib.import_module(f"{name}.{module}")
+
+    # -------------------------------------------------------------- the two ways
+
+    def _load_flat(self, module: str, stays_in_front: bool) -> ModuleType:
+        with self._on_path(stays_in_front):
+            return importlib.import_module(module)
+
+    @contextlib.contextmanager
+    def _on_path(self, stays_in_front: bool) -> Iterator[None]:
+        """Put the directory in front of the path, and set modules of the same names aside."""
+        entry, names = str(self.path), self._top_level()
+        foreign = {
+            name: module
+            for name, module in list(sys.modules.items())
+            if name.partition(".")[0] in names and not self._holds(module)
+            if name.partition(".")[0] in _flat or not _is_installed(module)
+        }
+        for name in foreign:
+            del sys.modules[name]
+        sys.modules.update(_set_aside.pop(self.path, {}))
+        if entry in sys.path:
+            sys.path.remove(entry)
+        sys.path.insert(0, entry)
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            own = {
+                name: module
+                for name, module in sys.modules.items()
+                if name.partition(".")[0] in names and self._holds(module)
+            }
+            _flat.update({name.partition(".")[0] for name in own})
+            if not stays_in_front:
+                sys.path.remove(entry)
+                sys.path.append(entry)
+                _set_aside[self.path] = own
+                sys.modules.update(foreign)
+
+    def _import_package(self, name: str) -> None:
+        """Import the directory as a package of this name, unless it is imported already."""
+        loaded = sys.modules.get(name)
+        if loaded is not None and self._is_place_of(loaded):
+            return
+        if loaded is not None:
+            where = getattr(loaded, "__file__", None) or "elsewhere"
+            raise ImportError(
+                f"{self.path} is the package {name}, which is imported from {where} already; "
+                "give it another name in its openenv.yaml, or load it in a process of its own"
+            )
+        init = self.path / "__init__.py"
+        if init.is_file():
+            import_file(name, init)
+            return
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(self.path)]
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+
+    def _holds(self, module: ModuleType) -> bool:
+        file = getattr(module, "__file__", None)
+        places = [file] if file else list(getattr(module, "__path__", []))
+        return any(Path(one).resolve().is_relative_to(self.path) for one in places)
+
+    def _is_place_of(self, package: ModuleType) -> bool:
+        return self.path in [Path(one).resolve() for one in getattr(package, "__path__", [])]
+
+    # -------------------------------------------------------------- reading the source
+
+    def _top_level(self) -> set[str]:
+        """The names by which modules of the directory are imported if it is flat."""
+        names = set()
+        for entry in self.path.iterdir():
+            name = entry.stem if entry.suffix == ".py" else entry.name
+            if name.isidentifier() and (entry.suffix == ".py" or entry.is_dir()):
+                names.add(name)
+        return names - {"__init__", "__pycache__", "openenv"} - set(sys.stdlib_module_names)
+
+    def _file(self, parts: Sequence[str]) -> Path | None:
+        """Return the file of a module, or the directory of a package without ``__init__.py``."""
+        place = self.path.joinpath(*parts)
+        for file in (place / "__init__.py", place.parent / f"{place.name}.py"):
+            if parts and file.is_file():
+                return file
+        return place if place.is_dir() and any(place.glob("*.py")) else None
+
+    def _needs(self, *files: Path) -> Needs:
+        needs = Needs()
+        for file in files:
+            self._read(file, needs)
+        return needs
+
+    def _read(self, file: Path, needs: Needs) -> None:
+        if file in needs.seen or file.is_dir():
+            return
+        needs.seen.add(file)
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            return  # importing it says what is wrong
+        for node, is_offer in _imports(tree, False):
+            for parts, level in _named(node):
+                self._note(file, parts, level, is_offer, needs)
+
+    def _note(self, file: Path, parts: list[str], level: int, is_offer: bool, needs: Needs) -> None:
+        within = list(file.parent.relative_to(self.path).parts)
+        if level:
+            if level > len(within):
+                needs.package |= not is_offer
+            base = within[: max(0, len(within) - level + 1)]
+            self._follow([*base, *parts], needs)
+        elif parts[0] in sys.stdlib_module_names or parts[0] == "openenv":
+            return
+        elif parts[0] in (self.name, self.path.name) and self._file(parts[:1]) is None:
+            is_inside = len(parts) > 1 and self._file(parts[1:2]) is not None
+            if not is_inside and _is_elsewhere(parts[0], self.path):
+                needs.library = True
+                return
+            if not is_offer:
+                needs.package, needs.name = True, parts[0]
+            self._follow(parts[1:] if is_inside else ["__init__"], needs)
+        elif self._file(parts[:1]) is not None:
+            needs.flat |= not is_offer
+            self._follow(parts, needs)
+
+    def _follow(self, parts: list[str], needs: Needs) -> None:
+        """Read the modules that an import runs: each package on the way, and the last."""
+        for count in range(1, len(parts) + 1):
+            found = self._file(parts[:count])
+            if found is not None:
+                self._read(found, needs)
+
+
+def _is_installed(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None) or ""
+    return any(part in INSTALLED for part in Path(file).parts)
+
+
+def _is_elsewhere(name: str, directory: Path) -> bool:
+    """Whether there is an importable package of this name that is not the directory."""
+    loaded = sys.modules.get(name)
+    try:
+        spec = loaded.__spec__ if loaded is not None else importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return False
+    places = [Path(one).resolve() for one in spec.submodule_search_locations or ()]
+    return directory not in places and (bool(places) or spec.origin is not None)
+
+
+def _imports(node: ast.AST, is_offer: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Find the imports below a node, and whether the program goes on without each."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield node, is_offer
+        return
+    if isinstance(node, ast.If) and ast.unparse(node.test) in TYPE_CHECKING:
+        for one in node.orelse:
+            yield from _imports(one, is_offer)
+        return
+    if isinstance(node, ast.Try) and any(_catches_imports(one) for one in node.handlers):
+        for tried in (*node.body, *node.handlers):
+            yield from _imports(tried, True)
+        for one in (*node.orelse, *node.finalbody):
+            yield from _imports(one, is_offer)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _imports(child, is_offer)
+
+
+def _catches_imports(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(ast.unparse(one).rpartition(".")[2] in IMPORT_FAILURES for one in kinds)
+
+
+def _named(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[list[str], int]]:
+    """The modules that an import may run: ``from a import b`` may mean ``a.b``."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name.split("."), 0
+        return
+    base = node.module.split(".") if node.module else []
+    for alias in node.names:
+        yield ([*base, alias.name] if alias.name != "*" else base), node.level
+
+
+# ------------------------------------------------------------------ environments without an app
+
+
+def environment_modules(directory: Path) -> list[str]:
+    """Name the modules that define an environment class: of ``server/``, or else of the directory.
+
+    They are read and not imported: a class is one if a base of it is called ``...Environment``.
+    """
+    folders = [directory / "server"]
+    if (directory / MANIFEST).is_file():  # otherwise it may be any directory with Python files
+        folders.append(directory)
+    for folder in folders:
+        found = [
+            ".".join(file.relative_to(directory).with_suffix("").parts)
+            for file in sorted(folder.glob("*.py"))
+            if not file.name.startswith(("test_", "conftest", "__"))
+            if _defines_environment(file)
+        ]
+        if found:
+            return found
+    return []
+
+
+def is_environment(directory: Path) -> bool:
+    """Whether `openenv serve` would find something to serve in a directory."""
+    apps = (directory / MANIFEST, directory / "server" / "app.py")
+    return any(file.is_file() for file in apps) or (
+        directory.is_dir() and bool(environment_modules(directory))
+    )
+
+
+def _defines_environment(file: Path) -> bool:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return any(
+        ast.unparse(base).partition("[")[0].endswith("Environment")
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+    )
+
+
+def import_file(name: str, path: Path) -> ModuleType:
+    """Import a file as a module, or a package if it is an ``__init__.py``, of this name."""
+    locations = [str(path.parent)] if path.name == "__init__.py" else None
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=locations)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def absolute_target(target: str) -> str:
+    """Name what is served such that the name does not depend on the current directory."""
+    name, colon, attribute = target.partition(":")
+    path = Path(name)
+    # Other directories may be called as a scheme is, as in gymnasium:CartPole-v1.
+    is_place = path.is_file() or (path / MANIFEST).exists() or (path.exists() and not colon)
+    return f"{path.resolve()}{colon}{attribute}" if is_place else target

@@ -1,0 +1,174 @@
+"""A client of Anthropic's API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from openenv._internal.json import read_json
+from openenv._internal.packages import needs
+from openenv.errors import NotSupported
+from openenv.rewards.llm._chat import ChatClient, Messages, is_system, options_of, tool_of
+from openenv.rewards.llm.client import LLMResponse, ToolCall, Usage
+
+__all__ = ["AnthropicClient"]
+
+
+class AnthropicClient(ChatClient):
+    """Asks a model by Anthropic's API of messages.
+
+    Conversations are given and continued in the form of OpenAI's API, and translated here. `stop`
+    is that API's ``stop_sequences``. It has no seed.
+
+    Args:
+        endpoint: The URL of the server.
+        port: Its port; None where the URL says it, or where it is that of the scheme.
+        model: The model's name there.
+        api_key: The key.
+        system_prompt: What every conversation begins with that does not have one of its own.
+        temperature: Of sampling; None leaves it to the server, which some models want.
+        max_tokens: The most that an answer may have.
+        timeout_s: Seconds that the server has for one answer.
+        max_retries: How often the SDK asks again, after a while that grows, where the server
+            cannot be reached, or answers that it has too much to do (429) or has failed (5xx).
+
+    Raises:
+        MissingPackage: The package ``anthropic`` is not installed.
+        ValueError: `endpoint` is no URL, or `port` none, or they contradict each other.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        port: int | None,
+        model: str,
+        api_key: str | None = None,
+        system_prompt: str | None = None,
+        temperature: float | None = 0.0,
+        max_tokens: int = 256,
+        *,
+        timeout_s: float = 600.0,
+        max_retries: int = 2,
+    ) -> None:
+        super().__init__(
+            endpoint,
+            port,
+            model,
+            api_key,
+            system_prompt,
+            temperature,
+            max_tokens,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+        )
+
+    def _imported(self) -> ModuleType:
+        with needs("AnthropicClient", "pip install 'openenv[llm]'"):
+            import anthropic
+        return anthropic
+
+    def _connected(self) -> Any:
+        return self._sdk.AsyncAnthropic(
+            base_url=self.base_url,
+            api_key=self._api_key,
+            max_retries=self.max_retries,
+            **self._direct(),
+        )
+
+    def _request(
+        self, messages: list[dict[str, Any]], tools: Messages, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        body = options_of(self, options)
+        if "seed" in body:
+            raise NotSupported("Anthropic's API takes no seed", feature="seed")
+        if "stop" in body:
+            stop = body.pop("stop")
+            body["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
+        system = [str(message["content"]) for message in messages if is_system(message)]
+        if system:
+            body["system"] = "\n\n".join(system)
+        if tools:
+            body["tools"] = [_as_tool(tool) for tool in tools]
+        request = {"model": self.model, "messages": _as_messages(messages)}
+        return {**request, "max_tokens": body.pop("max_tokens"), "extra_body": body}
+
+    async def _send(self, client: Any, request: dict[str, Any]) -> Any:
+        return await client.messages.create(**request)
+
+    def _read(self, answer: Any) -> LLMResponse:
+        if not isinstance(getattr(answer, "content", None), list):
+            raise self._unusable(f"an answer without content: {answer!r:.200}")
+        blocks = answer.content
+        return LLMResponse(
+            "".join(block.text for block in blocks if block.type == "text"),
+            [
+                ToolCall(block.id, block.name, dict(block.input))
+                for block in blocks
+                if block.type == "tool_use"
+            ],
+            usage=answer.usage and _as_usage(answer.usage),
+            finish_reason=answer.stop_reason,
+        )
+
+
+def _as_usage(usage: Any) -> Usage:
+    """Count the tokens of the prompt that were cached too, which this API tells apart."""
+    read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
+    return Usage(usage.input_tokens + (read or 0) + (written or 0), usage.output_tokens)
+
+
+def _as_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    name, description, schema = tool_of(tool)
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+def _as_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Translate a conversation; what tools have answered in a row is one message."""
+    translated: list[dict[str, Any]] = []
+    answering: list[dict[str, Any]] = []
+    for message in messages:
+        if is_system(message):
+            continue
+        if message["role"] == "tool":
+            if not answering:
+                translated.append({"role": "user", "content": answering})
+            answering.append(_as_result(message))
+            continue
+        answering = []
+        if content := _as_content(message):  # the API takes no message without
+            translated.append({"role": message["role"], "content": content})
+    return translated
+
+
+def _as_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    named = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
+    return {**named, "content": message["content"]}
+
+
+def _as_content(message: Mapping[str, Any]) -> Any:
+    content, calls = message.get("content"), message.get("tool_calls") or ()
+    if isinstance(content, list):
+        content = [_as_part(part) for part in content]
+    if not calls:
+        return content or ""
+    text = [{"type": "text", "text": content}] if isinstance(content, str) and content else []
+    text = content if isinstance(content, list) else text
+    return [*text, *(_as_use(call) for call in calls)]
+
+
+def _as_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a message; a picture is at a URL in OpenAI's form, and a block here."""
+    if part.get("type") != "image_url":
+        return dict(part)
+    url = str(part["image_url"]["url"])
+    kind, mark, data = url.removeprefix("data:").partition(";base64,")
+    if not mark:
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+
+
+def _as_use(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    arguments = read_json(function["arguments"] or "{}")
+    return {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}

@@ -1,0 +1,50 @@
+"""Clients of models by the name of who hosts them."""
+
+from __future__ import annotations
+
+import difflib
+
+from openenv.rewards.llm.anthropic import AnthropicClient
+from openenv.rewards.llm.client import LLMClient
+from openenv.rewards.llm.openai import OpenAIClient
+
+__all__ = ["create_llm_client"]
+
+ENDPOINTS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+
+# Models of OpenAI that refuse ``max_tokens`` and a temperature, by how their names begin.
+REASONING_MODELS = ("gpt-5-mini", "o1", "o3", "o4-mini")
+
+
+def create_llm_client(
+    provider: str,
+    model: str,
+    api_key: str,
+    *,
+    system_prompt: str | None = None,
+    temperature: float = 0.0,
+    max_tokens: int = 4096,
+) -> LLMClient:
+    """Make a client of a model that OpenAI or Anthropic hosts.
+
+    Args:
+        provider: ``openai`` or ``anthropic``.
+        model: The model's name there.
+        api_key: The key.
+        system_prompt: The first message of every conversation that does not have one of its kind.
+        temperature: Of sampling; OpenAI's reasoning models are not given any.
+        max_tokens: The most that an answer may have.
+
+    Raises:
+        ValueError: There is no such provider.
+        MissingPackage: The provider's package is not installed.
+    """
+    name = provider.lower()
+    if name not in ENDPOINTS:
+        close = difflib.get_close_matches(name, ENDPOINTS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"provider={provider!r}; expected one of {', '.join(ENDPOINTS)}{hint}")
+    settings = (ENDPOINTS[name], 443, model, api_key, system_prompt, temperature, max_tokens)
+    if name == "anthropic":
+        return AnthropicClient(*settings)
+    return OpenAIClient(*settings, model.startswith(REASONING_MODELS))

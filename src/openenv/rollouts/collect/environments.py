@@ -1,0 +1,270 @@
+"""Collecting episodes of environments: rollouts, of which a dataset is made as they end.
+
+The rollouts are a run of `openenv.rollouts`, with all that it does about failures, full servers and
+programs that are killed. Its file is the truth; the dataset follows from it. What stands in the
+one and not yet in the other, since the program ended between the two, is made up for by the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from openenv._internal.redaction import redacted
+from openenv.client import background
+from openenv.rollouts.collect.card import statistics, write_card
+from openenv.rollouts.collect.interfaces import interface_of, kept
+from openenv.rollouts.collect.records import episode_id_of, record_of
+from openenv.rollouts.collect.serializer import (
+    ROLLOUTS_FILENAME,
+    RolloutSerializer,
+    set_aside,
+)
+from openenv.rollouts.collect.tables import TABLE_FILENAME, write_table
+from openenv.rollouts.collect.teachers import ConversingPolicy
+from openenv.rollouts.files import read_rollouts
+from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.limits import RolloutLimits
+from openenv.rollouts.policies.functions import as_policy
+from openenv.rollouts.records import Rollout
+from openenv.rollouts.runs import rollout_async, waited_for
+from openenv.rollouts.sessions import sessions_of
+from openenv.rollouts.summary import Progress, Summary
+
+__all__ = ["Collected", "collect", "collect_async", "look"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Collected:
+    """What collecting has come to.
+
+    Attributes:
+        output_dir: The folder of the dataset.
+        episodes: How many are in it.
+        new: How many of them this run has added.
+        dropped: How many were played and not kept: their reward was below 0.
+        summary: Of the rollouts, those that failed and those without a reward among them.
+        statistics: Of the dataset; see `openenv.rollouts.collect.card.statistics`.
+    """
+
+    output_dir: Path
+    episodes: int
+    new: int
+    dropped: int
+    summary: Summary
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+
+async def collect_async(
+    env: Any,
+    policy: Any,
+    output_dir: str | os.PathLike[str],
+    *,
+    num_episodes: int = 10,
+    tasks: Iterable[Any] | None = None,
+    n: int = 1,
+    prefix: str = "ep",
+    reset: Mapping[str, Any] | None = None,
+    prompt: str | None = None,
+    system_prompt: str | None = None,
+    resume: bool = True,
+    keep_losses: bool = False,
+    table: bool = False,
+    concurrency: int = 16,
+    seed: int | None = None,
+    limits: RolloutLimits = RolloutLimits(),  # noqa: B008  # it is frozen
+    retries: int = 2,
+    error_budget: float = 0.1,
+    metadata: Mapping[str, Any] | None = None,
+    progress: Callable[[Progress], Any] | None = None,
+) -> Collected:
+    """Collect episodes of an environment as a dataset, and go on with one that was begun.
+
+    Args:
+        env: The environment; see `openenv.rollouts.rollout`.
+        policy: Who plays, likewise. What it does becomes a conversation, where it holds none.
+        output_dir: The folder of the dataset.
+        num_episodes: How many there are to be, those that are there included; of tasks, how many
+            of them are done at most.
+        tasks: What is to be done; by default episodes without a task, each of a seed of its own.
+        n: Episodes of each task.
+        prefix: What the ids of episodes without a task begin with.
+        reset: Arguments of each reset of episodes without a task.
+        prompt: What the conversation of such episodes begins with.
+        system_prompt: What is said before it, where the policy holds no conversation itself.
+        resume: What is there is not played again, but what failed is. Otherwise what is there is
+            set aside under another name.
+        keep_losses: Keep episodes whose reward is below 0.
+        table: Make ``results.parquet`` too.
+        concurrency: Episodes at once, at most.
+        seed: What all seeds follow from; by default any.
+        limits: When an episode is ended.
+        retries: Attempts anew, after a passing failure.
+        error_budget: The share of rollouts that may fail, as a float, or how many, as an int.
+        metadata: What else is to be noted of the run.
+        progress: Called with how far it has come.
+
+    Raises:
+        RolloutsFailed: More than the error budget have failed. What was written stays.
+        RolloutFileError: What is there was collected in another way, or is damaged; or somebody
+            else is at it.
+        OSError: The disk is full, say. What was written stays.
+        ValueError: `num_episodes` is below 1.
+    """
+    if num_episodes < 1:
+        raise ValueError(f"num_episodes={num_episodes}: expected at least 1")
+    work = _Collecting(Path(output_dir), keep_losses, dict(metadata or {}))
+    who = ConversingPolicy(
+        as_policy(policy, concurrency=concurrency),
+        system_prompt=system_prompt,
+        on_interface=work.note_interface,
+    )
+    with work.serializer:
+        work.begin(resume=resume)
+        own = _tasks(num_episodes, prefix, dict(reset or {}), prompt)
+        run = await rollout_async(
+            env,
+            who,
+            work.unknown(own) if tasks is None else tasks,
+            n=n,
+            num_tasks=num_episodes,
+            concurrency=concurrency,
+            output=work.rollouts,
+            resume=True,
+            seed=seed,
+            limits=limits,
+            retries=retries,
+            error_budget=error_budget,
+            keep=work.is_worth_it,
+            on_rollout=work.add,
+            progress=progress,
+        )
+        settings = {**run.header.settings, "environment": run.header.environment}
+        return work.end(run.summary(), {**settings, "policy": run.header.policy}, table=table)
+
+
+collect = waited_for(collect_async)
+collect.__name__ = collect.__qualname__ = "collect"
+
+
+def look(
+    env: Any, policy: Any, output_dir: str | os.PathLike[str], num_episodes: int, *, resume: bool
+) -> dict[str, Any]:
+    """Say what collecting would do, having asked the environment how one acts there.
+
+    Nothing is written, and no episode is begun.
+
+    Raises:
+        OpenEnvError: The environment cannot be reached, or does not tell.
+        RolloutFileError: What is in the folder is damaged.
+    """
+    there = len(RolloutSerializer(Path(output_dir)).collected_episode_ids()) if resume else 0
+    name, interface = background.run(_looked_at(env))
+    return {
+        "environment": name,
+        "policy": as_policy(policy).name,
+        "tools": [tool.name for tool in interface.tools],
+        "output_dir": str(output_dir),
+        "there": there,
+        "left": max(0, num_episodes - there),
+    }
+
+
+async def _looked_at(env: Any) -> tuple[str, Interface]:
+    sessions = await sessions_of(env, lambda _: None)
+    try:
+        client = await sessions.open()
+        try:
+            return sessions.name, await sessions.interface(client)
+        finally:
+            await sessions.close(client)
+    finally:
+        await sessions.aclose()
+
+
+def _tasks(
+    count: int, prefix: str, reset: dict[str, Any], prompt: str | None
+) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        task: dict[str, Any] = {"id": f"{prefix}-{number:06d}", "reset": reset}
+        yield task if prompt is None else {**task, "prompt": prompt}
+
+
+class _Collecting:
+    """A dataset on its way."""
+
+    def __init__(self, folder: Path, keep_losses: bool, metadata: dict[str, Any]) -> None:
+        self.serializer = RolloutSerializer(folder)
+        self.rollouts = folder / ROLLOUTS_FILENAME
+        self._keep_losses = keep_losses
+        self._metadata = metadata
+        self._ids: set[str] = set()
+        self._foreign: set[str] = set()
+        self._dropped: set[str] = set()
+        self._new = 0
+        self._interface: Interface | None = None
+
+    def begin(self, *, resume: bool) -> None:
+        """See what is there, and make up for what the last run could not write any more."""
+        if not resume:
+            self.serializer.interrupt()
+            for path in (self.serializer.results_path, self.rollouts):
+                aside = set_aside(path)
+                if aside is not None:
+                    logger.warning("%s is set aside as %s", path, aside.name)
+        self.serializer.open()
+        found = self.serializer.read_metadata() if resume else {}
+        self._metadata = {**found, **self._metadata, "begun_at": found.get("begun_at", time.time())}
+        self._interface = interface_of(found.get("interface"))
+        self._ids = self.serializer.collected_episode_ids()
+        played: set[str] = set()
+        if self.rollouts.exists() and self.rollouts.stat().st_size:
+            for rollout in read_rollouts(self.rollouts):
+                played.add(episode_id_of(rollout.id))
+                self.add(rollout)
+        self._foreign = self._ids - played
+
+    def unknown(self, tasks: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Without those that are in the dataset, though no rollout here tells of them."""
+        return (task for task in tasks if task["id"] not in self._foreign)
+
+    def note_interface(self, interface: Interface) -> None:
+        """Write down how one acts, before there is an episode."""
+        self._interface = interface
+        self._metadata["interface"] = kept(interface)
+        self.serializer.write_metadata(redacted(self._metadata))
+
+    def is_worth_it(self, rollout: Rollout) -> bool:
+        """Whether what happened in it is to be kept; what failed is, to be looked at."""
+        return self._keep_losses or rollout.reward is None or rollout.reward >= 0
+
+    def add(self, rollout: Rollout) -> None:
+        """Write an episode, if it is one of the dataset and is not in it."""
+        episode_id = episode_id_of(rollout.id)
+        if not rollout.is_kept:
+            self._dropped.add(episode_id)
+        if not (rollout.is_scored and rollout.is_kept) or episode_id in self._ids:
+            return
+        self.serializer.write_episode(record_of(rollout, self._interface, episode_id))
+        self._ids.add(episode_id)
+        self._new += 1
+
+    def end(self, summary: Summary, settings: dict[str, Any], *, table: bool) -> Collected:
+        """Write what it has come to."""
+        folder = self.serializer.output_dir
+        told = statistics(self.serializer.records())
+        played = {k: v for k, v in asdict(summary).items() if k not in ("pace", "seconds")}
+        self._metadata |= {**settings, "ended_at": time.time(), "rollouts": played}
+        self._metadata["statistics"] = told
+        self.serializer.write_metadata(redacted(self._metadata))
+        if table or (folder / TABLE_FILENAME).exists():  # which would be out of date
+            write_table(self.serializer.results_path, folder / TABLE_FILENAME)
+        write_card(folder)
+        return Collected(folder, len(self._ids), self._new, len(self._dropped), summary, told)

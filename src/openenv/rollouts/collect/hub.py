@@ -1,0 +1,102 @@
+"""Putting a dataset on the Hugging Face hub: what is its own, and nothing else of the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from openenv._internal.packages import needs
+from openenv._internal.redaction import holds_secret
+from openenv.errors import OpenEnvError
+from openenv.rollouts.collect.card import write_card
+from openenv.rollouts.collect.serializer import (
+    METADATA_FILENAME,
+    README_FILENAME,
+    RESULTS_FILENAME,
+    RolloutSerializer,
+)
+from openenv.rollouts.collect.tables import TABLE_FILENAME, write_table
+
+__all__ = ["UPLOADED", "HubError", "check_uploads", "push_to_hf_hub", "secrets_in"]
+
+UPLOADED = (RESULTS_FILENAME, METADATA_FILENAME, README_FILENAME, TABLE_FILENAME)
+
+
+class HubError(OpenEnvError, RuntimeError):
+    """A dataset could not be put on the hub; the text says why, and what to do about it."""
+
+
+def check_uploads() -> None:
+    """See, before anything is played, that what uploads is installed.
+
+    Raises:
+        MissingPackage: It is not.
+    """
+    with needs("a dataset of the hub", "pip install 'openenv[hf]'"):
+        import huggingface_hub  # noqa: F401
+
+
+def push_to_hf_hub(
+    output_dir: Path | str,
+    repo_id: str,
+    *,
+    private: bool = False,
+    commit_message: str | None = None,
+    token: str | None = None,
+) -> str:
+    """Put a dataset on the hub, as one commit; gives its address.
+
+    What is there already is not sent again, so an upload that broke off is gone on with by another
+    call. A card of the folder that somebody has written is left as it is.
+
+    Args:
+        output_dir: The folder of the dataset.
+        repo_id: ``NAME``, of whose token it is, or ``ORG/NAME``; made where there is none.
+        private: Have it private, if it is made.
+        commit_message: Of the commit.
+        token: Of the hub; by default the one of HF_TOKEN, or of ``hf auth login``.
+
+    Raises:
+        MissingPackage: huggingface_hub is not installed.
+        HubError: There is nothing to upload, a secret is in what would be uploaded, or the hub
+            refuses it or cannot be reached.
+        RolloutFileError: What is in the folder is damaged.
+    """
+    from openenv.hub.client import Hub
+    from openenv.hub.errors import HubError as Refused
+
+    folder = Path(output_dir)
+    episodes = len(RolloutSerializer(folder).collected_episode_ids())
+    if not episodes:
+        raise HubError(f"{folder} has no episode to upload; expected some in {RESULTS_FILENAME}")
+    if (folder / TABLE_FILENAME).exists():  # which may be older than the episodes
+        write_table(folder / RESULTS_FILENAME, folder / TABLE_FILENAME)
+    write_card(folder)
+    hub = Hub(token=token)
+    found = [name for name in UPLOADED if (folder / name).is_file()]
+    for name in found:
+        for line in secrets_in(folder / name):
+            raise HubError(
+                f"{folder / name}, line {line} holds what looks like a secret of this machine; "
+                "nothing was uploaded: remove it there, and from where it came"
+            )
+    message = commit_message or f"{episodes:,} episodes collected with OpenEnv"
+    try:
+        dataset = hub.make_dataset(repo_id, private=private)
+        hub.upload(dataset, folder, found, message=message, kind="dataset")
+    except Refused as error:
+        raise HubError(f"{error}; {error.hint}" if error.hint else str(error)) from error
+    return hub.page(dataset, "dataset")
+
+
+def secrets_in(path: Path) -> Iterator[int]:
+    """Yield the lines of a file that hold a secret of this process.
+
+    A table is made of lines that are looked at, so it is not.
+    """
+    if path.name == TABLE_FILENAME:
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if holds_secret(line):
+                yield number

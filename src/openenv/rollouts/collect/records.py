@@ -1,0 +1,210 @@
+"""One collected episode: a line of ``results.jsonl``, whether a harness or a policy played it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from openenv.rollouts.collect.interfaces import call_of
+from openenv.rollouts.harness.results import HarnessRolloutResult, ToolTraceEntry, VerifyResult
+from openenv.rollouts.harness.rollout_func import env_reward
+from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.policies.views import view, visible_fields
+from openenv.rollouts.records import Rollout
+
+__all__ = ["EpisodeRecord", "episode_id_of", "record_of"]
+
+OVER = "the episode is over"
+
+
+@dataclass
+class EpisodeRecord:
+    """An episode that was collected; all of it as JSON has it.
+
+    Attributes:
+        episode_id: Unique in its file.
+        messages: The conversation, in the form of OpenAI's API; every call of a tool is answered.
+        reward: What the episode is worth. One that could not be scored is no record.
+        done: It came to its end.
+        tool_trace: What was done: ``{"tool_name", "arguments", "result"}`` each.
+        metrics: Numbers of the rollout, such as ``turns`` and ``tool_calls``.
+        verify_metrics: Numbers of the verdict; of an environment, the components of its reward.
+        artifacts: All else that the verdict holds.
+        task: What was to be done; None without a task.
+        extra: What whoever collected it has noted.
+    """
+
+    episode_id: str
+    messages: list[dict[str, Any]]
+    reward: float
+    done: bool
+    tool_trace: list[dict[str, Any]]
+    metrics: dict[str, Any]
+    verify_metrics: dict[str, Any]
+    artifacts: dict[str, Any]
+    task: Any = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_rollout(
+        cls,
+        episode_id: str,
+        rollout: HarnessRolloutResult,
+        verify: VerifyResult,
+        task: Any = None,
+        extra: dict[str, Any] | None = None,
+    ) -> EpisodeRecord:
+        """The record of a harness rollout and its verdict.
+
+        Raises:
+            ValueError: It has no reward, or two that differ; see
+                `openenv.rollouts.harness.build_harness_rollout_func`.
+        """
+        reward = env_reward(rollout, verify)
+        if reward is None:
+            raise ValueError(f"the rollout has no reward: {verify.artifacts.get('unscored')}")
+        return cls(
+            episode_id=episode_id,
+            messages=_plain(rollout.messages),
+            reward=reward,
+            done=rollout.done or verify.done,
+            tool_trace=[_traced(entry) for entry in rollout.tool_trace],
+            metrics=_plain(rollout.metrics),
+            verify_metrics=_plain(verify.metrics),
+            artifacts=_plain(verify.artifacts),
+            task=_plain(task),
+            extra=_plain(extra or {}),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """It, as its line has it."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> EpisodeRecord:
+        """Read a line; what a later version has added is left out.
+
+        Raises:
+            ValueError: A field is missing, or is of another kind.
+        """
+        known = {one.name: found[one.name] for one in fields(cls) if one.name in found}
+        missing = [name for name in ("episode_id", "messages", "reward") if name not in known]
+        if missing:
+            raise ValueError(f"it has no {', '.join(missing)}")
+        kinds: dict[str, Any] = {"episode_id": str, "messages": list, "reward": (int, float)}
+        for name, kind in kinds.items():
+            if not isinstance(known[name], kind) or isinstance(known[name], bool):
+                raise ValueError(f"its {name} is {known[name]!r:.100}")
+        return cls(
+            **{
+                "done": True,
+                "tool_trace": [],
+                "metrics": {},
+                "verify_metrics": {},
+                "artifacts": {},
+                **known,
+            }
+        )
+
+
+def episode_id_of(rollout_id: str) -> str:
+    """The id of an episode: that of its rollout, which is that of its task where there is one
+    sample only.
+    """
+    return rollout_id.removesuffix("#0")
+
+
+def record_of(rollout: Rollout, interface: Interface | None, episode_id: str) -> EpisodeRecord:
+    """The record of a rollout that was scored.
+
+    Args:
+        rollout: It.
+        interface: How one acted there; None where nobody knows.
+        episode_id: What the record is to be called.
+
+    Raises:
+        ValueError: It has no reward.
+    """
+    if not rollout.is_scored or rollout.reward is None:
+        raise ValueError(f"rollout {rollout.id!r} has no reward: {rollout.unscored}")
+    steps = rollout.steps
+    refused = len(rollout.refused)
+    refused += sum(len((step.policy or {}).get("refused", ())) for step in steps)
+    noted = {
+        "rollout_id": rollout.id,
+        "group": rollout.group,
+        "sample": rollout.sample,
+        "seed": rollout.seed,
+        "outcome": rollout.outcome,
+        "limit": rollout.limit,
+    }
+    return EpisodeRecord(
+        episode_id=episode_id,
+        messages=answered(rollout, interface),
+        reward=rollout.reward,
+        done=rollout.outcome in ("done", "truncated"),
+        tool_trace=_trace(rollout, interface),
+        metrics={
+            "turns": rollout.usage.model_calls or len(steps),
+            "tool_calls": len(steps),
+            "refused": refused,
+            "prompt_tokens": rollout.usage.prompt_tokens,
+            "completion_tokens": rollout.usage.completion_tokens,
+        },
+        verify_metrics=dict(rollout.components),
+        artifacts={},
+        task=rollout.task if rollout.task is not None else rollout.task_id,
+        extra={name: value for name, value in noted.items() if value is not None},
+    )
+
+
+def answered(rollout: Rollout, interface: Interface | None) -> list[dict[str, Any]]:
+    """The conversation of a rollout, with an answer to every call: a policy is not asked again
+    once the episode is over, so it is not shown what came of its last action.
+    """
+    messages = [dict(message) for message in rollout.messages]
+    open_calls = _unanswered(messages)
+    last = rollout.steps[-1].observation if rollout.steps else None
+    for number, call in enumerate(open_calls):
+        is_known = number == 0 and interface is not None and last is not None
+        said = view(last, interface.visible) if is_known and interface is not None else OVER
+        messages.append({"role": "tool", "tool_call_id": call.get("id"), "content": said})
+    return messages
+
+
+def _unanswered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls of the last reply that nothing answers."""
+    told = [i for i, one in enumerate(messages) if one.get("role") == "assistant"]
+    if not told:
+        return []
+    done = {one.get("tool_call_id") for one in messages[told[-1] :]}
+    calls = messages[told[-1]].get("tool_calls") or ()
+    return [call for call in calls if call.get("id") not in done]
+
+
+def _trace(rollout: Rollout, interface: Interface | None) -> list[dict[str, Any]]:
+    found = []
+    visible = None if interface is None else interface.visible
+    for step in rollout.steps:
+        name, arguments = call_of(step.action, interface)
+        data = visible_fields(step.observation, visible)
+        result = {
+            "data": data,
+            "done": step.done,
+            "metadata": {"reward": step.reward},
+            "error": None,
+        }
+        found.append({"tool_name": name, "arguments": arguments, "result": result})
+    return found
+
+
+def _traced(entry: ToolTraceEntry) -> dict[str, Any]:
+    traced: dict[str, Any] = _plain(asdict(entry))
+    return traced
+
+
+def _plain(value: Any) -> Any:
+    return to_jsonable_python(value, bytes_mode="base64", fallback=str, inf_nan_mode="strings")

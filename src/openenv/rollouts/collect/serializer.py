@@ -1,0 +1,251 @@
+"""The folder of a dataset: episodes are appended whole, and what is there can be gone on with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from weakref import WeakValueDictionary
+
+from pydantic_core import from_json, to_json
+from typing_extensions import Self
+
+from openenv.rollouts.collect.records import EpisodeRecord
+from openenv.rollouts.lines import (
+    RolloutFileError,
+    append,
+    cut_torn_line,
+    locked,
+    sync_directory,
+)
+
+__all__ = [
+    "FAILURES_FILENAME",
+    "METADATA_FILENAME",
+    "README_FILENAME",
+    "RESULTS_FILENAME",
+    "ROLLOUTS_FILENAME",
+    "RolloutSerializer",
+    "read_records",
+    "replaced",
+    "set_aside",
+]
+
+RESULTS_FILENAME, METADATA_FILENAME = "results.jsonl", "metadata.json"
+README_FILENAME = "README.md"
+ROLLOUTS_FILENAME, FAILURES_FILENAME = "rollouts.jsonl", "failures.jsonl"
+SYNC_EVERY_S = 5.0
+
+# Who writes to which file in this process: the system's locks know open files, and no owners.
+_WRITERS: WeakValueDictionary[str, RolloutSerializer] = WeakValueDictionary()
+_TURNS = threading.RLock()
+
+
+def read_records(path: Path) -> Iterator[EpisodeRecord]:
+    """Read the episodes of a file, one at a time.
+
+    A last line that is cut off, since its writer was killed, is passed over.
+
+    Raises:
+        OSError: The file cannot be read.
+        RolloutFileError: It is damaged before its last line, or holds no episodes.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                found = from_json(line)
+                if not isinstance(found, dict):
+                    raise ValueError(f"expected an object, and it is {found!r:.100}")
+                record = EpisodeRecord.of(found)
+            except ValueError as error:
+                why = f"this is no collected episode: {error}"
+                raise RolloutFileError(str(path), number, why) from error
+            yield record
+
+
+class RolloutSerializer:
+    """Writes the episodes of a dataset; closed by ``with``, or by the end of the process.
+
+    What `write_episode` has returned from survives the end of the process. One process writes to a
+    folder at a time. Several writers in it take turns: each begins where the one before has ended.
+
+    Args:
+        output_dir: The folder; made where there is none.
+    """
+
+    def __init__(self, output_dir: Path | str) -> None:
+        self._output_dir = Path(output_dir)
+        self._file: int | None = None
+        self._size = 0
+        self._ids: set[str] = set()
+        self._synced = time.monotonic()
+
+    @property
+    def output_dir(self) -> Path:
+        """The folder."""
+        return self._output_dir
+
+    @property
+    def results_path(self) -> Path:
+        """Where the episodes are."""
+        return self._output_dir / RESULTS_FILENAME
+
+    @property
+    def metadata_path(self) -> Path:
+        """Where it is said how they were collected."""
+        return self._output_dir / METADATA_FILENAME
+
+    def open(self) -> None:
+        """Begin to write, if it has not; a last line that was cut off is removed.
+
+        Raises:
+            OSError: The file cannot be written to.
+            RolloutFileError: Somebody else writes to it, or it is damaged.
+        """
+        with _TURNS:
+            if self._file is not None:
+                return
+            self._output_dir.mkdir(parents=True, exist_ok=True)
+            self.interrupt()
+            file = locked(self.results_path, exclusive=False)
+            try:
+                cut_torn_line(self.results_path, file)
+                self._ids = self.collected_episode_ids()
+                self._size = os.fstat(file).st_size
+                sync_directory(self.results_path, file)
+            except BaseException:
+                os.close(file)
+                raise
+            self._file = file
+            _WRITERS[self._key] = self
+
+    @property
+    def _key(self) -> str:
+        return os.path.realpath(self.results_path)
+
+    def interrupt(self) -> None:
+        """End the turn of whichever serializer of this process writes to the folder."""
+        with _TURNS:
+            writer = _WRITERS.pop(self._key, None)
+            if writer is not None:
+                writer.close()
+
+    def write_episode(self, record: EpisodeRecord) -> None:
+        """Append an episode.
+
+        Raises:
+            OSError: The disk is full, say. Nothing of the episode is in the file then.
+            ValueError: One of this id is in it.
+            RolloutFileError: Somebody else writes to the file, or it is damaged.
+        """
+        line = to_json(record.to_dict(), inf_nan_mode="strings", fallback=str) + b"\n"
+        with _TURNS:
+            self.open()
+            assert self._file is not None
+            if record.episode_id in self._ids:
+                raise ValueError(
+                    f"{self.results_path} has an episode {record.episode_id!r} already"
+                )
+            self._size = append(self.results_path, self._file, line, self._size)
+            self._ids.add(record.episode_id)
+            if time.monotonic() - self._synced >= SYNC_EVERY_S:
+                os.fsync(self._file)
+                self._synced = time.monotonic()
+
+    def write_metadata(self, metadata: dict[str, Any]) -> None:
+        """Write how they were collected; what was there is replaced, as a whole."""
+        self._output_dir.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
+        replaced(self.metadata_path, f"{text}\n")
+
+    def read_metadata(self) -> dict[str, Any]:
+        """How they were collected; empty where nobody has said.
+
+        Raises:
+            RolloutFileError: It is damaged.
+        """
+        if not self.metadata_path.exists():
+            return {}
+        try:
+            found = from_json(self.metadata_path.read_bytes())
+        except ValueError as error:
+            raise RolloutFileError(
+                str(self.metadata_path), None, f"it is damaged: {error}"
+            ) from error
+        return found if isinstance(found, dict) else {}
+
+    def records(self) -> Iterator[EpisodeRecord]:
+        """The episodes that are there, one at a time."""
+        return read_records(self.results_path) if self.results_path.exists() else iter(())
+
+    def collected_episode_ids(self) -> set[str]:
+        """The ids of the episodes that are there.
+
+        Raises:
+            RolloutFileError: The file is damaged, or has an id twice.
+        """
+        found: set[str] = set()
+        for record in self.records():
+            if record.episode_id in found:
+                why = f"{record.episode_id!r} is in it twice"
+                raise RolloutFileError(str(self.results_path), None, why)
+            found.add(record.episode_id)
+        return found
+
+    def close(self) -> None:
+        """Put everything on the disk, and let others write. Safe to repeat."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+def replaced(path: Path, text: str) -> None:
+    """Write a file as a whole: it is the old one or the new one, whatever happens."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename a file that is in the way, by the time; gives its new name, None if there was none."""
+    if not path.exists():
+        return None
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = path.with_suffix(f".{stamp}.bak{path.suffix}")
+    number = 0
+    while aside.exists():
+        number += 1
+        aside = path.with_suffix(f".{stamp}-{number}.bak{path.suffix}")
+    path.rename(aside)
+    return aside

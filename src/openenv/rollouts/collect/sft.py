@@ -1,0 +1,424 @@
+"""Training data for supervised fine-tuning, of episodes: rows as TRL's `SFTTrainer` takes them.
+
+    messages             a conversation a row: {"messages", "tools"}
+    prompt-completion    a reply a row: {"prompt", "completion", "tools"}; only the reply is learnt
+
+Both have ``reward`` and ``episode_id`` beside. Arguments of calls are objects, as chat templates
+want them, and not the text that APIs send. A row ends with what the model said: what came of its
+last action teaches nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic_core import from_json, to_json
+
+from openenv._internal.json import read_json
+from openenv.rollouts.collect.interfaces import as_functions, interface_of
+from openenv.rollouts.collect.records import EpisodeRecord
+from openenv.rollouts.collect.serializer import (
+    RESULTS_FILENAME,
+    ROLLOUTS_FILENAME,
+    RolloutSerializer,
+    read_records,
+)
+from openenv.rollouts.collect.tables import check_tables, write_rows
+from openenv.rollouts.files import read_rollouts
+from openenv.rollouts.lines import RolloutFileError
+from openenv.rollouts.records import FORMAT, Rollout
+
+__all__ = ["FORMS", "Form", "SFTFilters", "SFTSummary", "read_episodes", "sft_rows", "write_sft"]
+
+Form = Literal["messages", "prompt-completion"]
+FORMS: tuple[Form, ...] = get_args(Form)
+Source = str | os.PathLike[str] | Iterable[Rollout | EpisodeRecord]
+
+PARQUET = ".parquet"
+TALK = ("messages", "prompt", "completion", "tools")
+
+
+@dataclass(frozen=True)
+class SFTFilters:
+    """Which episodes are worth learning from. What failed never is.
+
+    Attributes:
+        min_reward: The least reward; what was not scored is then left out too.
+        best_of: Of each group - the samples of one task and seed - so many, those of the greatest
+            reward; of equal ones those with fewer refused actions, then fewer replies. What was not
+            scored is then left out too.
+        max_refused: The most actions that may have been refused, since a refused action is a
+            mistake that would be learnt.
+        only_done: Only episodes that came to their end.
+        unique: Of several conversations that say the same, one only.
+
+    Raises:
+        ValueError: `best_of` is below 1, or `max_refused` below 0.
+    """
+
+    min_reward: float | None = None
+    best_of: int | None = None
+    max_refused: int | None = None
+    only_done: bool = False
+    unique: bool = True
+
+    def __post_init__(self) -> None:
+        if self.best_of is not None and self.best_of < 1:
+            raise ValueError(f"best_of={self.best_of}: expected at least 1")
+        if self.max_refused is not None and self.max_refused < 0:
+            raise ValueError(f"max_refused={self.max_refused}: expected at least 0")
+
+
+@dataclass
+class SFTSummary:
+    """What became of the episodes.
+
+    Attributes:
+        rows: How many rows there are.
+        episodes: How many episodes they are of.
+        left_out: How many episodes were left out, by the reason.
+        mean_reward: Of the episodes that were taken and scored; None where there is none.
+    """
+
+    rows: int = 0
+    episodes: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    mean_reward: float | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        """The same, as JSON has it."""
+        return asdict(self)
+
+
+@dataclass
+class _Episode:
+    id: str
+    group: str
+    messages: list[dict[str, Any]]
+    reward: float | None
+    refused: int
+    is_done: bool
+    has_failed: bool
+    is_kept: bool
+    tools: list[dict[str, Any]] | None
+
+    @property
+    def replies(self) -> int:
+        return sum(one.get("role") == "assistant" for one in self.messages)
+
+
+# ------------------------------------------------------------------ reading
+
+
+def read_episodes(source: Source) -> Iterator[tuple[Rollout | EpisodeRecord, Any]]:
+    """Read episodes, each with the tools that are known of it, or None.
+
+    Args:
+        source: A folder of `collect` or of ``openenv eval``; a file of rollouts or of collected
+            episodes; or rollouts and records themselves.
+
+    Raises:
+        OSError: It cannot be read.
+        RolloutFileError: It is neither, or is damaged.
+    """
+    if not isinstance(source, str | os.PathLike):
+        yield from ((one, None) for one in source)
+        return
+    path = Path(source)
+    if path.is_dir():
+        known = [path / RESULTS_FILENAME, path / ROLLOUTS_FILENAME]
+        path = next((one for one in known if one.is_file()), known[0])
+    found: Iterator[Rollout | EpisodeRecord]
+    if path.suffix == PARQUET or _is_rollouts(path):
+        found = read_rollouts(path)
+    else:
+        found = read_records(path)
+    interface = interface_of(RolloutSerializer(path.parent).read_metadata().get("interface"))
+    tools = None if interface is None else as_functions(interface)
+    yield from ((one, tools) for one in found)
+
+
+def _is_rollouts(path: Path) -> bool:
+    with path.open("rb") as file:
+        line = file.readline()
+    with contextlib.suppress(ValueError):
+        found = from_json(line)
+        return isinstance(found, dict) and found.get("format") == FORMAT
+    return False
+
+
+def _episode(one: Rollout | EpisodeRecord, tools: Any, place: str) -> _Episode:
+    if isinstance(one, Rollout):
+        refused = len(one.refused)
+        refused += sum(len((step.policy or {}).get("refused", ())) for step in one.steps)
+        is_done, group = one.outcome in ("done", "truncated"), one.group or one.id
+        told, id = one.messages, one.id
+        has_failed, is_kept = one.outcome == "failed", one.is_kept
+    else:
+        known = one.metrics.get("refused")
+        errors = (call.get("result") or {} for call in one.tool_trace)
+        refused = known if isinstance(known, int) else sum(bool(e.get("error")) for e in errors)
+        is_done, id, told = one.done, one.episode_id, one.messages
+        task = to_json(one.task).decode() if one.task is not None else id
+        group = str(one.extra.get("group") or task)
+        has_failed, is_kept = False, True
+    messages = _cleaned(told)
+    return _Episode(
+        id,
+        f"{place}{group}",
+        messages,
+        one.reward,
+        refused,
+        is_done,
+        has_failed,
+        is_kept,
+        tools,
+    )
+
+
+def _cleaned(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A conversation as chat templates take it, up to the last thing that the model said."""
+    found: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
+    for message in messages:
+        one = {name: value for name, value in message.items() if value is not None}
+        one["content"] = one.get("content", "")
+        if one.get("tool_calls"):
+            one["tool_calls"] = [_call(call) for call in one["tool_calls"]]
+            names |= {
+                str(call["id"]): call["function"]["name"]
+                for call in one["tool_calls"]
+                if "id" in call
+            }
+        else:
+            one.pop("tool_calls", None)
+        if one.get("role") == "tool" and "name" not in one:
+            name = names.get(str(one.get("tool_call_id")))
+            one |= {} if name is None else {"name": name}
+        found.append(one)
+    while found and found[-1].get("role") != "assistant":
+        found.pop()
+    return found
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call["function"])
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):  # what a model wrote need be no JSON
+            arguments = read_json(arguments)
+    function["arguments"] = {} if arguments is None else arguments
+    return {**call, "type": "function", "function": function}
+
+
+# ------------------------------------------------------------------ choosing
+
+
+class _Choice:
+    """Which episodes are taken; those that are not are counted by the reason."""
+
+    def __init__(self, filters: SFTFilters) -> None:
+        self._filters = filters
+        self._seen: set[bytes] = set()
+        self._best: set[int] | None = None
+        self.left_out: Counter[str] = Counter()
+
+    def rank(self, episodes: Iterable[_Episode]) -> None:
+        """Find the best of each group."""
+        groups: dict[str, list[tuple[float, int, int, int]]] = defaultdict(list)
+        for number, one in enumerate(episodes):
+            if self._why_not(one) is None and one.reward is not None:
+                groups[one.group].append((-one.reward, one.refused, one.replies, number))
+        best = self._filters.best_of
+        self._best = {rank[-1] for ranks in groups.values() for rank in sorted(ranks)[:best]}
+
+    def takes(self, number: int, one: _Episode) -> bool:
+        why = self._why_not(one)
+        if why is None and self._best is not None and number not in self._best:
+            why = "not among the best of its group"
+        if why is None and self._filters.unique:
+            digest = _digest(one)
+            why = "says the same as another" if digest in self._seen else None
+            self._seen.add(digest)
+        if why is not None:
+            self.left_out[why] += 1
+        return why is None
+
+    def _why_not(self, one: _Episode) -> str | None:
+        filters = self._filters
+        if one.has_failed:
+            return "failed"
+        if not one.is_kept:
+            return "was not kept"
+        if not one.messages:
+            return "has no conversation"
+        if one.reward is None and (filters.min_reward is not None or filters.best_of is not None):
+            return "was not scored"
+        if filters.min_reward is not None and (one.reward or 0.0) < filters.min_reward:
+            return "its reward is too low"
+        if filters.max_refused is not None and one.refused > filters.max_refused:
+            return "too many actions were refused"
+        if filters.only_done and not one.is_done:
+            return "did not come to its end"
+        return None
+
+
+def _digest(one: _Episode) -> bytes:
+    """What a conversation says, without the ids of its calls."""
+    said = []
+    for message in one.messages:
+        kept = {name: value for name, value in message.items() if name != "tool_call_id"}
+        if "tool_calls" in kept:
+            kept["tool_calls"] = [call["function"] for call in kept["tool_calls"]]
+        said.append(kept)
+    text = json.dumps([said, one.tools], sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).digest()
+
+
+# ------------------------------------------------------------------ rows
+
+
+def sft_rows(
+    *sources: Source,
+    form: str = "messages",
+    filters: SFTFilters = SFTFilters(),  # it is frozen
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    summary: SFTSummary | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows for `SFTTrainer`, one at a time.
+
+    ``datasets.Dataset.from_generator(lambda: sft_rows(...))`` makes a dataset of them;
+    `write_sft` a file.
+
+    Args:
+        *sources: Where the episodes are; see `read_episodes`. A best one is looked for within one
+            source.
+        form: ``messages``, or ``prompt-completion``.
+        filters: Which of them are taken.
+        tools: What the model could call, in the form of OpenAI's API; by default what is noted
+            beside the episodes. Rows have no ``tools`` where nobody knows.
+        summary: Told what became of the episodes, once the rows have come to their end.
+
+    Raises:
+        OSError: A source cannot be read.
+        RolloutFileError: It holds no episodes, or is damaged.
+        ValueError: There is no such form.
+    """
+    if form not in FORMS:
+        raise ValueError(f"form={form!r}: expected {' or '.join(FORMS)}")
+    choice = _Choice(filters)
+    given = None if tools is None else [dict(tool) for tool in tools]
+    read = [one if isinstance(one, str | os.PathLike) else list(one) for one in sources]
+    if filters.best_of is not None:
+        choice.rank(_read(read, given))
+    told = SFTSummary() if summary is None else summary
+    rewards: list[float] = []
+    for number, one in enumerate(_read(read, given)):
+        if not choice.takes(number, one):
+            continue
+        told.episodes += 1
+        if one.reward is not None:
+            rewards.append(one.reward)
+        for row in _rows(one, form):
+            told.rows += 1
+            yield row
+    told.left_out = dict(choice.left_out.most_common())
+    told.mean_reward = sum(rewards) / len(rewards) if rewards else None
+
+
+def _read(sources: Iterable[Any], tools: list[dict[str, Any]] | None) -> Iterator[_Episode]:
+    for number, source in enumerate(sources):
+        for one, known in read_episodes(source):
+            yield _episode(one, known if tools is None else tools, f"{number}/")
+
+
+def _rows(one: _Episode, form: str) -> Iterator[dict[str, Any]]:
+    beside: dict[str, Any] = {"reward": one.reward, "episode_id": one.id}
+    if one.tools is not None:
+        beside = {"tools": one.tools, **beside}
+    if form == "messages":
+        yield {"messages": one.messages, **beside}
+        return
+    for number, message in enumerate(one.messages):
+        if message.get("role") == "assistant" and number:
+            yield {"prompt": one.messages[:number], "completion": [message], **beside}
+
+
+def write_sft(
+    *sources: Source,
+    output: str | os.PathLike[str],
+    form: str = "messages",
+    filters: SFTFilters = SFTFilters(),  # it is frozen
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    replace: bool = False,
+) -> SFTSummary:
+    """Write rows for `SFTTrainer` to a file, which is there as a whole or not at all.
+
+    Args:
+        *sources: Where the episodes are; see `read_episodes`.
+        output: A ``.parquet`` file, in which each call is exactly what it was; or a ``.jsonl``
+            file, of which `datasets` may fill in None where the arguments of two calls differ.
+        form: ``messages``, or ``prompt-completion``.
+        filters: Which episodes are taken.
+        tools: What the model could call; by default what is noted beside the episodes.
+        replace: Replace a file that is there.
+
+    Raises:
+        FileExistsError: There is such a file, and it is not to be replaced.
+        MissingPackage: A table is asked for, and pyarrow is not installed.
+        OSError: A source cannot be read, or the file not be written.
+        RolloutFileError: A source holds no episodes, or is damaged; or no row came of them.
+        ValueError: There is no such form, or the file is neither.
+    """
+    path = Path(output)
+    if path.suffix not in (PARQUET, ".jsonl"):
+        raise ValueError(f"output={str(path)!r}: expected a .parquet or a .jsonl file")
+    if path.exists() and not replace:
+        raise FileExistsError(f"{path} is there already; replace it, or name another one")
+    if path.suffix == PARQUET:
+        check_tables()
+    summary = SFTSummary()
+    rows = sft_rows(*sources, form=form, filters=filters, tools=tools, summary=summary)
+    first = next(rows, None)
+    if first is None:
+        why = "; ".join(f"{count:,} {reason}" for reason, count in summary.left_out.items())
+        raise RolloutFileError(str(path), None, f"no row came of the episodes: {why or 'none'}")
+    everything = _all(first, rows)
+    if path.suffix == PARQUET:
+        kinds = {"reward": "number", "episode_id": "text"}
+        columns = {name: "list" for name in TALK if name in _columns(form)}
+        write_rows(everything, {**columns, **kinds}, path)
+    else:
+        _write_lines(everything, path)
+    return summary
+
+
+def _columns(form: str) -> tuple[str, ...]:
+    talk = ("messages",) if form == "messages" else ("prompt", "completion")
+    return (*talk, "tools")
+
+
+def _all(first: dict[str, Any], others: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    yield first
+    yield from others
+
+
+def _write_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            for row in rows:
+                file.write(to_json(row) + b"\n")
+        os.replace(partial, path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()

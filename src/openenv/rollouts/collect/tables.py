@@ -1,0 +1,143 @@
+"""Episodes and training rows as Parquet tables, in which each call of a tool is what it was.
+
+What has no fixed form - arguments of tools, observations - is JSON in a column of that type
+(Arrow's ``arrow.json``), which `datasets` 5 reads as it was written. As a struct it would have
+every field of every other row, with None in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from openenv._internal.packages import needs
+from openenv.rollouts.collect.serializer import read_records
+from openenv.rollouts.lines import RolloutFileError
+
+__all__ = ["TABLE_FILENAME", "check_tables", "write_rows", "write_table"]
+
+TABLE_FILENAME = "results.parquet"
+ROWS_AT_ONCE = 1000
+
+# Columns of episodes.
+EPISODES = {
+    "episode_id": "text",
+    "messages": "list",
+    "reward": "number",
+    "done": "flag",
+    "tool_trace": "list",
+    "metrics": "json",
+    "verify_metrics": "json",
+    "artifacts": "json",
+    "task": "json",
+    "extra": "json",
+}
+
+
+def check_tables() -> None:
+    """See that tables can be written here.
+
+    Raises:
+        MissingPackage: pyarrow is not installed, or too old.
+    """
+    _pyarrow()
+
+
+def write_table(lines: Path, path: Path) -> int:
+    """Make the table of a file of episodes; gives how many there are.
+
+    Raises:
+        MissingPackage: pyarrow is not installed.
+        OSError: It cannot be written.
+        RolloutFileError: The file of episodes is damaged.
+    """
+    return write_rows((one.to_dict() for one in read_records(lines)), EPISODES, path)
+
+
+def write_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], path: Path) -> int:
+    """Write rows as a table, which is there as a whole or not at all.
+
+    Args:
+        rows: The rows.
+        columns: The kind of each column: ``text``, ``number``, ``flag``, ``json``, or ``list``, of
+            JSON.
+        path: The file; one that is there is replaced.
+
+    Raises:
+        MissingPackage: pyarrow is not installed.
+        OSError: It cannot be written.
+        RolloutFileError: A value is none of its column's kind.
+    """
+    pyarrow = _pyarrow()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial, count = path.with_name(f".{path.name}.{os.getpid()}"), 0
+    schema = pyarrow.schema([(name, _type(pyarrow, kind)) for name, kind in columns.items()])
+    try:
+        with pyarrow.parquet.ParquetWriter(partial, schema, compression="zstd") as table:
+            for batch in _batches(rows):
+                arrays = [
+                    _array(pyarrow, kind, [row.get(name) for row in batch])
+                    for name, kind in columns.items()
+                ]
+                table.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+                count += len(batch)
+        os.replace(partial, path)
+    except pyarrow.ArrowException as error:
+        raise RolloutFileError(str(path), None, str(error)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+    return count
+
+
+def _type(pyarrow: Any, kind: str) -> Any:
+    return {
+        "text": pyarrow.string(),
+        "number": pyarrow.float64(),
+        "flag": pyarrow.bool_(),
+        "json": pyarrow.json_(),
+        "list": pyarrow.list_(pyarrow.json_()),
+    }[kind]
+
+
+def _array(pyarrow: Any, kind: str, values: list[Any]) -> Any:
+    if kind == "json":
+        return _json(pyarrow, values)
+    if kind != "list":
+        return pyarrow.array(values, _type(pyarrow, kind))
+    ends = [0]
+    for value in values:
+        ends.append(ends[-1] + len(value or ()))
+    items = [item for value in values for item in value or ()]
+    offsets = pyarrow.array(ends, pyarrow.int32())
+    return pyarrow.ListArray.from_arrays(offsets, _json(pyarrow, items))
+
+
+def _json(pyarrow: Any, values: list[Any]) -> Any:
+    texts = [None if value is None else to_json(value).decode() for value in values]
+    return pyarrow.ExtensionArray.from_storage(
+        pyarrow.json_(), pyarrow.array(texts, pyarrow.string())
+    )
+
+
+def _batches(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    left = iter(rows)
+    while batch := list(islice(left, ROWS_AT_ONCE)):
+        yield batch
+
+
+def _pyarrow() -> Any:
+    command = "pip install 'openenv[datasets]' 'pyarrow>=19'"
+    with needs("a Parquet file", command):
+        import pyarrow
+        import pyarrow.parquet
+
+        if not hasattr(pyarrow, "json_"):
+            raise ModuleNotFoundError("pyarrow.json_ is not there", name="pyarrow.json_")
+    return pyarrow

@@ -1,0 +1,133 @@
+"""Who plays for a dataset: a model behind an API, or any policy, told as a conversation."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+from openenv.client import background
+from openenv.rewards.llm.client import LLMClient
+from openenv.rollouts.collect.interfaces import call_of
+from openenv.rollouts.harness.results import Message, ModelStep, ModelStepResult
+from openenv.rollouts.interfaces import Interface
+from openenv.rollouts.policies.base import Decision, Opening, Player, Policy, Turn
+from openenv.rollouts.policies.conversations import Conversation, Reply
+from openenv.rollouts.replies import Call
+from openenv.tools.types import Tool
+
+__all__ = ["ConversingPolicy", "build_model_step"]
+
+
+def build_model_step(llm_client: LLMClient, *, system_prompt: str | None = None) -> ModelStep:
+    """A model step that asks a language model over its API. It may be called from many threads.
+
+    Args:
+        llm_client: Of the model. It is used on the loop that all synchronous faces share, and is
+            closed there: ``openenv.client.background.run(llm_client.aclose())``.
+        system_prompt: Said first, where the conversation does not begin with one of its own.
+    """
+
+    def model_step(
+        messages: list[Message], tools: list[Tool], sampling: dict[str, Any]
+    ) -> ModelStepResult:
+        told: list[Message] = [dict(message) for message in messages]
+        if system_prompt and not (told and told[0].get("role") == "system"):
+            told.insert(0, {"role": "system", "content": system_prompt})
+        listed = [tool.model_dump(by_alias=True, exclude_none=True) for tool in tools]
+        asked = llm_client.complete_with_tools(told, listed, **sampling)
+        return ModelStepResult(background.run(asked))
+
+    return model_step
+
+
+class ConversingPolicy:
+    """Any policy, with a conversation for each of its episodes, as a model would have held it.
+
+    A language model holds one itself. What any other policy does is told as calls of tools: what
+    it saw is what the user or the tool says, and each action is a call.
+
+    Args:
+        policy: Who plays.
+        system_prompt: What such a conversation begins with.
+        on_interface: Told once how one acts, before the first episode begins.
+    """
+
+    needs_interface = True
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        system_prompt: str | None = None,
+        on_interface: Callable[[Interface], object] | None = None,
+    ) -> None:
+        self.name = policy.name
+        self.wants_refusals = policy.wants_refusals
+        self._policy = policy
+        self._system_prompt = system_prompt
+        self._on_interface = on_interface
+        most = getattr(policy, "max_concurrency", None)
+        if most is not None:
+            self.max_concurrency = most
+
+    async def begin(self, opening: Opening) -> Player:
+        """Begin an episode."""
+        told, self._on_interface = self._on_interface, None
+        if told is not None and opening.interface is not None:
+            told(opening.interface)
+        begun = self._policy.begin(opening)
+        player = await begun if inspect.isawaitable(begun) else begun
+        return _Told(player, _Telling(opening, system_prompt=self._system_prompt))
+
+    async def aclose(self) -> None:
+        """Release whatever the policy holds."""
+        await self._policy.aclose()
+
+
+class _Told:
+    """A player, whose own conversation counts where it holds one."""
+
+    def __init__(self, player: Player, telling: _Telling) -> None:
+        self._player = player
+        self._telling = telling
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return list(getattr(self._player, "messages", None) or self._telling.messages)
+
+    async def act(self, turn: Turn) -> Decision:
+        self._telling.show(turn)
+        acting = self._player.act(turn)
+        decision = await acting if inspect.isawaitable(acting) else acting
+        self._telling.say(decision)
+        return decision
+
+
+class _Telling(Conversation):
+    """The conversation of somebody else, as it goes on."""
+
+    _said = 0
+
+    async def _ask(self, turn: Turn) -> Reply:
+        raise NotImplementedError("it is told what was done, and asks nobody")
+
+    def show(self, turn: Turn) -> None:
+        """Tell what was seen, or why the last action was not taken."""
+        self._show(turn)
+
+    def say(self, decision: Decision) -> None:
+        """Tell what was done."""
+        text = decision.record.get("text")
+        content = text if isinstance(text, str) else ""
+        name, arguments = call_of(decision.action, self._interface)
+        if self._interface.tool(name) is None:
+            said = content or json.dumps(arguments, ensure_ascii=False)
+            self.messages.append({"role": "assistant", "content": said})
+            return
+        self._answering = Call(f"call_{self._said}", name, arguments)
+        self._said += 1
+        function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+        call = {"id": self._answering.id, "type": "function", "function": function}
+        self.messages.append({"role": "assistant", "content": content, "tool_calls": [call]})

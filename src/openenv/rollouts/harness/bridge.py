@@ -1,0 +1,87 @@
+"""A session's tools by the messages of MCP, for a harness that speaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from openenv.rollouts.harness.sessions import ResourceSession
+from openenv.tools.types import RESERVED_TOOL_NAMES, JsonRpcErrorCode
+
+__all__ = ["SessionMCPBridge"]
+
+
+class _Refused(Exception):
+    """The request is answered by an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class SessionMCPBridge:
+    """Answers ``tools/list`` and ``tools/call`` for one session (JSON-RPC 2.0).
+
+    A result holds ``data``, ``done``, ``metadata`` and ``error`` of the session's `ToolResult`.
+    """
+
+    def __init__(self, session: ResourceSession) -> None:
+        self.session = session
+
+    def handle_request(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request.
+
+        It is an error -32600 for what is no request, -32601 for an unknown method or tool, -32602
+        for arguments that the tool does not take and for names that are reserved for who drives
+        the episode, -32603 where the tool failed.
+        """
+        number = request.get("id") if isinstance(request, Mapping) else None
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": number}
+        try:
+            return {**answer, "result": self._result(request)}
+        except _Refused as refused:
+            code, message = refused.code, str(refused)
+        return {**answer, "error": {"code": code, "message": message, "data": None}}
+
+    def _result(self, request: Any) -> dict[str, Any]:
+        if not isinstance(request, Mapping) or request.get("jsonrpc") != "2.0":
+            raise _Refused(JsonRpcErrorCode.INVALID_REQUEST.value, "Invalid Request")
+        method = request.get("method")
+        if method == "tools/list":
+            return {"tools": [_shown(tool) for tool in self.session.list_tools()]}
+        if method == "tools/call":
+            return self._called(request.get("params"))
+        raise _Refused(JsonRpcErrorCode.METHOD_NOT_FOUND.value, "Method not found")
+
+    def _called(self, params: Any) -> dict[str, Any]:
+        params = params if isinstance(params, Mapping) else {}
+        name, arguments = params.get("name"), params.get("arguments")
+        invalid = JsonRpcErrorCode.INVALID_PARAMS.value
+        if not isinstance(name, str) or not name:
+            raise _Refused(invalid, "Missing tool name")
+        if name in RESERVED_TOOL_NAMES:
+            raise _Refused(invalid, f"Reserved orchestration tool: {name}")
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise _Refused(invalid, f"arguments of {name}: expected an object, not {arguments!r}")
+        try:
+            result = self.session.call_tool(name, dict(arguments or {}))
+        except KeyError as error:
+            words = str(error.args[0]) if error.args else str(error)
+            raise _Refused(JsonRpcErrorCode.METHOD_NOT_FOUND.value, words) from error
+        except ValueError as error:
+            raise _Refused(invalid, str(error)) from error
+        except Exception as error:
+            words = str(error) or type(error).__name__
+            raise _Refused(JsonRpcErrorCode.INTERNAL_ERROR.value, words) from error
+        plain: dict[str, Any] = to_jsonable_python(result, bytes_mode="base64", fallback=str)
+        return plain
+
+
+def _shown(tool: Any) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+    }

@@ -1,0 +1,163 @@
+"""Sessions for harnesses in any environment: its tools are what the model may call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from openenv.client import background
+from openenv.rollouts.episode_sessions import Seat, Seats, Unfinished
+from openenv.rollouts.episodes import needless, reset_arguments
+from openenv.rollouts.harness.results import Message, ToolResult, VerifyResult
+from openenv.rollouts.harness.sessions import ResourceSession, ResourceSessionFactory, UnknownTool
+from openenv.rollouts.policies.conversations import opening
+from openenv.rollouts.replies import no_such_tool
+from openenv.tasks.task import Task
+from openenv.tools.types import Tool
+
+__all__ = ["EnvironmentSession", "EnvironmentSessions"]
+
+
+class EnvironmentSession(ResourceSession):
+    """One episode in an environment. Made by `EnvironmentSessions`."""
+
+    def __init__(self, seats: Seats, seat: Seat, messages: list[Message], unfinished: Unfinished):
+        self._seats = seats
+        self._seat = seat
+        self._messages = messages
+        self._unfinished: Unfinished = unfinished
+
+    def initial_messages(self) -> list[Message]:
+        """The task, and what the environment shows first."""
+        return [dict(message) for message in self._messages]
+
+    def list_tools(self) -> list[Tool]:
+        """The tools of the environment; of one without, a tool for each kind of action."""
+        return [
+            Tool(
+                name=tool.name,
+                description=tool.description,
+                input_schema=tool.as_tool()["inputSchema"],
+            )
+            for tool in self._seats.interface.tools
+        ]
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Act by a tool; what the environment does not take is the result's error.
+
+        If the environment fails the episode is over, and `verify` gives no reward.
+
+        Raises:
+            UnknownTool: There is no such tool.
+        """
+        if self._seats.interface.tool(name) is None:
+            raise UnknownTool(no_such_tool(name, self._seats.interface))
+        try:
+            answer = background.run(self._seat.call(name, arguments))
+        except Exception:
+            if self._seat.failure is None:
+                raise
+            return ToolResult(error=self._seat.failure, done=True)
+        if answer.result is None:
+            return ToolResult(error=answer.text.removeprefix("Error: "), done=answer.is_over)
+        metadata = {"step_reward": answer.result.reward}
+        return ToolResult(data=answer.text, done=answer.is_over, metadata=metadata)
+
+    def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
+        """What the episode is worth; `env_reward` is None where nobody can say."""
+        score = self._seat.score(self._unfinished)
+        return VerifyResult(
+            env_reward=score.value,
+            done=self._seat.is_over,
+            metrics={"steps": self._seat.steps, **score.components},
+            artifacts={} if score.unscored is None else {"unscored": score.unscored},
+        )
+
+    def close(self) -> None:
+        """Give the session back."""
+        background.run(self._seat.close())
+
+
+class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
+    """Begins sessions in an environment, one for each rollout, from any thread.
+
+    Args:
+        environment: As `openenv.rollout` takes it: an address, the name of an environment that is
+            installed, an environment class, a client, an `EnvPool`.
+        system_prompt: What the model is told before the task.
+        unfinished: What an episode is worth that was not brought to its end; see
+            `openenv.rollouts.episode_sessions.Unfinished`.
+        retries: How often a reset is tried again whose failure may pass.
+
+    Attributes:
+        meter: What the environments have cost.
+
+    Raises:
+        OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
+        TypeError: It is no environment.
+    """
+
+    def __init__(
+        self,
+        environment: Any,
+        *,
+        system_prompt: str | None = None,
+        unfinished: Unfinished = "earned",
+        retries: int = 2,
+    ) -> None:
+        self._seats = background.run(Seats.of(environment, retries=retries))
+        self._system_prompt = system_prompt
+        self._unfinished: Unfinished = unfinished
+        self.meter = self._seats.meter
+
+    def create(
+        self, task: Any, seed: int | None = None, episode_id: str | None = None
+    ) -> EnvironmentSession:
+        """Begin an episode.
+
+        Args:
+            task: A `Task`, or a mapping of its fields; or a prompt, as a text or as messages.
+            seed: Of the environment; one that the task has counts.
+            episode_id: Of the environment.
+
+        Raises:
+            CapacityError: There is no place for it.
+            OpenEnvError: It could not begin.
+            TaskNotTaken: The environment ignores what the task consists of.
+        """
+        return background.run(self._begun(task, seed, episode_id))
+
+    def close(self) -> None:
+        """Close every session."""
+        background.run(self._seats.aclose())
+
+    async def _begun(
+        self, task: Any, seed: int | None, episode_id: str | None
+    ) -> EnvironmentSession:
+        found = Task.model_validate(dict(task)) if isinstance(task, Mapping) else task
+        arguments: dict[str, Any] = {}
+        may_ignore = {"episode_id"}
+        prompt = found
+        if isinstance(found, Task):
+            prompt, arguments = found.prompt, reset_arguments(found, True)
+            may_ignore |= needless(found)
+        for name, value in (("seed", seed), ("episode_id", episode_id)):
+            if value is not None:
+                arguments.setdefault(name, value)
+        seat = await self._seats.take()
+        try:
+            first = await seat.reset(may_ignore=frozenset(may_ignore), **arguments)
+        except BaseException:
+            await seat.close()
+            raise
+        messages = _messages(self._system_prompt, prompt, seat.seen(first))
+        return EnvironmentSession(self._seats, seat, messages, self._unfinished)
+
+
+def _messages(system_prompt: str | None, prompt: Any, first: str) -> list[Message]:
+    found: list[Message] = []
+    if system_prompt:
+        found.append({"role": "system", "content": system_prompt})
+    if isinstance(prompt, str):
+        found.append({"role": "user", "content": prompt})
+    return opening([*found, *(() if isinstance(prompt, str) else prompt or ())], first)

@@ -1,0 +1,220 @@
+"""Who runs the loop of a rollout: we do, sampling each turn, or a program that we only start."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from openenv.errors import InvalidActionError, ServerError, refusal
+from openenv.rewards.llm.client import LLMResponse, ToolCall
+from openenv.rollouts.harness.bridge import SessionMCPBridge
+from openenv.rollouts.harness.results import (
+    HarnessRolloutResult,
+    HarnessRunLimits,
+    Message,
+    ModelStep,
+    ModelStepResult,
+    RolloutEvent,
+    ToolResult,
+    ToolTraceEntry,
+)
+from openenv.rollouts.harness.sessions import ResourceSession, ToolCallRejected, UnknownTool
+
+__all__ = ["CLIHarnessAdapter", "HarnessAdapter", "MCPHarnessAdapter"]
+
+Runner = Callable[[SessionMCPBridge, ResourceSession, HarnessRunLimits], HarnessRolloutResult]
+
+# Mistakes of the model that are seen before the environment is asked.
+_MISTAKES = (UnknownTool, ToolCallRejected, InvalidActionError)
+
+
+class HarnessAdapter(ABC):
+    """Plays one rollout in a session."""
+
+    @abstractmethod
+    def run_white_box(
+        self,
+        model_step: ModelStep,
+        session: ResourceSession,
+        limits: HarnessRunLimits | None = None,
+    ) -> HarnessRolloutResult:
+        """A rollout whose turns are sampled by `model_step`.
+
+        Raises:
+            NotImplementedError: The harness samples them itself.
+        """
+
+    @abstractmethod
+    def run_black_box(
+        self, session: ResourceSession, limits: HarnessRunLimits | None = None
+    ) -> HarnessRolloutResult:
+        """A rollout by a harness that samples its turns itself.
+
+        Raises:
+            NotImplementedError: The harness has to be given a model step.
+        """
+
+
+class MCPHarnessAdapter(HarnessAdapter):
+    """The plain loop: sample a turn, call its tools, show the model what came of them.
+
+    The loop ends when the model calls no tool, when a tool says that the episode is done, or at a
+    limit. Every call in the conversation is answered, also those that were not carried out. A
+    mistake of the model (an unknown tool, arguments that make no action, an action that the
+    environment refuses) is told to it as the call's result; a failure of the environment is raised.
+    """
+
+    def run_white_box(
+        self,
+        model_step: ModelStep,
+        session: ResourceSession,
+        limits: HarnessRunLimits | None = None,
+    ) -> HarnessRolloutResult:
+        """A rollout whose turns are sampled by `model_step`."""
+        return _Loop(model_step, session, limits or HarnessRunLimits()).run()
+
+    def run_black_box(
+        self, session: ResourceSession, limits: HarnessRunLimits | None = None
+    ) -> HarnessRolloutResult:
+        """Not here.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "MCPHarnessAdapter samples turns by a model step: use run_white_box, or "
+            "CLIHarnessAdapter for a program that runs its own loop"
+        )
+
+
+class CLIHarnessAdapter(HarnessAdapter):
+    """A program that runs its own loop.
+
+    Args:
+        runner: Starts it, given a bridge to the session's tools, the session and the limits, and
+            gives back what it did.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+
+    def run_white_box(
+        self,
+        model_step: ModelStep,
+        session: ResourceSession,
+        limits: HarnessRunLimits | None = None,
+    ) -> HarnessRolloutResult:
+        """Not here.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "CLIHarnessAdapter starts a program that samples its own turns: use run_black_box, or "
+            "MCPHarnessAdapter for a model step of yours"
+        )
+
+    def run_black_box(
+        self, session: ResourceSession, limits: HarnessRunLimits | None = None
+    ) -> HarnessRolloutResult:
+        """A rollout by the program."""
+        return self.runner(SessionMCPBridge(session), session, limits or HarnessRunLimits())
+
+
+@dataclass
+class _Loop:
+    """One rollout while it lasts."""
+
+    model_step: ModelStep
+    session: ResourceSession
+    limits: HarnessRunLimits
+    turns: list[ModelStepResult] = field(default_factory=list)
+    calls: int = 0
+
+    def run(self) -> HarnessRolloutResult:
+        self.result = HarnessRolloutResult(messages=list(self.session.initial_messages()))
+        self.tools = self.session.list_tools()
+        going_on = True
+        while going_on and len(self.turns) < self.limits.max_turns:
+            going_on = self.turn()
+        self.result.metrics |= {"turns": len(self.turns), "tool_calls": self.calls}
+        self.result.join(self.turns)
+        return self.result
+
+    def turn(self) -> bool:
+        """One turn of the model and its calls; whether there is another."""
+        result = self.result
+        sampling = dict(self.limits.sampling)
+        sampled = self.model_step(result.messages, self.tools, sampling)
+        reply = sampled.response
+        told = [{"id": one.id, "name": one.name, "arguments": one.args} for one in reply.tool_calls]
+        payload = {"turn": len(self.turns), "content": reply.content, "tool_calls": told}
+        result.events.append(RolloutEvent("model_response", payload))
+        result.messages.append(_spoken(reply))
+        self.turns.append(sampled)
+        if not reply.tool_calls:
+            result.done = True
+            return False
+        most, total = self.limits.max_tool_calls_per_turn, self.limits.max_total_tool_calls
+        for number, call in enumerate(reply.tool_calls):
+            if result.done:
+                self.skip(call, "the episode is over")
+            elif total is not None and self.calls >= total:
+                self.skip(call, f"there may be {total} calls in all")
+                result.metrics["truncated"] = True
+            elif most is not None and number >= most:
+                self.skip(call, f"there may be {most} calls in a turn")
+            else:
+                self.carry_out(call)
+        return not result.done and not result.metrics.get("truncated")
+
+    def carry_out(self, call: ToolCall) -> None:
+        try:
+            answer = self.session.call_tool(call.name, call.args)
+        except _MISTAKES as mistake:
+            answer = ToolResult(error=str(mistake))
+        except ServerError as error:
+            if (refused := refusal(error)) is None:
+                raise
+            answer = ToolResult(error=refused)
+        self.calls += 1
+        self.result.done = answer.done
+        self.result.tool_trace.append(ToolTraceEntry(call.name, dict(call.args), answer))
+        payload = {"tool_name": call.name, "arguments": dict(call.args), "done": answer.done}
+        self.result.events.append(RolloutEvent("tool_call", payload))
+        self.result.messages.append(_answered(call, answer))
+
+    def skip(self, call: ToolCall, why: str) -> None:
+        """The call stays in the conversation, so it is answered there: by why it was not made."""
+        payload = {"tool_name": call.name, "arguments": dict(call.args), "reason": why}
+        self.result.events.append(RolloutEvent("tool_call_skipped", payload))
+        answer = ToolResult(error=f"not carried out: {why}")
+        self.result.messages.append(_answered(call, answer))
+
+
+def _spoken(reply: LLMResponse) -> Message:
+    message: Message = {"role": "assistant", "content": reply.content}
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": json.dumps(call.args, ensure_ascii=False),
+                },
+            }
+            for call in reply.tool_calls
+        ]
+    return message
+
+
+def _answered(call: ToolCall, answer: ToolResult) -> Message:
+    return {
+        "role": "tool",
+        "tool_call_id": call.id,
+        "name": call.name,
+        "content": answer.text,
+    }

@@ -1,0 +1,219 @@
+"""What a rollout by a harness is made of: tool results, sampled turns, the verdict, the record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from pydantic_core import to_jsonable_python
+
+from openenv.rewards.llm.client import LLMResponse
+from openenv.tools.types import Tool
+
+__all__ = [
+    "HarnessRolloutResult",
+    "HarnessRunLimits",
+    "Message",
+    "ModelStep",
+    "ModelStepResult",
+    "RolloutEvent",
+    "ToolResult",
+    "ToolTraceEntry",
+    "VerifyResult",
+]
+
+Message: TypeAlias = dict[str, Any]
+"""A message of a conversation, as OpenAI's chat completions have it."""
+
+
+@dataclass
+class ToolResult:
+    """What came of one call of a tool.
+
+    Attributes:
+        data: What the tool gives back; JSON-like.
+        done: The episode is over.
+        metadata: What the model does not see: the step's ``reward`` and the ``state``.
+        error: Why the call was not carried out, or failed, in words for the model; None where it
+            was carried out.
+    """
+
+    data: Any = None
+    done: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model reads of it: text as it is, all else as JSON with sorted keys."""
+        parts = [] if self.error is None else [f"Error: {self.error}"]
+        if isinstance(self.data, str):
+            parts.append(self.data)
+        elif self.data is not None:
+            plain = to_jsonable_python(self.data, bytes_mode="base64", fallback=str)
+            parts.append(json.dumps(plain, sort_keys=True, ensure_ascii=False))
+        return "\n".join(parts)
+
+
+@dataclass
+class VerifyResult:
+    """The verdict over a whole rollout.
+
+    Attributes:
+        env_reward: The environment's reward; None where it could not be scored.
+        done: The episode came to its end.
+        metrics: Numbers worth keeping, by name.
+        artifacts: All else worth keeping.
+    """
+
+    env_reward: float | None = None
+    done: bool = False
+    metrics: dict[str, Any] = field(default_factory=dict)
+    artifacts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class RolloutEvent:
+    """Something that happened in a rollout.
+
+    Attributes:
+        type: ``model_response`` or ``tool_call``, or what a black-box harness calls it.
+        payload: What happened.
+    """
+
+    type: str
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ToolTraceEntry:
+    """One call of a tool, and what came of it."""
+
+    tool_name: str
+    arguments: dict[str, Any]
+    result: ToolResult
+
+
+@dataclass
+class ModelStepResult:
+    """One turn of the model, with the tokens it was sampled in where they are known.
+
+    Attributes:
+        response: What the model said.
+        prompt_ids: Tokens of all that it read.
+        completion_ids: Tokens that it wrote.
+        logprobs: The log-probability of each of them, in nats.
+    """
+
+    response: LLMResponse
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class ModelStep(Protocol):
+    """Samples one turn of the model."""
+
+    def __call__(
+        self, messages: list[Message], tools: list[Tool], sampling: dict[str, Any]
+    ) -> ModelStepResult:
+        """The model's next turn.
+
+        Args:
+            messages: The conversation until now.
+            tools: What the model may call.
+            sampling: Settings of the sampler (``temperature``, ``max_tokens``, ...).
+        """
+        ...
+
+
+@dataclass
+class HarnessRolloutResult:
+    """A whole rollout.
+
+    The tokens of all turns are one sequence: what the last turn read and wrote. A turn's tokens
+    stay trainable (a mask of 1) as long as later turns have read just these tokens; where a chat
+    template has written an earlier turn otherwise, that turn is context (a mask of 0).
+
+    Attributes:
+        messages: The conversation.
+        tool_trace: The calls of tools, in order.
+        events: What happened, in order.
+        done: The rollout came to its end: the model was done, or the episode was.
+        metrics: ``turns`` and ``tool_calls``; ``truncated`` where the limit of calls ended it.
+        prompt_ids: The tokens before the first that the model wrote.
+        completion_ids: All after them: what the model wrote, and what tools answered between.
+        logprobs: One for each of `completion_ids`; 0.0 where the model did not write it.
+        completion_mask: 1 for each of `completion_ids` that the model wrote, 0 for the others.
+        turns: The turns of the model one by one, as they were sampled.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    tool_trace: list[ToolTraceEntry] = field(default_factory=list)
+    events: list[RolloutEvent] = field(default_factory=list)
+    done: bool = False
+    metrics: dict[str, Any] = field(default_factory=dict)
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    completion_mask: list[int] = field(default_factory=list)
+    turns: list[ModelStepResult] = field(default_factory=list)
+
+    def join(self, turns: Sequence[ModelStepResult]) -> None:
+        """Take over the turns of the model, and their tokens as one sequence.
+
+        A turn without `prompt_ids` has read what the turns before it left.
+
+        Raises:
+            ValueError: A turn does not have one log-probability for each of its tokens.
+        """
+        self.turns = list(turns)
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        mask: list[int] = []
+        for number, turn in enumerate(self.turns):
+            if turn.logprobs and len(turn.logprobs) != len(turn.completion_ids):
+                raise ValueError(
+                    f"turn {number} has {len(turn.logprobs)} logprobs for "
+                    f"{len(turn.completion_ids)} completion_ids; expected one for each"
+                )
+            written = turn.logprobs or [0.0] * len(turn.completion_ids)
+            prompt = turn.prompt_ids or tokens
+            same = _common(tokens, prompt)
+            read = len(prompt) - same
+            tokens = [*prompt, *turn.completion_ids]
+            logprobs = [*logprobs[:same], *[0.0] * read, *written]
+            mask = [*mask[:same], *[0] * read, *[1] * len(written)]
+        start = mask.index(1) if 1 in mask else len(mask)
+        self.prompt_ids, self.completion_ids = tokens[:start], tokens[start:]
+        self.logprobs, self.completion_mask = logprobs[start:], mask[start:]
+
+
+@dataclass
+class HarnessRunLimits:
+    """Where a rollout ends at the latest.
+
+    Attributes:
+        max_turns: Turns of the model.
+        max_tool_calls_per_turn: Calls in one turn; those beyond it are not carried out, which the
+            model is told. None: no limit.
+        max_total_tool_calls: Calls in all; a call beyond it ends the rollout. None: no limit.
+        sampling: Settings of the sampler, handed to the model step.
+    """
+
+    max_turns: int = 10
+    max_tool_calls_per_turn: int | None = None
+    max_total_tool_calls: int | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """With how many tokens both begin."""
+    if one == other[: len(one)]:  # nearly always, and fast
+        return len(one)
+    return next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )

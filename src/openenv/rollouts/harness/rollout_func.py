@@ -1,0 +1,120 @@
+"""Rollouts for TRL's ``rollout_func``: a harness plays the prompts, and the tokens go to GRPO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from openenv.rollouts.harness.loops import HarnessAdapter
+from openenv.rollouts.harness.results import (
+    HarnessRolloutResult,
+    HarnessRunLimits,
+    ModelStep,
+    VerifyResult,
+)
+from openenv.rollouts.harness.sessions import ResourceSession, ResourceSessionFactory
+
+__all__ = ["build_harness_rollout_func", "env_reward"]
+
+RolloutFunc = Callable[[list[Any], Any], dict[str, list[Any]]]
+ModelStepBuilder = Callable[[Any, ResourceSession], ModelStep]
+
+
+def build_harness_rollout_func(
+    *,
+    session_factory: ResourceSessionFactory[Any],
+    harness_adapter: HarnessAdapter,
+    model_step_builder: ModelStepBuilder,
+    limits: HarnessRunLimits | None = None,
+    reward_key: str = "env_reward",
+    concurrency: int = 1,
+) -> RolloutFunc:
+    """A ``rollout_func(prompts, trainer)`` of TRL's GRPOTrainer.
+
+    It gives one entry for each prompt: ``prompt_ids``, ``completion_ids``, ``logprobs``, the
+    reward under `reward_key`, ``verify_metrics``, and ``env_mask``, which is 0 for the tokens that
+    the model did not write (TRL trains on the others only). Each session is closed.
+
+    Args:
+        session_factory: Begins a session for a prompt.
+        harness_adapter: Plays the rollouts.
+        model_step_builder: Makes the model step of a session from ``(trainer, session)``.
+        limits: Where a rollout ends at the latest.
+        reward_key: The column of the reward.
+        concurrency: How many rollouts are played at a time, each in a thread of its own; the model
+            steps have to allow it. Default: one after the other.
+
+    Raises:
+        ValueError: `concurrency` is below 1.
+    """
+    if concurrency < 1:
+        raise ValueError(f"concurrency={concurrency}: expected at least 1")
+
+    def rollout_func(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+        def played(prompt: Any) -> dict[str, Any]:
+            session = session_factory.create(prompt)
+            try:
+                step = model_step_builder(trainer, session)
+                rollout = harness_adapter.run_white_box(step, session, limits)
+                verdict = session.verify(rollout.messages)
+            finally:
+                session.close()
+            return {
+                "prompt_ids": rollout.prompt_ids,
+                "completion_ids": rollout.completion_ids,
+                "logprobs": rollout.logprobs,
+                "env_mask": rollout.completion_mask,
+                reward_key: env_reward(rollout, verdict),
+                "verify_metrics": verdict.metrics,
+            }
+
+        rows = _each(played, prompts, concurrency)
+        names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", reward_key)
+        return {name: [row[name] for row in rows] for name in (*names, "verify_metrics")}
+
+    return rollout_func
+
+
+def env_reward(rollout: HarnessRolloutResult, verdict: VerifyResult) -> float | None:
+    """The one reward of a rollout: what its last scored tool result carries, else the verdict's.
+
+    It is None, and TRL leaves the rollout out, where the verdict says why there is none: by its
+    artifact ``unscored``.
+
+    Raises:
+        ValueError: There is none, it is no finite number, or the two differ.
+    """
+    carried = [_carried(entry.result) for entry in rollout.tool_trace]
+    seen = next((reward for reward in reversed(carried) if reward is not None), None)
+    rewards = [float(one) for one in (seen, verdict.env_reward) if one is not None]
+    if verdict.env_reward is None and verdict.artifacts.get("unscored"):
+        return None
+    if not rewards:
+        raise ValueError("the rollout has no reward: neither a tool result nor verify gave one")
+    reward = rewards[0]
+    if not math.isfinite(reward):
+        raise ValueError(f"the rollout's reward is {reward}, which is no finite number")
+    if not math.isclose(reward, rewards[-1], rel_tol=1e-9, abs_tol=1e-6):
+        raise ValueError(
+            f"verify.env_reward is {rewards[-1]}, but the last reward of the rollout was {reward}: "
+            f"verify has to pass on the environment's reward"
+        )
+    return reward
+
+
+def _carried(result: Any) -> Any:
+    for place in (result.metadata, result.data):
+        if isinstance(place, dict) and place.get("reward") is not None:
+            return place["reward"]
+    return None
+
+
+def _each(
+    played: Callable[[Any], dict[str, Any]], prompts: Sequence[Any], concurrency: int
+) -> list[dict[str, Any]]:
+    if concurrency == 1:
+        return [played(prompt) for prompt in prompts]
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="openenv-rollout") as threads:
+        return list(threads.map(played, prompts))

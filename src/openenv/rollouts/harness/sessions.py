@@ -1,0 +1,264 @@
+"""One episode as a harness sees it: messages to begin with, tools to call, a verdict at the end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, runtime_checkable
+
+from pydantic import BaseModel
+
+from openenv.errors import OpenEnvError
+from openenv.rollouts.harness.results import Message, ToolResult, VerifyResult
+from openenv.rollouts.harness.training import TrainingTrace
+from openenv.tools.types import RESERVED_TOOL_NAMES, Tool
+from openenv.types import StepResult
+
+__all__ = [
+    "LoopOwningSession",
+    "ResourceSession",
+    "ResourceSessionFactory",
+    "StepEnvSessionAdapter",
+    "ToolCallRejected",
+    "TraceEntry",
+    "TrainableSession",
+    "UnknownTool",
+]
+
+ActionBuilder = Callable[[str, dict[str, Any]], Any]
+InitialMessages = Callable[[StepResult[Any], Any], list[Message]]
+ResultBuilder = Callable[[str, dict[str, Any], StepResult[Any], Any], ToolResult]
+VerifyBuilder = Callable[[list[Message], Any, "StepResult[Any] | None", Any], VerifyResult]
+
+
+class UnknownTool(OpenEnvError, KeyError):
+    """There is no tool of this name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ToolCallRejected(OpenEnvError, ValueError):
+    """A call's arguments are not what the tool takes; the environment did not see it."""
+
+
+class TraceEntry(TypedDict, total=False):
+    """One captured call of a model, as trainers read it.
+
+    `loss_mask` covers the prompt and the completion; the log-probabilities the completion only.
+    """
+
+    request: dict[str, Any]
+    response: dict[str, Any]
+    prompt_token_ids: list[int]
+    completion_token_ids: list[int]
+    completion_tokens: list[str]
+    per_token_logps: list[float]
+    loss_mask: list[int]
+    reward: float | None
+    metadata: dict[str, Any]
+
+
+class ResourceSession(ABC):
+    """An episode that a harness drives by calling tools."""
+
+    @abstractmethod
+    def initial_messages(self) -> list[Message]:
+        """The conversation before the model's first turn."""
+
+    @abstractmethod
+    def list_tools(self) -> list[Tool]:
+        """What the model may call."""
+
+    @abstractmethod
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Carry out one call.
+
+        Raises:
+            KeyError: There is no such tool.
+            ValueError: The arguments are not what it takes.
+        """
+
+    @abstractmethod
+    def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
+        """The verdict over the whole rollout."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the session holds; it may be called more than once."""
+
+
+SessionT = TypeVar("SessionT", bound=ResourceSession)
+
+
+class ResourceSessionFactory(ABC, Generic[SessionT]):
+    """Begins sessions, one for each rollout."""
+
+    @abstractmethod
+    def create(self, task: Any, seed: int | None = None, episode_id: str | None = None) -> SessionT:
+        """A session of its own for one task."""
+
+
+@runtime_checkable
+class LoopOwningSession(Protocol):
+    """A session whose agent runs its own loop, and calls the model by itself."""
+
+    def wait_for_completion(self, timeout_s: float | None = None) -> int:
+        """Wait until the agent is done; its exit status.
+
+        Raises:
+            TimeoutError: It was not, in time.
+        """
+        ...
+
+    def fetch_proxy_trace(self) -> list[TraceEntry]:
+        """The calls of the model that were captured."""
+        ...
+
+
+@runtime_checkable
+class TrainableSession(Protocol):
+    """A session whose agent runs its own loop, and whose capture is fit to train on."""
+
+    def wait_for_completion(self, timeout_s: float | None = None) -> int:
+        """Wait until the agent is done; its exit status.
+
+        Raises:
+            TimeoutError: It was not, in time.
+        """
+        ...
+
+    def fetch_training_trace(self) -> TrainingTrace:
+        """The calls of the model with exact tokens, log-probabilities and masks.
+
+        Raises:
+            ValueError: What was captured is not fit to train on.
+        """
+        ...
+
+
+class StepEnvSessionAdapter(ResourceSession):
+    """An environment that is stepped, as a session: each call of a tool is one step.
+
+    The environment is reset at once. The client is the session's: it is closed with it, and where
+    that first reset fails.
+
+    Args:
+        client: A client of the environment; an asynchronous one is used through its `sync()`.
+        task: What `initial_messages_builder` is told of the task.
+        seed: Handed to `reset`; None leaves it out.
+        episode_id: Likewise.
+        tool_specs: What the model may call.
+        action_builder: Makes the action of a call; a KeyError, TypeError or ValueError of it is
+            the model's mistake.
+        initial_messages_builder: Makes the first messages from the result of `reset`.
+        tool_result_builder: Makes a call's result from ``(name, arguments, result, state)``.
+            Default: name, arguments, observation, reward and done as its data.
+        verify_builder: Makes the verdict from ``(transcript, final_state, last_result, state)``.
+            Default: the last reward and `done`.
+        reset_kwargs: Further arguments of `reset`.
+
+    Raises:
+        ValueError: A tool has a name that is kept for who drives the episode.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        task: Any = None,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        tool_specs: Sequence[Tool],
+        action_builder: ActionBuilder,
+        initial_messages_builder: InitialMessages,
+        tool_result_builder: ResultBuilder | None = None,
+        verify_builder: VerifyBuilder | None = None,
+        reset_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        reserved = sorted({tool.name for tool in tool_specs} & RESERVED_TOOL_NAMES)
+        if reserved:
+            names = ", ".join(reserved)
+            raise ValueError(f"tool_specs: {names}: reserved for who drives the episode")
+        self._client = client.sync() if callable(getattr(client, "sync", None)) else client
+        self._tools = {tool.name: tool for tool in tool_specs}
+        self._action = action_builder
+        self._tool_result = tool_result_builder or _tool_result
+        self._verify = verify_builder or _verify
+        chosen = {"seed": seed, "episode_id": episode_id}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        try:
+            self._last: StepResult[Any] = self._client.reset(**{**(reset_kwargs or {}), **given})
+            self._state = self._read_state()
+            self._messages = initial_messages_builder(self._last, task)
+        except BaseException:  # nobody gets the session, so nobody else could close it
+            self._client.close()
+            raise
+
+    def initial_messages(self) -> list[Message]:
+        """The conversation before the model's first turn."""
+        return [dict(message) for message in self._messages]
+
+    def list_tools(self) -> list[Tool]:
+        """What the model may call."""
+        return list(self._tools.values())
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Step the environment by the action of this call, then read its state.
+
+        Raises:
+            UnknownTool: There is no such tool.
+            ToolCallRejected: The arguments make no action.
+        """
+        if name in RESERVED_TOOL_NAMES:
+            raise UnknownTool(f"{name} is reserved for who drives the episode")
+        if name not in self._tools:
+            raise UnknownTool(f"Unknown tool: {name}; there is {', '.join(self._tools) or 'none'}")
+        try:
+            action = self._action(name, arguments)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ToolCallRejected(f"{name}: {type(error).__name__}: {error}") from error
+        self._last = self._client.step(action)
+        self._state = self._read_state()
+        return self._tool_result(name, arguments, self._last, self._state)
+
+    def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
+        """The verdict over the whole rollout; `final_state` stands before the state last read."""
+        return self._verify(transcript, final_state, self._last, self._state)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+    def _read_state(self) -> Any:
+        state = self._client.state()
+        return state.model_dump() if isinstance(state, BaseModel) else state
+
+
+def _tool_result(
+    name: str, arguments: dict[str, Any], result: StepResult[Any], state: Any
+) -> ToolResult:
+    data = {
+        "tool_name": name,
+        "arguments": arguments,
+        "observation": result.observation,
+        "reward": result.reward,
+        "done": result.done,
+    }
+    metadata = {"reward": result.reward, "state": state}
+    return ToolResult(data=data, done=result.done, metadata=metadata)
+
+
+def _verify(
+    transcript: list[Message], final_state: Any, last: StepResult[Any] | None, state: Any
+) -> VerifyResult:
+    steps = state.get("step_count") if isinstance(state, dict) else None
+    return VerifyResult(
+        env_reward=None if last is None else last.reward,
+        done=last is not None and last.done,
+        metrics={} if steps is None else {"step_count": steps},
+        artifacts={
+            "final_state": state if final_state is None else final_state,
+            "transcript_length": len(transcript),
+        },
+    )

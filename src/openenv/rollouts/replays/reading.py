@@ -1,0 +1,309 @@
+"""Reading recordings, episode by episode."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Base64Bytes, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from openenv.errors import RecordingError
+from openenv.execution.recording import FORMAT, FORMAT_VERSION, SUFFIX
+
+__all__ = [
+    "Episode",
+    "Event",
+    "Header",
+    "RecordedError",
+    "count_events",
+    "read",
+    "read_header",
+]
+
+CHUNK_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the first line of a recording says.
+
+    Attributes:
+        environment: The environment's name.
+        target: How to find it again (see `openenv.server.loading`); None where nobody knows.
+        schema: A digest of the models of its actions and observations.
+        openenv: The version that wrote it.
+        session_id: The session.
+        time: When, in seconds since the epoch.
+        part: Which part of the recording it begins, from 0.
+    """
+
+    environment: str
+    target: str | None
+    schema: str | None
+    openenv: str
+    session_id: str
+    time: float
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class RecordedError:
+    """What went wrong in a reset or a step: the class of the error, its wire code, its text."""
+
+    type: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """One reset, step or restore. Values are those of JSON.
+
+    Attributes:
+        kind: Which of them.
+        episode: The number of its episode.
+        step: The number of the step in its episode; 0 for the others.
+        time: When it was answered, in seconds since the epoch.
+        seconds: How long the environment took.
+        seed: The seed of a reset.
+        action: The action of a step.
+        arguments: Further arguments.
+        snapshot: The bytes of a restore.
+        observation: What was seen, without reward, done and truncated; None after an error.
+        reward: The reward.
+        terminated: The episode ended by itself.
+        truncated: It was cut off.
+        info: Diagnostics.
+        metadata: What was sent beside the observation.
+        reward_info: What is known of the reward beside the number; see `openenv.reward`.
+        ignored_arguments: Names of arguments that were not taken.
+        state: The state after a restore.
+        error: What went wrong instead.
+        unrecorded: Why some of this could not be written down; else None.
+    """
+
+    kind: Annotated[Literal["reset", "step", "restore"], Field(alias="event")]
+    episode: int
+    step: int
+    time: float
+    seconds: float
+    seed: Any = None
+    action: dict[str, Any] | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    snapshot: Base64Bytes | None = None
+    observation: Any = None
+    reward: bool | int | float | None = None
+    terminated: bool = False
+    truncated: bool = False
+    info: dict[str, Any] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    ignored_arguments: tuple[str, ...] = ()
+    reward_info: dict[str, Any] | None = None
+    state: Any = None
+    error: RecordedError | None = None
+    unrecorded: str | None = None
+
+    @property
+    def done(self) -> bool:
+        """The episode is over."""
+        return self.terminated or self.truncated
+
+    @property
+    def begins(self) -> bool:
+        """An episode begins with it."""
+        return self.kind != "step" and self.error is None
+
+
+@dataclass
+class Episode:
+    """What was recorded between one reset, or restore, and the next.
+
+    Attributes:
+        number: Which one of its session, from 1; 0 is what came before the first.
+        events: In their order; the first one begins the episode, where `has_beginning`. There are
+            none where all that came before the next episode, or the end, is missing.
+        lost: How many events are missing after the last one. What comes after them is another
+            `Episode`, often of the same number.
+        is_torn: The recording breaks off here, and does not say that its session has ended: its
+            server was killed, its disk stayed full to the end, or the session goes on.
+    """
+
+    number: int
+    events: list[Event] = field(default_factory=list)
+    lost: int = 0
+    is_torn: bool = False
+
+    @property
+    def has_beginning(self) -> bool:
+        """It is there from its beginning."""
+        return bool(self.events) and self.events[0].begins
+
+    @property
+    def is_whole(self) -> bool:
+        """It is there from its beginning, and nothing of it is known to be missing.
+
+        Where the recording breaks off, only an episode that came to its end is whole.
+        """
+        return self.has_beginning and not self.lost and (self.is_done or not self.is_torn)
+
+    @property
+    def is_done(self) -> bool:
+        """It came to its end."""
+        return bool(self.events) and self.events[-1].done
+
+    @property
+    def seed(self) -> Any:
+        """The seed that it was begun with; None where there was none."""
+        return self.events[0].seed if self.events else None
+
+    @property
+    def total_reward(self) -> float:
+        """The sum of its rewards."""
+        return sum(event.reward or 0 for event in self.events)
+
+
+def read(path: str | os.PathLike[str]) -> Iterator[Episode]:
+    """Read the episodes of a recording, those in its further parts (``.1``, ``.2``) too.
+
+    Raises:
+        OSError: The file cannot be read.
+        RecordingError: It is no recording, or is damaged. That its last line is cut off is no
+            damage: its server was killed.
+    """
+    episode: Episode | None = None
+    latest = 0
+    for event in _events(Path(path)):
+        if event is None:
+            if episode is None:
+                episode = Episode(latest)
+            episode.is_torn = True
+        elif isinstance(event, _Gap):
+            if episode is None:
+                episode = Episode(latest)
+            episode.lost += event.lost
+        else:
+            if episode is not None and (event.begins or episode.lost):
+                yield episode
+                episode = None
+            if episode is None:
+                episode = Episode(event.episode)
+            episode.events.append(event)
+            latest = event.episode
+    if episode is not None:
+        yield episode
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read what a recording says of itself.
+
+    Raises:
+        OSError: The file cannot be read.
+        RecordingError: It is no recording.
+    """
+    with Path(path).open("rb") as file:
+        return _header(Path(path), file.readline())
+
+
+def count_events(path: str | os.PathLike[str]) -> int:
+    """Count the lines of a recording that are not headers, without reading what they say.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    lines = 0
+    for part in _parts(Path(path)):
+        with part.open("rb") as file:
+            lines += sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(CHUNK_BYTES), b""))
+            lines -= 1
+    return max(lines, 0)
+
+
+# ------------------------------------------------------------------ lines
+
+
+def _parts(path: Path) -> Iterator[Path]:
+    """A file, and those that continue it."""
+    yield path
+    named = re.fullmatch(rf"(.*{re.escape(SUFFIX)})(?:\.(\d+))?", path.name)
+    if named is None:
+        return
+    number = int(named[2] or 0) + 1
+    while (part := path.with_name(f"{named[1]}.{number}")).exists():
+        yield part
+        number += 1
+
+
+def _events(path: Path) -> Iterator[Event | _Gap | None]:
+    """The events and gaps of all parts; None at last, where nothing says that it is the end."""
+    parts = list(_parts(path))
+    has_ended = False
+    for part in parts:
+        is_last = part is parts[-1]
+        with part.open("rb") as file:
+            header = file.readline()
+            if is_last and part is not path and not header.endswith(b"\n"):
+                yield None
+                return
+            _header(part, header)
+            for number, line in enumerate(file, 2):
+                if line.endswith(b"\n"):
+                    event = _line(part, number, line)
+                    has_ended = event is None
+                    if event is not None:
+                        yield event
+                elif is_last:
+                    has_ended = False
+                else:
+                    raise RecordingError(str(part), number, "the line is cut off")
+    if not has_ended:
+        yield None
+
+
+def _line(path: Path, number: int, line: bytes) -> Event | _Gap | None:
+    """What a line says; None for the end of a session."""
+    try:
+        found = from_json(line)
+        kind = found.get("event") if isinstance(found, dict) else None
+        if kind == "end":
+            return None
+        return _GAPS.validate_python(found) if kind == "gap" else _EVENTS.validate_python(found)
+    except ValueError as error:
+        raise RecordingError(str(path), number, _damage(error)) from error
+
+
+def _header(path: Path, line: bytes) -> Header:
+    try:
+        found = from_json(line)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError("it does not begin as one")
+    except ValueError as error:
+        raise RecordingError(str(path), None, f"this is no recording: {error}") from error
+    if found.get("version") != FORMAT_VERSION:
+        raise RecordingError(str(path), 1, "it was written by a later version of openenv")
+    try:
+        return _HEADERS.validate_python(found)
+    except ValidationError as error:
+        raise RecordingError(str(path), 1, _damage(error)) from error
+
+
+def _damage(error: ValueError) -> str:
+    why = str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"the line is damaged: {why}"
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """Events that are missing."""
+
+    lost: int
+
+
+_HEADERS, _EVENTS, _GAPS = TypeAdapter(Header), TypeAdapter(Event), TypeAdapter(_Gap)

@@ -1,0 +1,314 @@
+"""Playing a recording again, to see whether it comes to the same."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from openenv._internal.quoting import quoted
+from openenv.auto._discovery import get_discovery
+from openenv.client import background
+from openenv.client.generic import GenericEnvClient
+from openenv.environment import Environment
+from openenv.errors import ProtocolError, RecordingError, ServerError, SessionLost, StepTimeout
+from openenv.execution.recording import schema_digest
+from openenv.protocol.messages import ObservationReply, Request, StateReply
+from openenv.protocol.records import Outcome, json_value
+from openenv.protocol.snapshots import ANSWERS
+from openenv.rollouts.replays.differences import Difference, first_difference
+from openenv.rollouts.replays.reading import Episode, Event, Header, read, read_header
+from openenv.server.loading import TargetError, load_recorded, load_target
+from openenv.server.workers import managers_of
+from openenv.settings import trusts_remote_code
+
+__all__ = ["Divergence", "ReplayReport", "replay"]
+
+# After these nobody knows what the environment has done.
+GIVEN_UP = frozenset({"CancelledError", "StepTimeout"})
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where a replay left the recording.
+
+    Attributes:
+        episode: The number of the episode.
+        step: The number of the step; 0 is the reset.
+        path: What differed, as a JSON path within the event: ``$.observation.hand[0]``.
+        expected: What was recorded there.
+        got: What came this time.
+    """
+
+    episode: int
+    step: int
+    path: str
+    expected: Any
+    got: Any
+
+    def __str__(self) -> str:
+        return (
+            f"episode {self.episode}, step {self.step}: {self.path} was {self.expected!r:.200} "
+            f"and is {self.got!r:.200}"
+        )
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What a replay came to.
+
+    Attributes:
+        episodes: How many were played again.
+        events: How many resets, steps and restores that were.
+        skipped: Episodes that were not, or only in part: their beginning is missing, events are,
+            or a call was given up while it ran, or takes too long for its `timeout_s` now.
+        unseeded: Episodes that were begun without a seed.
+        divergence: The first difference; None if there was none.
+        is_other_schema: The models are not those of the recording; None where nobody knows.
+    """
+
+    episodes: int
+    events: int
+    skipped: int
+    unseeded: int
+    divergence: Divergence | None
+    is_other_schema: bool | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """What was played came to the same."""
+        return self.divergence is None
+
+
+def replay(
+    path: str | os.PathLike[str],
+    environment: Callable[..., Any] | None = None,
+    *,
+    target: str | None = None,
+    url: str | None = None,
+    episode: int | None = None,
+    tolerance: float = 0.0,
+    progress: Callable[[int], None] | None = None,
+    trust_recorded: bool = False,
+) -> ReplayReport:
+    """Play a recording again, up to the first difference.
+
+    Compared are observations, rewards, terminated, truncated, the codes of errors, and the state
+    after a restore; not metadata, info and timing. The environment is that of the recording's
+    header, in this process, unless another is given.
+
+    A recording is data, and may come from anybody. Of itself it has no environment imported but of
+    packages that are installed here; `trust_recorded` has whatever it names imported.
+
+    Args:
+        path: The recording.
+        environment: An environment class or factory, or an ASGI application, in this process.
+        target: The same, by name (see `openenv.server.loading`).
+        url: A server.
+        episode: The number of the only episode that is played.
+        tolerance: How far numbers may be apart, absolutely or in relation to the larger one.
+        progress: Called with the number of events that have been played, after each.
+        trust_recorded: Import whatever environment the recording names. Setting
+            OPENENV_TRUST_REMOTE_CODE says so too.
+
+    Raises:
+        ValueError: More than one environment was given, or the tolerance is negative.
+        RecordingError: The file is no recording, or has no such episode.
+        TargetError: The target names nothing that can be served, or the recording names none.
+        UntrustedTarget: The recording names what nobody agreed to.
+        OpenEnvError: The environment could not be made or reached.
+        OSError: The file cannot be read.
+    """
+    given = [one for one in (environment, target, url) if one is not None]
+    if len(given) > 1:
+        raise ValueError("give one of environment, target and url")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance={tolerance}; it cannot be negative")
+    header = read_header(path)
+    loaded = None
+    if target is not None:
+        loaded = load_target(target)
+    elif not given:
+        if header.target is None:
+            raise TargetError(f"{path} does not say which environment it was made with")
+        loaded = load_recorded(_agreed(path, header.target, trust_recorded))
+    is_other = None if loaded is None else _prepare(loaded, header)
+    environment = loaded or environment
+    client = (
+        GenericEnvClient(base_url=url)
+        if environment is None
+        else GenericEnvClient.local(environment)
+    )
+    replaying = _Replay(client, tolerance, progress or (lambda events: None))
+    report = background.run(replaying.run(_chosen(path, episode), is_other))
+    if episode is not None and not report.episodes + report.skipped:
+        raise RecordingError(os.fspath(path), None, f"it has no episode {episode}")
+    return report
+
+
+class UntrustedTarget(TargetError):
+    """A recording names what would be imported, and nobody has agreed to that.
+
+    Attributes:
+        target: What it names.
+    """
+
+    def __init__(self, path: str, target: str) -> None:
+        self.target = target
+        super().__init__(
+            f"{path} names {quoted(target)!r}, which is no environment that is installed here; its "
+            "code would run on this machine"
+        )
+
+
+def _agreed(path: str | os.PathLike[str], target: str, is_trusted: bool) -> str:
+    if not (is_trusted or trusts_remote_code() or _is_known(target)):
+        raise UntrustedTarget(os.fspath(path), target)
+    return target
+
+
+def _is_known(target: str) -> bool:
+    """Whether a target is an environment package that is installed here, or a name within one, or
+    an environment class that this process has imported already.
+
+    Nothing is imported to find that out.
+    """
+    module, colon, attribute = target.partition(":")
+    found = getattr(sys.modules.get(module), attribute, None)
+    if isinstance(found, type) and issubclass(found, Environment):
+        return True
+    packages = {info.module for info in get_discovery().discover().values()}
+    if not colon:
+        return module in packages
+    parts = module.split(".")
+    above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return attribute.isidentifier() and not packages.isdisjoint(above)
+
+
+def _prepare(app: Any, header: Header) -> bool | None:
+    """Have a replay not recorded itself; say whether the models are others."""
+    managers = managers_of(app)
+    for manager in managers:
+        manager.record_to(None)
+    if not managers or header.schema is None:
+        return None
+    return schema_digest(managers[0].spec) != header.schema
+
+
+def _chosen(path: str | os.PathLike[str], number: int | None) -> Iterator[Episode]:
+    return (episode for episode in read(path) if number is None or episode.number == number)
+
+
+class _GivenUp(Exception):
+    """The rest of the episode cannot be played."""
+
+
+class _Replay:
+    """One replay, under way."""
+
+    def __init__(
+        self,
+        client: GenericEnvClient,
+        tolerance: float,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._client = client
+        self._tolerance = tolerance
+        self._progress = progress
+        self._events = 0
+
+    async def run(self, episodes: Iterator[Episode], is_other: bool | None) -> ReplayReport:
+        played = skipped = unseeded = 0
+        divergence = None
+        async with self._client:
+            for episode in episodes:
+                if not episode.has_beginning:
+                    skipped += 1
+                    continue
+                played += 1
+                unseeded += episode.events[0].kind == "reset" and episode.seed is None
+                try:
+                    divergence = await self._play(episode)
+                except _GivenUp:
+                    skipped += 1
+                if divergence is not None:
+                    break
+                skipped += bool(episode.lost)
+        return ReplayReport(played, self._events, skipped, unseeded, divergence, is_other)
+
+    async def _play(self, episode: Episode) -> Divergence | None:
+        for event in episode.events:
+            found = await self._difference(event)
+            self._events += 1
+            self._progress(self._events)
+            if found is not None:
+                return Divergence(episode.number, event.step, *found)
+        return None
+
+    async def _difference(self, event: Event) -> Difference | None:
+        expected = event.error
+        if event.unrecorded is not None or (expected and expected.type in GIVEN_UP):
+            raise _GivenUp
+        try:
+            reply = await self._client._request(_request(event))
+        except StepTimeout:  # how long a step takes is not compared
+            raise _GivenUp from None
+        except ServerError as error:
+            return _of_errors(event, error)
+        except SessionLost:
+            if expected is not None:  # it has failed for good here, as it had there
+                raise _GivenUp from None
+            raise
+        if expected is not None:
+            return Difference("$.error", {"code": expected.code}, None)
+        if event.kind == "restore" and isinstance(reply, StateReply):
+            state = {"state": event.state}, {"state": json_value(reply.state)}
+            return first_difference(*state, self._tolerance)
+        if not isinstance(reply, ObservationReply):
+            raise ProtocolError(f"the server answered {event.kind} with {type(reply).__name__}")
+        return first_difference(_recorded(event), _seen(reply.payload), self._tolerance)
+
+
+def _request(event: Event) -> Request:
+    if event.kind == "step":
+        return Request("step", event.action or {}, event.arguments)
+    if event.kind == "restore":
+        return Request("restore", {"snapshot": event.snapshot})
+    seed = {} if event.seed is None else {"seed": event.seed}
+    return Request("reset", {**event.arguments, **seed})
+
+
+def _of_errors(event: Event, error: ServerError) -> Difference | None:
+    expected = event.error
+    if expected is not None and expected.code == error.code:
+        return None
+    if expected is None and error.code not in ANSWERS:
+        raise error  # it says nothing about the environment
+    recorded = None if expected is None else {"code": expected.code}
+    return Difference("$.error", recorded, {"code": error.code, "message": error.message})
+
+
+def _recorded(event: Event) -> dict[str, Any]:
+    observation = event.observation
+    if isinstance(observation, dict):
+        observation = {name: v for name, v in observation.items() if name != "metadata"}
+    return _members(observation, event.reward, event.terminated, event.truncated)
+
+
+def _seen(payload: dict[str, Any]) -> dict[str, Any]:
+    seen = Outcome.of(payload)
+    terminated = seen.done and not seen.truncated
+    members = _members(seen.observation, seen.reward, terminated, seen.truncated)
+    plainly: dict[str, Any] = json_value(members)
+    return plainly
+
+
+def _members(observation: Any, reward: Any, terminated: bool, truncated: bool) -> dict[str, Any]:
+    return {
+        "observation": observation,
+        "reward": reward,
+        "terminated": terminated,
+        "truncated": truncated,
+    }

@@ -1,0 +1,1 @@
+"""The server's MCP endpoint: sessions of our environments as sessions of the protocol."""

@@ -1,0 +1,369 @@
+"""An agent's seat: which session its requests act on, and what it may do there.
+
+Sessions are ours; a session of MCP is none. An agent acts on
+
+- the session that its key is for, or that its address names (``?session_id=``, or the header
+  ``OpenEnv-Session-Id``). Somebody else drives it: resets it, scores it, closes it.
+- otherwise one that is opened for it, when it first needs one. Up to revision 2025-11-25 that is
+  one for each session of MCP. Later revisions have no sessions; all who name none share one (of
+  each key, where the server has keys), as they would share any MCP server.
+
+In a session that was opened for agents nobody else begins episodes. So the first one begins at
+once (in simulation: in production the world is what it is), and after the end of one the next call
+is not carried out: it begins another one, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from openenv._internal.incidents import told
+from openenv._internal.traces import serving
+from openenv.errors import (
+    EnvironmentCrashed,
+    InvalidActionError,
+    OpenEnvError,
+    Refused,
+    SessionClosedError,
+)
+from openenv.execution.commands import Call, Look, Reset
+from openenv.execution.manager import SessionManager
+from openenv.execution.principal import Principal, Role
+from openenv.execution.session import Session, SessionPhase
+from openenv.execution.spec import ASK, EnvironmentSpec, class_made_by
+from openenv.execution.tools import (
+    Doors,
+    Reply,
+    action_tools,
+    doors_of,
+    read_call,
+    read_list,
+    seen,
+    to_call,
+    to_list,
+)
+from openenv.manifest import MANIFEST
+from openenv.protocol.messages import Transition
+from openenv.settings import ServerMode
+from openenv.tools.results import failure
+
+__all__ = ["Reporter", "Seat", "SessionEnded", "digest_of", "readme_of"]
+
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+MAX_SUBSCRIBED = 1000  # resources, of one agent
+REWARD, DONE, TRUNCATED = "openenv/reward", "openenv/done", "openenv/truncated"
+
+
+class SessionEnded(Refused):
+    """The session that was opened for the agent has ended; the next call opens another one."""
+
+
+class Reporter:
+    """Tells an agent how far a call is, from wherever the tool runs on this server's own loop.
+
+    It is passed to the environment. One that lives in another process gets a copy that tells
+    nobody.
+    """
+
+    def __init__(self, tell: OnProgress | None = None) -> None:
+        self._tell = tell
+        self.has_told = False
+
+    async def __call__(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        self.has_told = True
+        if self._tell is not None:
+            await self._tell(progress, total, message)
+
+    def __reduce__(self) -> tuple[type[Reporter], tuple[()]]:
+        return Reporter, ()
+
+
+class Seat:
+    """What one agent may do.
+
+    Args:
+        manager: Where sessions come from.
+        principal: Who the agent is, where the server has keys.
+        named: The session that it acts on; None has one opened for it.
+
+    Attributes:
+        listed: What tells one list from another, of those that it was given last: of tools,
+            resources, prompts.
+        subscribed: The resources of which it wants to know when they may have changed.
+        hears: It listens for what the server has to say by itself.
+        used_at: When it was last used, by `time.monotonic`.
+    """
+
+    def __init__(
+        self, manager: SessionManager, principal: Principal | None, named: str | None = None
+    ) -> None:
+        self._manager = manager
+        self._principal = principal
+        self._named = named
+        self._session: Session | None = None
+        self._opening: asyncio.Lock = asyncio.Lock()
+        self._is_over = False
+        self._serverless: str | None = None  # a session whose environment has no MCP server
+        self.listed: dict[str, bytes] = {}
+        self.subscribed: set[str] = set()
+        self.hears = False
+        self.used_at = time.monotonic()
+
+    @property
+    def current(self) -> Session | None:
+        """The session that it acts on, if it is open."""
+        session = self._session
+        if self._named is not None:
+            with contextlib.suppress(OpenEnvError):
+                session = self._manager.get(self._named, principal=self._principal)
+        return session if session is not None and session.phase is SessionPhase.OPEN else None
+
+    @property
+    def is_vacant(self) -> bool:
+        """No session is open for it."""
+        return self.current is None
+
+    @property
+    def may_see_rewards(self) -> bool:
+        """It is no agent by its key: rewards are for those who drive environments."""
+        return self._principal is None or self._principal.role is not Role.AGENT
+
+    # ------------------------------------------------------------------ the session
+
+    async def session(self) -> Session:
+        """The session that it acts on.
+
+        Raises:
+            SessionNotFoundError: The one that is named is not there.
+            SessionEnded: The one that was opened for it is no longer there.
+            OpenEnvError: None can be opened.
+        """
+        self.used_at = time.monotonic()
+        if self._named is not None:
+            return self._manager.get(self._named, principal=self._principal)
+        async with self._opening:
+            session = self._session
+            if session is None:
+                self._session = session = await self._open()
+            elif session.phase is not SessionPhase.OPEN:
+                self._session = None
+                why = WHY.get(session.closed_by, "closed")
+                raise SessionEnded(
+                    f"the environment's session has ended ({why}), and what was done in it is "
+                    "gone; the next call begins a new one"
+                )
+        return session
+
+    async def _open(self) -> Session:
+        session = await self._manager.create(provisional=True, principal=self._principal)
+        try:
+            await self._begin(session)
+        except BaseException:
+            self._manager.begin_to_close(session)
+            raise
+        return session
+
+    async def _begin(self, session: Session) -> dict[str, Any]:
+        """Begin an episode; what the agent sees of it."""
+        self._is_over = False
+        if self._manager.spec.mode is ServerMode.PRODUCTION:
+            return {"content": []}
+        shown: dict[str, Any] = await session.handle(Reset(), encode=seen)
+        return shown
+
+    async def close(self) -> None:
+        """Leave: a session that was opened for the agent is closed."""
+        session, self._session = self._session, None
+        if session is not None:
+            await self._manager.close(session.id)
+
+    # ------------------------------------------------------------------ what the agent does
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """The tools, in the wire's form."""
+        spec = self._manager.spec
+        if spec.environment_class is None or doors_of(spec) is not Doors.ACTIONS:
+            session = await self.session()
+            command = to_list(session.spec)
+            if command is not None:
+                found: list[dict[str, Any]] = await session.handle(command, encode=read_list)
+                return found
+        return [tool.description for tool in action_tools(spec).values()]
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout_s: float | None = None,
+        reporter: Reporter | None = None,
+        trace: str | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool. A call that fails is a result too.
+
+        Args:
+            name: The tool.
+            arguments: Its arguments.
+            timeout_s: Seconds that it may take; None is as long as the environment lets it.
+            reporter: Told how far it is.
+            trace: The span that it is part of, as W3C's `traceparent`.
+
+        Raises:
+            LookupError: There is no tool of that name.
+            OpenEnvError: There is no session to call it in.
+        """
+        session = await self.session()
+        if self._is_over and self._named is None:
+            async with self._opening:
+                if self._is_over:  # and no other call has been here first
+                    return _told_of_new_episode(await self._begin(session))
+        try:
+            command = to_call(session.spec, name, arguments, timeout_s, reporter)
+        except InvalidActionError as error:
+            return failure(f"{name}: {_refused(error)}")
+        try:
+            with serving("openenv.tools", trace, session.attributes()) as span:
+                reply: Reply = await session.handle(command, encode=read_call, trace=span)
+        except EnvironmentCrashed as error:
+            await self._manager.close(session.id)
+            return failure(told(error, debug=self._manager.debug))
+        except SessionClosedError as error:
+            raise SessionEnded(told(error)) from error
+        except Exception as error:
+            self._manager.tally.failed(error)
+            return failure(told(error, debug=self._manager.debug))
+        if (reply.observation or {}).get("error") and is_unknown(reply):
+            raise LookupError(reply.observation["error"]["message"])  # type: ignore[index]
+        self._is_over = reply.done
+        if self.may_see_rewards:
+            _note_score(reply)
+        return reply.result
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Ask the environment's own MCP server; None where it has none.
+
+        Raises:
+            ServerRefused: That server answered with an error.
+        """
+        spec = self._manager.spec
+        if spec.environment_class is not None and doors_of(spec) is not Doors.TOOLS:
+            return None
+        session = await self.session()
+        if doors_of(session.spec) is not Doors.TOOLS or self._serverless == session.id:
+            return None
+        answer: dict[str, Any] | None = await session.handle(Call(ASK, (method, dict(params))))
+        if answer is None:
+            self._serverless = session.id
+        return answer
+
+    def subscribe(self, uri: str) -> None:
+        """Have the agent told when a resource may have changed.
+
+        Raises:
+            Refused: It is told of too many already.
+        """
+        if len(self.subscribed) >= MAX_SUBSCRIBED:
+            raise Refused(f"an agent may subscribe to {MAX_SUBSCRIBED} resources at most")
+        self.subscribed.add(uri)
+
+    async def look(self) -> dict[str, Any] | None:
+        """What the last step or reset has shown, as a result; None before the first."""
+        session = await self.session()
+        shown: dict[str, Any] | None = await session.handle(Look(), encode=_seen_if_any)
+        return shown
+
+    async def described(self) -> dict[str, Any]:
+        """How the environment describes itself: name, description and the like."""
+        session = await self.session()
+        described: dict[str, Any] = await session.handle(Call("get_metadata"), encode=_as_dict)
+        return described
+
+
+WHY = {
+    "idle": "nobody used it for too long",
+    "evicted": "room was needed for another one while it was idle",
+    "crashed": "its process died",
+    "shutdown": "the server is shutting down",
+}
+
+
+def is_unknown(reply: Reply) -> bool:
+    """Whether the call was one of a tool that is not there."""
+    error = (reply.observation or {}).get("error") or {}
+    return error.get("error_type") == "tool_not_found"
+
+
+def _refused(error: InvalidActionError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc']))}: {one['msg']} (got {one.get('input')!r:.100})"
+        for one in error.errors
+    )
+
+
+def _note_score(reply: Reply) -> None:
+    meta: dict[str, Any] = {}
+    if reply.done:
+        meta[DONE] = True
+    if reply.reward is not None:
+        meta[REWARD] = reply.reward
+    if reply.truncated:
+        meta[TRUNCATED] = True
+    if meta:
+        reply.result["_meta"] = {**(reply.result.get("_meta") or {}), **meta}
+
+
+def _told_of_new_episode(shown: dict[str, Any]) -> dict[str, Any]:
+    text = (
+        "The episode was over, so this call was not carried out. A new episode has begun; this is "
+        "what it shows:"
+    )
+    return {
+        "content": [{"type": "text", "text": text}, *shown.get("content", ())],
+        "isError": True,
+    }
+
+
+def _seen_if_any(transition: Transition | None) -> dict[str, Any] | None:
+    return None if transition is None else seen(transition)
+
+
+def _as_dict(described: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = from_json(to_json(described, serialize_unknown=True))
+    return plain
+
+
+def digest_of(listed: list[dict[str, Any]]) -> bytes:
+    """What tells one list of tools, resources or prompts from another."""
+    return hashlib.blake2b(to_json(listed), digest_size=16).digest()
+
+
+def readme_of(spec: EnvironmentSpec) -> str | None:
+    """The README of an environment's package: beside its manifest, at most two folders up."""
+    cls = class_made_by(spec.factory) or spec.environment_class or spec.factory
+    try:
+        folder = Path(inspect.getfile(cls)).parent
+    except (TypeError, OSError):
+        return None
+    for place in (folder, *folder.parents[:2]):
+        readme = place / "README.md"
+        if (place / MANIFEST).is_file() and readme.is_file():
+            return _without_front_matter(readme.read_text(encoding="utf-8", errors="replace"))
+    return None
+
+
+def _without_front_matter(text: str) -> str:
+    """A README of a Hugging Face Space begins with its settings."""
+    if not text.startswith("---\n"):
+        return text
+    _, _, rest = text[4:].partition("\n---\n")
+    return rest.lstrip("\n") or text

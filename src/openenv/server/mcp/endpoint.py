@@ -1,0 +1,186 @@
+"""`/mcp`: the tools of environments, by the Model Context Protocol and by the older JSON-RPC.
+
+Both are spoken at one address. What tells them apart are headers: a client of MCP names the
+revision that it speaks or its session, or says that it takes an event stream, as the specification
+demands. Anything else is JSON-RPC as clients of the public package speak it; see
+`openenv.execution.connections.dialect`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from openenv._internal.traces import serving
+from openenv.errors import EnvironmentCrashed, TooLargeError
+from openenv.execution.connections.dialect import (
+    NO_SESSION_ID,
+    Asked,
+    agent_key,
+    asked_of,
+    check_may_control,
+    encode_json_rpc,
+    failed,
+    parse,
+    read_json_rpc,
+)
+from openenv.execution.manager import SessionManager
+from openenv.execution.principal import Principal
+from openenv.execution.session import Session
+from openenv.protocol.http import SESSION_HEADER
+from openenv.server.auth import principal_of
+from openenv.server.bodies import read_body
+from openenv.server.mcp.bridge import Bridge
+from openenv.server.refusals import JSON, error_response
+from openenv.server.websocket import json_rpc_route, query_of
+from openenv.tools.types import AGENT_KEY, CLOSE, CREATE, JsonRpcRequest, JsonRpcResponse
+from openenv.tools.types import JsonRpcErrorCode as Code
+
+__all__ = ["MCPEndpoint", "mcp_routes"]
+
+
+def mcp_routes(manager: SessionManager) -> tuple[list[BaseRoute], MCPEndpoint]:
+    """Build the routes of `/mcp`, and what serves those of HTTP, which has to be closed."""
+    endpoint = MCPEndpoint(manager)
+    route = Route("/mcp", endpoint, include_in_schema=False)
+    return [route, json_rpc_route(manager)], endpoint
+
+
+class MCPEndpoint:
+    """An ASGI application that serves `/mcp` over HTTP."""
+
+    def __init__(self, manager: SessionManager) -> None:
+        self._manager = manager
+        self._bridge = Bridge(manager)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if speaks_mcp(scope):
+            principal = principal_of(scope)
+            named = session_named(scope, principal)
+            await self._bridge.serve_http(scope, receive, send, principal, named)
+            return
+        if scope["method"] != "POST":
+            headers = {"Allow": "POST"}
+            refusal = JSONResponse({"detail": "Method Not Allowed"}, 405, headers=headers)
+            await refusal(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except TooLargeError as error:
+            await error_response(error, self._manager)(scope, receive, send)
+            return
+        except ClientDisconnect:
+            return
+        body = encode_json_rpc(response)
+        await Response(body, media_type=JSON)(scope, receive, send)
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        await self._bridge.aclose()
+
+    # ------------------------------------------------------------------ the older JSON-RPC
+
+    async def _answer(self, request: Request) -> JsonRpcResponse:
+        body = await read_body(request, self._manager.limits.max_message_bytes)
+        data = read_json_rpc(body)
+        if isinstance(data, JsonRpcResponse) or not isinstance(data, dict):
+            return JsonRpcResponse.error_response(Code.PARSE_ERROR)
+        asked = parse(data)
+        if isinstance(asked, JsonRpcResponse):
+            return asked
+        try:
+            return await self._served(request, asked)
+        except Exception as error:
+            self._manager.tally.failed(error)
+            return failed(error, asked.id, debug=self._manager.debug)
+
+    async def _served(self, http: Request, request: JsonRpcRequest) -> JsonRpcResponse:
+        principal = principal_of(http.scope)
+        if request.method in (CREATE, CLOSE, AGENT_KEY):
+            check_may_control(request, principal)
+            if request.method == CREATE:
+                session = await self._manager.create(principal=principal)
+                return JsonRpcResponse.success({"session_id": session.id}, request.id)
+            return await self._on_session(request, principal)
+        spec = self._manager.spec
+        own = None if principal is None else principal.session_id
+        named = own or request.params.get("session_id") or session_named(http.scope, principal)
+        is_clear = spec.environment_class is not None or not request.method.startswith("tools/")
+        if is_clear and not named:
+            early = asked_of(spec, request, principal)
+            if isinstance(early, JsonRpcResponse):
+                return early
+        async with self._session(named, principal) as session:
+            asked = asked_of(session.spec, request, principal)
+            if isinstance(asked, JsonRpcResponse):
+                return asked
+            return await self._ask(http, session, asked)
+
+    async def _ask(self, http: Request, session: Session, asked: Asked) -> JsonRpcResponse:
+        trace = http.headers.get("traceparent")
+        try:
+            with serving("openenv.tools", trace, session.attributes()) as span:
+                response = await session.handle(asked.command, encode=asked.answer, trace=span)
+        except EnvironmentCrashed:
+            await self._manager.close(session.id)  # there is nobody else to give its slot back
+            raise
+        assert isinstance(response, JsonRpcResponse)
+        return response
+
+    @contextlib.asynccontextmanager
+    async def _session(self, named: Any, principal: Principal | None) -> AsyncIterator[Session]:
+        if named:
+            yield self._manager.get(str(named), principal=principal)
+        else:
+            async with self._manager.throwaway(principal) as session:
+                yield session
+
+    async def _on_session(
+        self, request: JsonRpcRequest, principal: Principal | None
+    ) -> JsonRpcResponse:
+        session_id = request.params.get("session_id")
+        if session_id is None:
+            return JsonRpcResponse.error_response(
+                Code.INVALID_PARAMS, NO_SESSION_ID, request_id=request.id
+            )
+        session = self._manager.get(str(session_id), principal=principal)
+        if request.method == AGENT_KEY:
+            return agent_key(self._manager, session, request)
+        closed: dict[str, Any] = {"session_id": session_id}
+        if session.is_busy:
+            self._manager.begin_to_close(session)
+            closed |= {"closed": False, "closing": True}
+        else:
+            await self._manager.close(session.id)
+            closed |= {"closed": True}
+        return JsonRpcResponse.success(closed, request.id)
+
+
+def speaks_mcp(scope: Scope) -> bool:
+    """Whether a request comes from a client of the Model Context Protocol."""
+    for name, value in scope["headers"]:
+        if name in (b"mcp-protocol-version", b"mcp-session-id"):
+            return True
+        if name == b"accept" and b"text/event-stream" in value.lower():
+            return True
+    return False
+
+
+def session_named(scope: Scope, principal: Principal | None) -> str | None:
+    """The session of ours that a request is for: an agent's key is for one; otherwise the URL, or
+    a header, may name one.
+    """
+    if principal is not None and principal.session_id is not None:
+        return principal.session_id
+    named = query_of(scope, "session_id")
+    if named:
+        return named
+    header = SESSION_HEADER.lower().encode()
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == header), None)

@@ -1,0 +1,259 @@
+"""What `openenv.server.mcp.bridge` says, spoken by version 1 of the official SDK.
+
+That is the one which environments written for FastMCP 2 and 3 bring along. It knows the revisions
+up to 2025-11-25, those that begin by a handshake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import mcp.server.lowlevel
+import mcp.types
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import McpError  # type: ignore[attr-defined]
+from mcp.shared.message import SessionMessage
+from mcp.shared.version import SUPPORTED_PROTOCOL_VERSIONS  # type: ignore[import-not-found]
+from pydantic import AnyUrl
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from openenv._internal.version import version
+from openenv.server.mcp.bindings import Seat
+from openenv.server.mcp.bridge import (
+    MAX_SESSIONS,
+    MCP_SESSION,
+    PLACE,
+    REVISION,
+    TRACE,
+    Bridge,
+    Place,
+    header,
+)
+
+__all__ = ["SdkV1"]
+
+types: Any = mcp.types  # where type checkers see version 2, which has other names
+lowlevel: Any = mcp.server.lowlevel
+
+Answer = Callable[[Any, Any], Awaitable[dict[str, Any]]]
+
+UNSUPPORTED_REVISION = -32022  # by revision 2026-07-28; clients of it then begin by a handshake
+
+
+class SdkV1:
+    """See `openenv.server.mcp.bridge.Speech`."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._methods = {"initialize", "ping"}
+        self._server = lowlevel.Server(
+            bridge.name, version=version(), instructions=bridge.instructions
+        )
+        # By default it says that its lists never change.
+        self._server.create_initialization_options = functools.partial(
+            self._server.create_initialization_options,
+            lowlevel.NotificationOptions(True, True, True),
+        )
+        self._server.run = functools.partial(_run, self._server.run, self._methods)
+        self._answer(types.ListToolsRequest, types.ListToolsResult, self._list_tools)
+        self._answer(types.CallToolRequest, types.CallToolResult, self._call_tool)
+        self._answer(types.ListResourcesRequest, types.ListResourcesResult, self._list_resources)
+        self._answer(
+            types.ListResourceTemplatesRequest,
+            types.ListResourceTemplatesResult,
+            self._list_templates,
+        )
+        self._answer(types.ReadResourceRequest, types.ReadResourceResult, self._read_resource)
+        self._answer(types.SubscribeRequest, types.EmptyResult, self._subscribe)
+        self._answer(types.UnsubscribeRequest, types.EmptyResult, self._unsubscribe)
+        self._answer(types.ListPromptsRequest, types.ListPromptsResult, self._list_prompts)
+        self._answer(types.GetPromptRequest, types.GetPromptResult, self._get_prompt)
+        self._answer(types.CompleteRequest, types.CompleteResult, self._complete)
+
+    # ------------------------------------------------------------------ transports
+
+    @contextlib.asynccontextmanager
+    async def http(self) -> AsyncIterator[Callable[..., Any]]:
+        manager = self._bridge.manager
+        sessions = StreamableHTTPSessionManager(
+            self._server,
+            session_idle_timeout=manager.idle_timeout_s,
+            max_request_body_size=manager.limits.max_message_bytes,
+            max_sessions=MAX_SESSIONS,
+        )
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            revision = header(scope, REVISION)
+            if revision is None or revision in SUPPORTED_PROTOCOL_VERSIONS:
+                await sessions.handle_request(scope, receive, send)
+            else:
+                await _unsupported(revision)(scope, receive, send)
+
+        transport = logging.getLogger("mcp.server.streamable_http")
+        transport.addFilter(_is_news)
+        try:
+            async with sessions.run():
+                yield serve
+        finally:
+            transport.removeFilter(_is_news)
+
+    async def stdio(self) -> None:
+        import anyio
+        from mcp.server.stdio import stdio_server
+
+        with _own_streams() as (stdin, stdout):
+            streams = stdio_server(anyio.wrap_file(stdin), anyio.wrap_file(stdout))
+            async with streams as (read, write):
+                options = self._server.create_initialization_options()
+                await self._server.run(read, write, options)
+
+    # ------------------------------------------------------------------ requests
+
+    def _answer(self, asked: Any, result: Any, answer: Answer) -> None:
+        """Have requests of one kind answered; errors as JSON-RPC has them."""
+
+        async def handle(request: Any) -> Any:
+            try:
+                plain = await answer(self._server.request_context, request.params)
+            except Exception as error:
+                code, message, data = self._bridge.refusal(error)
+                raise McpError(types.ErrorData(code=code, message=message, data=data)) from None
+            return types.ServerResult(result.model_validate(plain))
+
+        self._server.request_handlers[asked] = handle
+        self._methods.add(asked.model_fields["method"].default)
+
+    def _seat(self, context: Any) -> Seat:
+        request = context.request
+        if request is None:  # over standard input and output, where a client always listens
+            seat = self._bridge.seat(Place(), None)
+            seat.hears = True
+            return seat
+        place: Place = request.scope[PLACE]
+        return self._bridge.seat(place, request.headers.get(MCP_SESSION))
+
+    async def _list_tools(self, context: Any, params: Any) -> dict[str, Any]:
+        return await self._bridge.listing(self._seat(context), "tools")
+
+    async def _call_tool(self, context: Any, params: Any) -> dict[str, Any]:
+        seat = self._seat(context)
+        meta = {} if context.meta is None else context.meta.model_dump(exclude_none=True)
+        if context.request is not None:
+            meta = {TRACE: context.request.headers.get(TRACE), **meta}
+        token = meta.get("progressToken")
+        report = None
+        if token is not None:
+            told = functools.partial(context.session.send_progress_notification, token)
+            report = functools.partial(told, related_request_id=str(context.request_id))
+        result = await self._bridge.call_tool(
+            seat, params.name, params.arguments or {}, meta, report
+        )
+        if seat.hears:
+            for uri in list(seat.subscribed):
+                await context.session.send_resource_updated(AnyUrl(uri))
+            for kind in await self._bridge.changed(seat, seat.listed):
+                await getattr(context.session, f"send_{kind.removesuffix('s')}_list_changed")()
+        return result
+
+    async def _list_resources(self, context: Any, params: Any) -> dict[str, Any]:
+        return await self._bridge.listing(self._seat(context), "resources")
+
+    async def _list_templates(self, context: Any, params: Any) -> dict[str, Any]:
+        return await self._bridge.list_resource_templates(self._seat(context))
+
+    async def _read_resource(self, context: Any, params: Any) -> dict[str, Any]:
+        return await self._bridge.read_resource(self._seat(context), str(params.uri))
+
+    async def _subscribe(self, context: Any, params: Any) -> dict[str, Any]:
+        self._seat(context).subscribe(str(params.uri))
+        return {}
+
+    async def _unsubscribe(self, context: Any, params: Any) -> dict[str, Any]:
+        self._seat(context).subscribed.discard(str(params.uri))
+        return {}
+
+    async def _list_prompts(self, context: Any, params: Any) -> dict[str, Any]:
+        return await self._bridge.listing(self._seat(context), "prompts")
+
+    async def _get_prompt(self, context: Any, params: Any) -> dict[str, Any]:
+        seat = self._seat(context)
+        return await self._bridge.get_prompt(seat, params.name, params.arguments)
+
+    async def _complete(self, context: Any, params: Any) -> dict[str, Any]:
+        asked = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
+        return await self._bridge.complete(self._seat(context), asked)
+
+
+async def _run(run: Any, methods: set[str], read: Any, write: Any, *args: Any, **kw: Any) -> None:
+    """Serve a client; requests of other methods are refused, which the SDK takes for bad ones."""
+    await run(_Known(read, write, methods), write, *args, **kw)
+
+
+class _Known:
+    """The messages of a client, less requests of methods that are not known."""
+
+    def __init__(self, read: Any, write: Any, methods: set[str]) -> None:
+        self._read, self._write, self._methods = read, write, methods
+
+    async def __aenter__(self) -> _Known:
+        await self._read.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._read.__aexit__(*error)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for message in self._read:
+            request: Any = getattr(getattr(message, "message", None), "root", None)
+            if isinstance(request, types.JSONRPCRequest) and request.method not in self._methods:
+                error = types.ErrorData(
+                    code=types.METHOD_NOT_FOUND, message=f"Method not found: {request.method}"
+                )
+                refusal = types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+                await self._write.send(SessionMessage(types.JSONRPCMessage(refusal)))
+            else:
+                yield message
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a log record is about anything but a client that listened, and has left."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__name__ != "ClosedResourceError"
+
+
+def _unsupported(revision: str) -> JSONResponse:
+    error = {
+        "code": UNSUPPORTED_REVISION,
+        "message": "Unsupported protocol version",
+        "data": {"supported": list(SUPPORTED_PROTOCOL_VERSIONS), "requested": revision},
+    }
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
+
+
+@contextlib.contextmanager
+def _own_streams() -> Iterator[tuple[Any, Any]]:
+    """Standard input and output, which until the block ends nobody else reads or writes: what
+    else is printed goes to standard error.
+    """
+    sys.stdout.flush()
+    stdin = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
+    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    try:
+        yield stdin, stdout
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdin.fileno(), 0)
+        os.dup2(stdout.fileno(), 1)
+        stdin.close()
+        stdout.close()

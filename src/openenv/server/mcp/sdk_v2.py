@@ -1,0 +1,257 @@
+"""What `openenv.server.mcp.bridge` says, spoken by the official SDK from version 2 on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from mcp.server.caching import CACHEABLE_METHODS, CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CallToolRequestParams,
+    CompleteRequestParams,
+    GetPromptRequestParams,
+    ReadResourceRequestParams,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import to_json
+
+from openenv._internal.version import version
+from openenv.errors import Refused
+from openenv.server.mcp.bindings import Seat
+from openenv.server.mcp.bridge import MAX_SESSIONS, MCP_SESSION, PLACE, TRACE, Bridge, Place
+
+__all__ = ["SdkV2"]
+
+T = TypeVar("T")
+Context = ServerRequestContext[Any, Any]
+
+IN_HEADERS = b'"x-mcp-header"'  # in a schema: a client repeats the argument in a header
+
+
+class OurServer(Server[Any]):
+    """A server of the SDK that says that its lists may change."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
+    ) -> InitializationOptions:
+        told = NotificationOptions(True, True, True)
+        return super().create_initialization_options(told, *args, **kwargs)
+
+
+LISTS: dict[str, tuple[type[Any], str]] = {
+    "tools": (ToolsListChanged, "send_tool_list_changed"),
+    "prompts": (PromptsListChanged, "send_prompt_list_changed"),
+    "resources": (ResourcesListChanged, "send_resource_list_changed"),
+}
+
+
+@dataclasses.dataclass
+class Listeners:
+    """Those who listen for what happens in one session.
+
+    Attributes:
+        listed: Digests of those lists of which a change is listened for, as they are.
+        uris: The resources of which each of them wants to know that they may have changed.
+    """
+
+    bus: InMemorySubscriptionBus
+    handler: ListenHandler
+    listed: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    uris: list[list[str]] = dataclasses.field(default_factory=list)
+
+
+class SdkV2:
+    """See `openenv.server.mcp.bridge.Speech`."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._listeners: dict[str, Listeners] = {}
+        self._headed: dict[str, dict[str, Any]] = {}  # schemas of arguments repeated in headers
+        self._server = OurServer(
+            bridge.name,
+            version=version(),
+            instructions=bridge.instructions,
+            cache_hints=dict.fromkeys(CACHEABLE_METHODS, CacheHint()),  # type: ignore[arg-type]
+            on_list_tools=self._list_tools,  # type: ignore[arg-type]
+            on_call_tool=self._call_tool,  # type: ignore[arg-type]
+            on_list_resources=self._list_resources,  # type: ignore[arg-type]
+            on_list_resource_templates=self._list_templates,  # type: ignore[arg-type]
+            on_read_resource=self._read_resource,  # type: ignore[arg-type]
+            on_subscribe_resource=self._subscribe,  # type: ignore[arg-type]
+            on_unsubscribe_resource=self._unsubscribe,  # type: ignore[arg-type]
+            on_list_prompts=self._list_prompts,  # type: ignore[arg-type]
+            on_get_prompt=self._get_prompt,  # type: ignore[arg-type]
+            on_completion=self._complete,  # type: ignore[arg-type]
+            on_subscriptions_listen=self._listen,
+        )
+
+        # Unless it has this, the SDK lists all tools before each call.
+        self._server.get_tool_input_schema = self._headed.get
+
+    # ------------------------------------------------------------------ transports
+
+    @contextlib.asynccontextmanager
+    async def http(self) -> AsyncIterator[Callable[..., Any]]:
+        manager = self._bridge.manager
+        sessions = StreamableHTTPSessionManager(
+            self._server,
+            session_idle_timeout=manager.idle_timeout_s,
+            max_request_body_size=manager.limits.max_message_bytes,
+            max_sessions=MAX_SESSIONS,
+        )
+        async with sessions.run():
+            yield sessions.handle_request
+
+    async def stdio(self) -> None:
+        from mcp.server.stdio import stdio_server
+
+        async with stdio_server() as (read, write):
+            options = self._server.create_initialization_options()
+            await self._server.run(read, write, options)
+
+    # ------------------------------------------------------------------ requests
+
+    def _seat(self, context: Context) -> Seat:
+        request = context.request
+        if request is None:
+            seat = self._bridge.seat(Place(), None)
+            # Over standard output; later revisions have clients ask for what they want to hear.
+            seat.hears = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            return seat
+        place: Place = request.scope[PLACE]
+        return self._bridge.seat(place, request.headers.get(MCP_SESSION))
+
+    async def _list_tools(self, context: Context, params: Any) -> dict[str, Any]:
+        return await self._list(context, "tools")
+
+    async def _list(self, context: Context, kind: str) -> dict[str, Any]:
+        answer = await self._served(self._bridge.listing(self._seat(context), kind))
+        if kind == "tools":
+            self._note_headers(answer[kind])
+        return _whole(answer)
+
+    def _note_headers(self, tools: list[dict[str, Any]]) -> None:
+        for tool in tools:
+            self._headed.pop(tool["name"], None)
+            if IN_HEADERS in to_json(tool["inputSchema"]):
+                self._headed[tool["name"]] = tool["inputSchema"]
+
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> dict[str, Any]:
+        seat = self._seat(context)
+        headers = context.request.headers if context.request is not None else {}
+        meta: dict[str, Any] = {TRACE: headers.get(TRACE), **(context.meta or {})}
+        wants_progress = meta.get("progress_token", meta.get("progressToken")) is not None
+        report = context.session.report_progress if wants_progress else None
+        called = self._bridge.call_tool(seat, params.name, params.arguments or {}, meta, report)
+        result = _whole(await self._served(called))
+        await self._tell(context, seat)
+        return result
+
+    async def _list_resources(self, context: Context, params: Any) -> dict[str, Any]:
+        return await self._list(context, "resources")
+
+    async def _list_templates(self, context: Context, params: Any) -> dict[str, Any]:
+        found = self._bridge.list_resource_templates(self._seat(context))
+        return _whole(await self._served(found))
+
+    async def _read_resource(
+        self, context: Context, params: ReadResourceRequestParams
+    ) -> dict[str, Any]:
+        read = self._bridge.read_resource(self._seat(context), str(params.uri))
+        return _whole(await self._served(read))
+
+    async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> dict[str, Any]:
+        try:
+            self._seat(context).subscribe(str(params.uri))
+        except Refused as error:
+            raise MCPError(*self._bridge.refusal(error)) from None
+        return {}
+
+    async def _unsubscribe(
+        self, context: Context, params: UnsubscribeRequestParams
+    ) -> dict[str, Any]:
+        self._seat(context).subscribed.discard(str(params.uri))
+        return {}
+
+    async def _list_prompts(self, context: Context, params: Any) -> dict[str, Any]:
+        return await self._list(context, "prompts")
+
+    async def _get_prompt(self, context: Context, params: GetPromptRequestParams) -> dict[str, Any]:
+        prompt = self._bridge.get_prompt(self._seat(context), params.name, params.arguments)
+        return _whole(await self._served(prompt))
+
+    async def _complete(self, context: Context, params: CompleteRequestParams) -> dict[str, Any]:
+        asked = params.model_dump(
+            mode="json", by_alias=True, exclude_none=True, include={"ref", "argument", "context"}
+        )
+        return _whole(await self._served(self._bridge.complete(self._seat(context), asked)))
+
+    async def _served(self, work: Awaitable[T]) -> T:
+        """What a request came to; errors as JSON-RPC has them."""
+        try:
+            return await work
+        except Exception as error:
+            raise MCPError(*self._bridge.refusal(error)) from None
+
+    # ------------------------------------------------------------------ what is said unasked
+
+    async def _listen(
+        self, context: Context, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        seat = self._seat(context)
+        session = await self._served(seat.session())
+        known = self._listeners.get(session.id)
+        if known is None:
+            bus = InMemorySubscriptionBus()
+            known = self._listeners[session.id] = Listeners(bus, ListenHandler(bus))
+        wanted = params.notifications
+        uris = [str(uri) for uri in wanted.resource_subscriptions or ()]
+        known.uris.append(uris)
+        try:
+            for kind in LISTS:
+                if getattr(wanted, f"{kind}_list_changed") and kind not in known.listed:
+                    known.listed[kind] = await self._served(self._bridge.digest(seat, kind))
+            return await known.handler(context, params)
+        finally:
+            known.uris.remove(uris)
+            if not known.uris:
+                self._listeners.pop(session.id, None)
+
+    async def _tell(self, context: Context, seat: Seat) -> None:
+        """After a call, tell those who listen what may have changed by it."""
+        session = seat.current
+        listeners = None if session is None else self._listeners.get(session.id)
+        if listeners is not None:
+            for uri in set().union(*listeners.uris):
+                await listeners.bus.publish(ResourceUpdated(uri=uri))
+            for kind in await self._bridge.changed(seat, listeners.listed):
+                await listeners.bus.publish(LISTS[kind][0]())
+        if seat.hears:
+            for uri in list(seat.subscribed):
+                await context.session.send_resource_updated(uri)
+            for kind in await self._bridge.changed(seat, seat.listed):
+                await getattr(context.session, LISTS[kind][1])()
+
+
+def _whole(result: dict[str, Any]) -> dict[str, Any]:
+    """A result as revision 2026-07-28 has it; of earlier ones the SDK leaves out what is new."""
+    return {**result, "resultType": "complete"}

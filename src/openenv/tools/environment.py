@@ -1,0 +1,541 @@
+"""`MCPEnvironment`: an environment whose actions are calls of tools.
+
+    class Calculator(MCPEnvironment):
+        @tool
+        def add(self, a: float, b: float) -> float:
+            \"\"\"Add two numbers.\"\"\"
+            return a + b
+
+Its tools are methods marked by `openenv.tools.tool`, functions registered on an instance by
+``self.tool(...)``, and those of an MCP server that is passed to the constructor. Agents call them
+by MCP at ``/mcp``; trainers by `step` with a `CallToolAction`, or by `MCPToolClient`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from typing_extensions import TypeVar as TypeVarWithDefault
+
+from openenv._internal.redaction import redact
+from openenv._internal.timeouts import Expired, within
+from openenv.environment import Environment, Transform
+from openenv.errors import NotSupported, OpenEnvError, Refused, SandboxUnavailable, words
+from openenv.settings import ServerMode, parse_mode
+from openenv.tools.functions import (
+    FunctionTool,
+    InvalidToolArguments,
+    ToolMark,
+    UnknownTool,
+    check_not_reserved,
+    declared_tools,
+)
+from openenv.tools.progress import REPORTER
+from openenv.tools.results import dump_of, text_in
+from openenv.tools.types import (
+    RESERVED_TOOL_NAMES,
+    CallToolAction,
+    CallToolObservation,
+    ListToolsAction,
+    ListToolsObservation,
+    Tool,
+    ToolError,
+    ToolErrorType,
+)
+from openenv.types import Action, Observation, State
+
+if TYPE_CHECKING:
+    from openenv.tools.code import CodeMode
+
+__all__ = ["MCP_TOOL_CALL_TIMEOUT", "VALID_MODES", "MCPEnvironment", "get_server_tools"]
+
+MCP_TOOL_CALL_TIMEOUT = 30.0  # seconds, unless a class says otherwise
+VALID_MODES = frozenset(mode.value for mode in ServerMode)
+
+ActT = TypeVarWithDefault("ActT", bound=Action, default=Action)
+ObsT = TypeVarWithDefault("ObsT", bound=Observation, default=Observation)
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+class MCPEnvironment(Environment[ActT, ObsT, State]):
+    """An environment of tools. Write `reset` and `state` as of any other, and tools beside them.
+
+    A subclass may leave out both; an episode then is what its tools make of it, and `state` counts
+    the calls. Actions other than `ListToolsAction` and `CallToolAction` go to `_step_impl`; what
+    they are say the type parameters, ``MCPEnvironment[MyAction | CallToolAction |
+    ListToolsAction, MyObservation]``.
+
+    Tools that are plain functions run on a thread, so they may block; one at a time, but not always
+    on the same one. Coroutines run on the event loop of the server. So do plain functions of a
+    class that declares ``NEVER_BLOCKS``.
+
+    The rubric, and then the transform, are applied to the observation of every call.
+
+    Args:
+        mcp_server: A server of FastMCP (2, 3 or 4) or of the official SDK whose tools these are.
+            Agents also reach its resources, prompts and completions.
+        transform: See `Environment`.
+        rubric: See `Environment`.
+
+    Class attributes:
+        TOOL_TIMEOUT_S: Seconds that a call may take, unless the caller says otherwise.
+        CODE_SANDBOX: What the sandbox of `execute_code` must guarantee: ``"process"``,
+            ``"namespaces"`` or ``"kernel"``; see `openenv.sandbox.Guarantee`.
+
+    Raises:
+        ValueError: A tool is called reset, step, state or close.
+        TypeError: `mcp_server` is no MCP server.
+    """
+
+    TOOL_TIMEOUT_S: ClassVar[float] = MCP_TOOL_CALL_TIMEOUT
+    CODE_SANDBOX: ClassVar[str] = "namespaces"
+
+    # What is there also where a subclass does not call this constructor.
+    mcp_server: Any = None
+    _mode: ServerMode | str | None = None  # that of its author, who may set it at any time
+    _server_mode: ServerMode | None = None
+    _mcp_tools: Any = None
+    _has_let_go = False
+    _own_tools: tuple[FunctionTool, ...] = ()
+    _home: asyncio.AbstractEventLoop | None = None  # of the server
+    _own_loop: asyncio.AbstractEventLoop | None = None  # where there is no server
+    _own_client: Any = None
+    _code: CodeMode | None = None
+    _coded: AbstractSet[str] = frozenset()  # the functions that are tools there
+    _own_state: State | None = None
+    _thread: asyncio.Future[Any] | None = None  # where a plain function is being called
+
+    def __init__(
+        self,
+        mcp_server: Any = None,
+        transform: Transform[Any] | None = None,
+        rubric: Any | None = None,
+    ) -> None:
+        super().__init__(transform, rubric)
+        if mcp_server is not None:
+            from openenv.tools.servers import tools_of_server
+
+            self.mcp_server = mcp_server
+            self._mcp_tools = tools_of_server(mcp_server)
+            for described in _run_apart(self._mcp_tools.at_once()):
+                check_not_reserved(described["name"])
+        declared_tools(type(self))  # which raises for one that cannot be
+
+    # ------------------------------------------------------------------ what an author writes
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> Any:
+        """Begin an episode, which by default is nothing but a count of calls."""
+        self._reset_rubric()
+        self._own_state = State(episode_id=episode_id)
+        return Observation(done=False)
+
+    @property
+    def state(self) -> State:
+        if self._own_state is None:
+            self._own_state = State()
+        return self._own_state
+
+    def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        """Carry out an action that is no call of a tool."""
+        known = "ListToolsAction and CallToolAction"
+        raise NotSupported(
+            f"{type(self).__name__} takes {known}, not {type(action).__name__}",
+            feature=type(action).__name__,
+        )
+
+    def tool(self, mode: str | None = None) -> Callable[[FunctionT], FunctionT]:
+        """Have a function be a tool of this instance: ``@self.tool(mode="production")``.
+
+        Args:
+            mode: ``simulation`` or ``production``, for a tool that only a server in that mode has.
+                The same name may stand for a function of each.
+
+        Raises:
+            ValueError: The mode is unknown, or no tool may have the function's name.
+        """
+        chosen = None if mode is None else parse_mode(mode)
+
+        def registered(function: FunctionT) -> FunctionT:
+            made = FunctionTool.of(function, ToolMark(mode=chosen))
+            others = (
+                one for one in self._own_tools if (one.name, one.mark.mode) != (made.name, chosen)
+            )
+            self._own_tools = (*others, made)
+            return function
+
+        return registered
+
+    # ------------------------------------------------------------------ tools
+
+    def _functions(self) -> dict[str, FunctionTool]:
+        """The functions that are tools, in the server's mode; later ones hide earlier ones."""
+        every = (*declared_tools(type(self)), *self._own_tools)
+        return {one.name: one for one in every if one.offered_in(self._tools_mode)}
+
+    async def mcp_list_tools(self) -> list[dict[str, Any]]:
+        """The tools, as MCP's `tools/list` has them.
+
+        Raises:
+            ValueError: The server has a tool that is called reset, step, state or close.
+        """
+        self._home = asyncio.get_running_loop()
+        found = {name: one.description for name, one in self._functions().items()}
+        if self._mcp_tools is not None:
+            for described in await self._mcp_tools.tools():
+                check_not_reserved(described["name"])
+                found.setdefault(described["name"], described)
+        return list(found.values())
+
+    async def mcp_call_tool(
+        self, name: str, arguments: Mapping[str, Any], on_progress: Any = None
+    ) -> CallToolObservation:
+        """Call a tool, and score what came of it."""
+        self._home = asyncio.get_running_loop()
+        REPORTER.set(None if on_progress is None else (on_progress, self._home))
+        action = CallToolAction(tool_name=name, arguments=dict(arguments))
+        called = await self._called(action, None, on_progress)
+        scored: CallToolObservation = await self._scored(action, called)
+        return scored
+
+    async def mcp_ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Ask the server what agents ask for beside tools: its resources, prompts, completions.
+
+        Args:
+            method: The method of MCP, such as ``resources/read``.
+            params: Its parameters, in the wire's form.
+
+        Returns:
+            The result, in the wire's form; None where there is no server.
+
+        Raises:
+            ServerRefused: The server answered with an error.
+            Refused: It did not answer within `TOOL_TIMEOUT_S`.
+        """
+        self._home = asyncio.get_running_loop()
+        if self._mcp_tools is None:
+            return None
+        try:
+            asked = self._mcp_tools.ask(method, params)
+            answer: dict[str, Any] = await within(self.TOOL_TIMEOUT_S, asked)
+        except Expired:
+            why = f"the MCP server did not answer {method} within {self.TOOL_TIMEOUT_S:g} s"
+            raise Refused(why) from None
+        return answer
+
+    async def _called(
+        self, action: CallToolAction, timeout_s: float | None, on_progress: Any = None
+    ) -> CallToolObservation:
+        limit_s = self.TOOL_TIMEOUT_S if timeout_s is None else timeout_s
+        if type(self).state is MCPEnvironment.state:
+            self.state.step_count += 1
+        waited = self._thread is not None
+        try:
+            call = self._result(action.tool_name, action.arguments, on_progress)
+            result = await within(limit_s, call)
+        except Expired:
+            why = f"{action.tool_name} took longer than {limit_s:g} s"
+            if waited:
+                why += ", in which a call before it, whose time was up, still went on"
+            return _failed(action, ToolErrorType.TIMEOUT, why)
+        except asyncio.CancelledError:
+            await self._thread_is_back()
+            raise
+        except UnknownTool as error:
+            return _failed(action, ToolErrorType.TOOL_NOT_FOUND, str(error))
+        except InvalidToolArguments as error:
+            return _failed(action, ToolErrorType.INVALID_ARGS, str(error))
+        except ConnectionError as error:
+            return _failed(action, ToolErrorType.TRANSPORT_ERROR, redact(words(error)))
+        except Exception as error:
+            return _failed(action, ToolErrorType.EXECUTION_ERROR, _told(error))
+        if result.get("isError"):
+            dump = dump_of(result)
+            is_plain = all(block.get("type") == "text" for block in result["content"])
+            failed = _failed(action, ToolErrorType.EXECUTION_ERROR, text_in(result))
+            return failed if is_plain else failed.model_copy(update={"result": dump})
+        return CallToolObservation(tool_name=action.tool_name, result=dump_of(result))
+
+    async def _result(
+        self, name: str, arguments: Mapping[str, Any], on_progress: Any
+    ) -> dict[str, Any]:
+        """Call a tool. A result in the wire's form."""
+        await self._thread_is_back()
+        function = self._functions().get(name)
+        if function is not None:
+            return await function.call(
+                self, arguments, inline=self.NEVER_BLOCKS, on_thread=self._on_thread
+            )
+        if self._mcp_tools is None or name in RESERVED_TOOL_NAMES:
+            raise UnknownTool(f"Unknown tool: {name!r}")
+        result: dict[str, Any] = await self._mcp_tools.call(name, arguments, on_progress)
+        return result
+
+    async def _on_thread(self, function: Callable[[], T]) -> T:
+        """Call a plain function on a thread. Nothing ends it: whatever comes after it waits."""
+        self._thread = asyncio.ensure_future(asyncio.to_thread(function))
+        self._thread.add_done_callback(self._has_come_back)
+        result: T = await asyncio.shield(self._thread)
+        return result
+
+    def _has_come_back(self, thread: asyncio.Future[Any]) -> None:
+        if not thread.cancelled():
+            thread.exception()  # for which nobody may wait any more
+        if self._thread is thread:
+            self._thread = None
+
+    async def _thread_is_back(self) -> None:
+        """Wait for a plain function that goes on, though its time was up or its call cancelled."""
+        thread = self._thread
+        if thread is not None and thread.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([thread])
+
+    async def _scored(self, action: Any, observation: Any) -> Any:
+        if self.rubric is not None:
+            observation.reward = await self._apply_rubric_async(action, observation)
+        return self._apply_transform(observation)
+
+    # ------------------------------------------------------------------ steps
+
+    async def step_async(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        self._home = asyncio.get_running_loop()
+        cls = type(self)
+        if cls.step is not MCPEnvironment.step and cls.step_async is MCPEnvironment.step_async:
+            # Its author has written `step`, and no `step_async`.
+            return await asyncio.to_thread(self.step, action, timeout_s=timeout_s, **kwargs)
+        return await self._stepped(action, timeout_s, kwargs)
+
+    def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
+        """Carry out an action from plain code; a server awaits `step_async`."""
+        return self._run(self._stepped(action, timeout_s, kwargs))
+
+    async def _stepped(
+        self, action: Any, timeout_s: float | None, arguments: dict[str, Any]
+    ) -> Any:
+        if isinstance(action, ListToolsAction):
+            return await self._listed()
+        if isinstance(action, CallToolAction):
+            return await self._scored(action, await self._called(action, timeout_s))
+        await self._thread_is_back()
+        implementation: Any = self._step_impl
+        if self.NEVER_BLOCKS or inspect.iscoroutinefunction(implementation):
+            value = implementation(action, timeout_s=timeout_s, **arguments)
+        else:
+            value = await asyncio.to_thread(
+                implementation, action, timeout_s=timeout_s, **arguments
+            )
+        return await value if inspect.isawaitable(value) else value
+
+    async def _listed(self) -> ListToolsObservation:
+        tools = [
+            Tool(
+                name=one["name"],
+                description=one.get("description") or "",
+                input_schema=one.get("inputSchema") or {},
+            )
+            for one in await self.mcp_list_tools()
+        ]
+        return ListToolsObservation(tools=tools)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine from plain code: on the server's event loop, or always on the same."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if self._home is not None and self._home.is_running() and self._home is not here:
+            return asyncio.run_coroutine_threadsafe(work, self._home).result()
+        if self._own_loop is None:
+            self._own_loop = asyncio.new_event_loop()
+            weakref.finalize(self, self._own_loop.close)  # of one that is dropped and not closed
+        loop = self._own_loop
+        if here is None:
+            return loop.run_until_complete(work)
+        # This thread runs another event loop, which one called from there cannot use.
+        return _on_a_thread(lambda: loop.run_until_complete(work))
+
+    # ------------------------------------------------------------------ code mode
+
+    @property
+    def supports_code_mode(self) -> bool:
+        """Whether `execute_code` can run code: where this machine has a sandbox as it is required.
+
+        The first time it is asked a sandbox is tried.
+        """
+        from openenv.sandbox.kinds import strongest
+
+        try:
+            strongest(self.CODE_SANDBOX)
+        except SandboxUnavailable:
+            return False
+        return True
+
+    def get_callables(self) -> dict[str, Callable[..., Any]]:
+        """The tools as functions that take keyword arguments and give plain values."""
+        names = {one["name"] for one in self._run(self.mcp_list_tools())}
+        return {name: self._callable(name) for name in sorted(names)}
+
+    def _callable(self, name: str) -> Callable[..., Any]:
+        def call(**arguments: Any) -> Any:
+            action = CallToolAction(tool_name=name, arguments=arguments)
+            observation = self.step(action)
+            if observation.error is not None:
+                raise RuntimeError(observation.error.message)
+            dump = observation.result
+            return dump["data"] if dump["data"] is not None else text_in(dump)
+
+        call.__name__ = name
+        return call
+
+    def execute_code(self, code: str) -> Observation:
+        """Run Python in a sandbox, in which the tools are functions of keyword arguments.
+
+        Names stay from one piece of code to the next, until `close`. It is no step: the tools that
+        the code calls are.
+
+        Returns:
+            An observation whose `metadata` has `stdout`, `stderr` and `exit_code`; `result`, what
+            the code has assigned to a variable of that name, as JSON, or its `repr` where JSON has
+            no form for it; and `error` where it failed.
+
+        Raises:
+            NotSupported: This machine has no sandbox that guarantees `CODE_SANDBOX`, and the code
+                is run nowhere else. The text says what is missing.
+            SandboxEnded: The sandbox is over, by what the code did; the next code gets a new one.
+        """
+        return self._code_mode().run(code, self.TOOL_TIMEOUT_S)
+
+    def _code_mode(self) -> CodeMode:
+        from openenv.tools.code import CodeMode
+
+        functions = set(self._functions())
+        if self._code is not None and functions != self._coded:  # tools have come, or gone
+            self._code.close()
+        if self._code is None or self._code.is_over:
+            self._code = CodeMode(self.get_callables(), self.CODE_SANDBOX)
+            self._coded = functions
+        return self._code
+
+    # ------------------------------------------------------------------ what its driver calls
+
+    def mcp_serve_in(self, mode: ServerMode) -> None:
+        """Note the mode of the server, on which it depends which tools there are."""
+        self._server_mode = mode
+
+    @property
+    def _tools_mode(self) -> ServerMode:
+        """The mode whose tools there are: production, where the server is in that, or else what
+        the author has set.
+        """
+        legal = [mode for mode in ServerMode if self._mode in (mode, mode.value)]
+        if self._server_mode is ServerMode.PRODUCTION or not legal:
+            return self._server_mode or ServerMode.SIMULATION
+        return legal[0]
+
+    @property
+    def mcp_client(self) -> Any:
+        """FastMCP's client of the server; enter it by `mcp_session`."""
+        if self._own_client is None and self.mcp_server is not None:
+            from openenv.tools.servers import fastmcp_client
+
+            self._own_client = fastmcp_client(self.mcp_server)
+        return self._own_client
+
+    @contextlib.asynccontextmanager
+    async def mcp_session(self) -> AsyncIterator[Any]:
+        """Keep `mcp_client` connected."""
+        client = self.mcp_client
+        if client is None:
+            yield None
+            return
+        async with client:
+            yield client
+
+    async def close_async(self) -> None:
+        await self._thread_is_back()
+        await self._let_go()
+        closed: Any = await asyncio.to_thread(self.close)
+        if inspect.isawaitable(closed):
+            await closed
+
+    @property
+    def _is_free(self) -> bool:
+        """Nothing is held of a server, or no longer."""
+        return self._has_let_go or self._mcp_tools is None
+
+    async def _let_go(self) -> None:
+        self.mcp_server = self._own_client = None
+        if not self._is_free:
+            self._has_let_go = True
+            await self._mcp_tools.aclose()
+
+    def close(self) -> None:
+        code, self._code = self._code, None
+        if code is not None:
+            code.close()
+        if not self._is_free:
+            self._run(self._let_go())
+        loop, self._own_loop = self._own_loop, None
+        if loop is not None:
+            _on_a_thread(lambda: _end(loop))
+
+
+def _run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that needs no event loop that stays."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return _on_a_thread(lambda: asyncio.run(work))
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Close an event loop, and what is under way on it."""
+
+    async def end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+        await loop.shutdown_default_executor()
+
+    loop.run_until_complete(end())
+    loop.close()
+
+
+def _on_a_thread(function: Callable[[], T]) -> T:
+    """Call a function on a thread, and wait for it."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(function).result()
+
+
+def get_server_tools(mcp_server: Any) -> dict[str, Any]:
+    """The tool objects of a FastMCP server, by their names."""
+
+    async def found() -> dict[str, Any]:
+        if hasattr(mcp_server, "get_tools"):  # FastMCP 2
+            return dict(await mcp_server.get_tools())
+        return {tool.name: tool for tool in await mcp_server.list_tools()}
+
+    return _run_apart(found())
+
+
+def _failed(action: CallToolAction, kind: ToolErrorType, message: str) -> CallToolObservation:
+    error = ToolError(error_type=kind, message=message)
+    return CallToolObservation(tool_name=action.tool_name, error=error)
+
+
+def _told(error: Exception) -> str:
+    """What an agent is told of an exception of a tool: its text, since that is part of what a tool
+    says (MCP has it so that a model can do better), but no secrets.
+    """
+    text = words(error)
+    return redact(text if isinstance(error, OpenEnvError) else f"{type(error).__name__}: {text}")

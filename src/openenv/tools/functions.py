@@ -1,0 +1,448 @@
+"""Functions as tools: what a signature says of them, and how they are called.
+
+    class Calculator(MCPEnvironment):
+        @tool
+        def add(self, a: float, b: float) -> float:
+            \"\"\"Add two numbers.\"\"\"
+            return a + b
+
+The arguments' JSON schema is read off the annotations, their descriptions off ``Annotated[str,
+Field(description=...)]`` or the ``Args:`` of the docstring. A return annotation gives the schema of
+the structured result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, cast, get_type_hints, overload
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+from pydantic_core import PydanticSerializationError
+
+from openenv._internal.generics import once_per_class
+from openenv._internal.quoting import error_list
+from openenv.errors import InvalidReturnError, OpenEnvError
+from openenv.settings import ServerMode, parse_mode
+from openenv.tools.results import (
+    NOT_FINITE,
+    WRAPPED,
+    Image,
+    content_of,
+    told_numbers,
+    without_numpy,
+)
+from openenv.tools.types import RESERVED_TOOL_NAMES
+from openenv.types import private_in, public_schema, public_value
+
+__all__ = [
+    "FunctionTool",
+    "InvalidToolArguments",
+    "ToolMark",
+    "UnknownTool",
+    "check_name",
+    "check_not_reserved",
+    "declared_tools",
+    "is_tool",
+    "tool",
+]
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+Mode = ServerMode | Literal["simulation", "production"]
+
+_MARK = "_openenv_tool"
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # as MCP 2025-11-25 has it
+
+
+class UnknownTool(OpenEnvError, LookupError):
+    """There is no tool of that name."""
+
+
+class InvalidToolArguments(OpenEnvError, ValueError):
+    """A tool does not take these arguments; the text says which, and what was expected."""
+
+
+@dataclass(frozen=True)
+class ToolMark:
+    """What the author says of a tool beside its signature; see `tool`."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    annotations: Mapping[str, Any] | None = None
+    mode: ServerMode | None = None
+
+
+@overload
+def tool(function: FunctionT) -> FunctionT: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    mode: Mode | None = None,
+) -> Callable[[FunctionT], FunctionT]: ...
+
+
+def tool(
+    function: FunctionT | None = None,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    mode: Mode | None = None,
+) -> FunctionT | Callable[[FunctionT], FunctionT]:
+    """Have a method of an `MCPEnvironment` be a tool.
+
+    Args:
+        function: The method.
+        name: By default the method's own.
+        title: A name for people.
+        description: By default the docstring, without its ``Args:``.
+        annotations: Hints of MCP, such as ``{"readOnlyHint": True}``.
+        mode: ``simulation`` or ``production``, for a tool that only a server in that mode has.
+
+    Raises:
+        ValueError: The mode is unknown.
+    """
+    chosen = None if mode is None else parse_mode(mode)
+    mark = ToolMark(name, title, description, annotations, chosen)
+
+    def marked(function: FunctionT) -> FunctionT:
+        setattr(function, _MARK, mark)
+        return function
+
+    return marked if function is None else marked(function)
+
+
+def is_tool(function: Any) -> bool:
+    """Whether a method is marked as a tool."""
+    return isinstance(getattr(function, _MARK, None), ToolMark)
+
+
+def check_name(name: str) -> None:
+    """See that a tool of ours may have this name.
+
+    Raises:
+        ValueError: It is one of simulation control, or none that MCP allows.
+    """
+    check_not_reserved(name)
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"a tool's name has 1 to 128 letters, digits, '_', '-' and '.'; got {name!r}"
+        )
+
+
+def check_not_reserved(name: str) -> None:
+    """See that a tool of any server may have this name.
+
+    Raises:
+        ValueError: It is one of simulation control.
+    """
+    if name in RESERVED_TOOL_NAMES:
+        reserved = ", ".join(sorted(RESERVED_TOOL_NAMES))
+        raise ValueError(
+            f"no tool may be called {name!r}: {reserved} are reserved for those who drive the "
+            "environment, and no agent may reach them"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionTool:
+    """A tool that a Python function carries out.
+
+    Attributes:
+        name: What agents call it.
+        function: The function; of a method, still without its instance.
+        mark: What its author says of it.
+        description: It, in the wire's form: as `tools/list` has it.
+        is_async: It is a coroutine function.
+        takes_self: Its first parameter is the instance.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    mark: ToolMark
+    is_async: bool
+    takes_self: bool
+    arguments: type[BaseModel]
+    returned: TypeAdapter[Any] | None
+    wraps: bool
+    names: Mapping[str, str]
+    description: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, function: Callable[..., Any], mark: ToolMark | None = None, *, takes_self: bool = False
+    ) -> FunctionTool:
+        """Read a tool off a function.
+
+        Raises:
+            ValueError: No tool may have its name.
+            TypeError: It takes arguments that no JSON object can carry.
+        """
+        mark = mark or cast(ToolMark, getattr(function, _MARK, ToolMark()))
+        name = str(mark.name or getattr(function, "__name__", type(function).__name__))
+        check_name(name)
+        text, described = _docstring(inspect.getdoc(function) or "")
+        arguments, names = _arguments_model(function, name, described, takes_self)
+        returned, output, wraps = _returned(function)
+        description: dict[str, Any] = {
+            "name": name,
+            "description": mark.description if mark.description is not None else text,
+            "inputSchema": _input_schema(arguments),
+        }
+        optional = {
+            "title": mark.title,
+            "outputSchema": output,
+            "annotations": None if mark.annotations is None else dict(mark.annotations),
+        }
+        description |= {key: value for key, value in optional.items() if value is not None}
+        return cls(
+            name,
+            function,
+            mark,
+            inspect.iscoroutinefunction(inspect.unwrap(function)),
+            takes_self,
+            arguments,
+            returned,
+            wraps,
+            names,
+            description,
+        )
+
+    def offered_in(self, mode: ServerMode) -> bool:
+        """Whether a server in this mode has it."""
+        return self.mark.mode is None or self.mark.mode is mode
+
+    def bound(self, instance: Any) -> Callable[..., Any]:
+        """What to call, by keyword arguments."""
+        return functools.partial(self.function, instance) if self.takes_self else self.function
+
+    def validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments to call it with.
+
+        Raises:
+            InvalidToolArguments: It does not take these.
+        """
+        try:
+            model = self.arguments.model_validate(dict(arguments))
+        except ValidationError as error:
+            told = "; ".join(_told(one) for one in error_list(error))
+            raise InvalidToolArguments(f"{self.name}: {told}") from None
+        return {self.names[f]: getattr(model, f) for f in model.model_fields_set}
+
+    async def call(
+        self,
+        instance: Any,
+        arguments: Mapping[str, Any],
+        *,
+        inline: bool,
+        on_thread: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
+    ) -> dict[str, Any]:
+        """Call it, and write what it returns as a result.
+
+        Args:
+            instance: Whose method it is.
+            arguments: As the agent gave them.
+            inline: Call a plain function here, rather than on a thread.
+            on_thread: Calls one on a thread.
+        """
+        passed, function = self.validated(arguments), self.bound(instance)
+        if self.is_async or inline:
+            value = function(**passed)
+        else:
+            value = await on_thread(functools.partial(function, **passed))
+        if isinstance(value, Awaitable):
+            value = await value
+        return self.result(value)
+
+    def result(self, value: Any) -> dict[str, Any]:
+        """Write a value that it returned as a result.
+
+        Raises:
+            InvalidReturnError: It is not what the annotation promises.
+        """
+        if "numpy" in sys.modules:
+            value = without_numpy(value)
+        result: dict[str, Any] = {"content": content_of(value), "isError": False}
+        meta: dict[str, Any]
+        if self.returned is None:
+            if not isinstance(value, Mapping | BaseModel):
+                return result
+            plain, meta = public_value(value), {}
+        else:
+            plain, meta = self._written(value), (WRAPPED if self.wraps else {})
+        told = told_numbers(plain)
+        if told is not plain:
+            meta = {**meta, NOT_FINITE: True}
+        result["structuredContent"] = (
+            {"result": told} if self.wraps and self.returned is not None else told
+        )
+        return {**result, "_meta": meta} if meta else result
+
+    def _written(self, value: Any) -> Any:
+        """A value as its annotation has it in JSON."""
+        assert self.returned is not None
+        try:
+            return self.returned.dump_python(
+                value, mode="json", by_alias=True, warnings="error", exclude=private_in(value)
+            )
+        except PydanticSerializationError as error:
+            why = f"{self.name} returned what its annotation does not say: {error}"
+            raise InvalidReturnError(why) from error
+
+
+def _told(error: Any) -> str:
+    where = ".".join(map(str, error["loc"]))
+    is_told = "input" in error and error["type"] not in ("missing", "too_many_errors")
+    got = f" (got {error['input']!r:.100})" if is_told else ""
+    return f"{where}: {error['msg']}{got}" if where else f"{error['msg']}{got}"
+
+
+def _arguments_model(
+    function: Callable[..., Any], name: str, described: Mapping[str, str], takes_self: bool
+) -> tuple[type[BaseModel], dict[str, str]]:
+    parameters = list(inspect.signature(function).parameters.values())[takes_self:]
+    hints = _hints(function)
+    fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for number, parameter in enumerate(parameters):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+            raise TypeError(
+                f"tool {name!r}: an agent names its arguments, so {parameter} cannot be"
+            )
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise TypeError(
+                f"tool {name!r}: an agent has to know its arguments; write out {parameter}"
+            )
+        # Under another name, since a model has attributes of its own, such as `copy`.
+        inner = f"argument_{number}"
+        names[inner] = parameter.name
+        annotation = hints.get(parameter.name, Any)
+        default: Any = ... if parameter.default is parameter.empty else parameter.default
+        told = described.get(parameter.name)
+        fields[inner] = (annotation, _field(default, parameter.name, annotation, told))
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    try:
+        return create_model(f"{name}_arguments", __config__=config, **fields), names
+    except PydanticUserError as error:
+        raise TypeError(f"tool {name!r}: {error}") from error
+
+
+def _field(default: Any, alias: str, annotation: Any, described: str | None) -> Any:
+    metadata = getattr(annotation, "__metadata__", ())
+    is_described = any(getattr(one, "description", None) for one in metadata)
+    if described is None or is_described:
+        return Field(default, alias=alias)
+    return Field(default, alias=alias, description=described)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"tool {function!r}: {error}; its annotations have to be importable"
+        ) from error
+
+
+def _input_schema(arguments: type[BaseModel]) -> dict[str, Any]:
+    schema = public_schema(arguments.model_json_schema(by_alias=True))
+    schema.pop("title", None)
+    for one in schema.get("properties", {}).values():
+        one.pop("title", None)
+    return {"type": "object", "properties": {}, **schema}
+
+
+def _returned(
+    function: Callable[..., Any],
+) -> tuple[TypeAdapter[Any] | None, dict[str, Any] | None, bool]:
+    """How to write what a function returns: an adapter, the schema, and whether it is wrapped."""
+    annotation = _hints(function).get("return")
+    if annotation in (None, type(None), Any, Image, bytes, inspect.Signature.empty):
+        return None, None, False
+    try:
+        adapter = TypeAdapter(annotation)
+        schema = public_schema(adapter.json_schema(mode="serialization"))
+    except PydanticUserError:  # pictures and the like
+        return None, None, False
+    found = schema
+    while "$ref" in found:
+        found = schema["$defs"][found["$ref"].rpartition("/")[2]]
+    if found.get("type") == "object":
+        if "$ref" in schema:
+            schema = {**found, "$defs": schema["$defs"]}
+        schema.pop("title", None)
+        return adapter, schema, False
+    defs = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+    schema.pop("title", None)
+    wrapped = {
+        "type": "object",
+        "properties": {"result": schema},
+        "required": ["result"],
+        "x-fastmcp-wrap-result": True,
+        **defs,
+    }
+    return adapter, wrapped, True
+
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$", re.MULTILINE)
+_AFTER = re.compile(r"^\S", re.MULTILINE)
+_ENTRY = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+)$")
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """A docstring without its ``Args:``, and what those say (as Google writes them)."""
+    section = _SECTION.search(text)
+    if section is None:
+        return text.strip(), {}
+    head, tail = text[: section.start()], text[section.end() :]
+    after = _AFTER.search(tail)
+    entries, rest = (tail, "") if after is None else (tail[: after.start()], tail[after.start() :])
+    described: dict[str, str] = {}
+    last = ""
+    for line in entries.splitlines():
+        entry = _ENTRY.match(line)
+        if entry is not None:
+            last = entry.group(1)
+            described[last] = entry.group(2).strip()
+        elif last and line.strip():
+            described[last] += " " + line.strip()
+    return "\n\n".join(part.strip() for part in (head, rest) if part.strip()), described
+
+
+@once_per_class
+def declared_tools(cls: type) -> tuple[FunctionTool, ...]:
+    """The methods of a class that are marked as tools, those of its bases first."""
+    found: dict[tuple[str, Any], FunctionTool] = {}
+    attributes = dict.fromkeys(n for base in reversed(cls.__mro__) for n in vars(base))
+    for attribute in attributes:
+        static = inspect.getattr_static(cls, attribute)
+        is_bound = not isinstance(static, staticmethod)
+        function = getattr(static, "__func__", static)
+        mark = getattr(static, _MARK, None) or getattr(function, _MARK, None)
+        if isinstance(mark, ToolMark):
+            if isinstance(static, classmethod):
+                function, is_bound = getattr(cls, attribute), False
+            made = FunctionTool.of(function, mark, takes_self=is_bound)
+            found[made.name, mark.mode] = made
+    return tuple(found.values())

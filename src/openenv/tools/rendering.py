@@ -1,0 +1,66 @@
+"""Tools as the interfaces of models want them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
+
+from openenv.tools.types import Tool
+
+__all__ = ["ToolFormat", "render_tools"]
+
+ToolFormat = Literal["openai", "openai-responses", "anthropic", "mcp"]
+
+# What the interfaces take for a name; MCP also takes dots, and up to 128 characters.
+NAMES = {"openai": r"[A-Za-z0-9_-]{1,64}", "anthropic": r"[A-Za-z0-9_-]{1,128}"}
+
+
+def render_tools(
+    tools: Iterable[Tool | Mapping[str, Any]], format: ToolFormat = "openai"
+) -> list[dict[str, Any]]:
+    """Write tools as a model's interface wants them.
+
+        tools = render_tools(client.list_tools(), "anthropic")
+
+    Args:
+        tools: What `MCPToolClient.list_tools` gives, the ``tools`` of `/schema`, or tools as MCP's
+            `tools/list` has them.
+        format: ``openai`` for Chat Completions (and whatever imitates it: vLLM, TRL, transformers'
+            chat templates), ``openai-responses`` for the Responses API, ``anthropic`` for Messages,
+            ``mcp`` for what `tools/list` has.
+
+    Raises:
+        ValueError: The format is unknown, or the interface does not take the name of a tool.
+        TypeError: What was passed is no tool.
+    """
+    if format not in get_args(ToolFormat):
+        known = ", ".join(get_args(ToolFormat))
+        raise ValueError(f"unknown format {format!r}; it must be one of {known}")
+    return [_rendered(_plain(tool), format) for tool in tools]
+
+
+def _plain(tool: Tool | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(tool, Tool):
+        tool = tool.model_dump()
+    if not isinstance(tool, Mapping) or "name" not in tool:
+        raise TypeError(f"expected a tool, with name and schema; got {tool!r:.100}")
+    schema = tool.get("inputSchema") or tool.get("input_schema") or {}
+    described = {"name": tool["name"], "description": tool.get("description") or ""}
+    # Chat templates and interfaces count on both.
+    return {**described, "inputSchema": {"type": "object", "properties": {}, **schema}}
+
+
+def _rendered(tool: dict[str, Any], format: ToolFormat) -> dict[str, Any]:
+    if format == "mcp":
+        return tool
+    name, description, schema = tool["name"], tool["description"], tool["inputSchema"]
+    pattern = NAMES["anthropic" if format == "anthropic" else "openai"]
+    if not re.fullmatch(pattern, name):
+        raise ValueError(f"the interface takes no tool called {name!r}: it must match {pattern}")
+    if format == "anthropic":
+        return {"name": name, "description": description, "input_schema": schema}
+    function = {"name": name, "description": description, "parameters": schema}
+    if format == "openai-responses":
+        return {"type": "function", **function}
+    return {"type": "function", "function": function}

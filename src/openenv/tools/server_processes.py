@@ -1,0 +1,384 @@
+"""MCP servers that an environment wraps: one set of tools, begun anew with every episode."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic_core import to_json
+
+from openenv._internal.quoting import printable
+from openenv._internal.redaction import redact
+from openenv._internal.timeouts import Expired, within
+from openenv.errors import InvalidArgumentError, Refused, words
+from openenv.tools.connections import (
+    Connection,
+    ConnectionBroken,
+    OnProgress,
+    ServerRefused,
+)
+from openenv.tools.functions import UnknownTool
+from openenv.tools.results import text_in
+from openenv.tools.servers import ServerTools, tools_of_server
+from openenv.tools.sources import Address, InProcess, Program, Source
+from openenv.tools.transports import ServerProcess, speaker_of_address, speaker_of_process
+from openenv.tools.types import RESERVED_TOOL_NAMES
+
+__all__ = ["Guests", "ServerGone"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RESET = "reset"  # a tool of this name begins an episode
+# What is taken of one server: so many tools, each of which takes so many bytes as JSON.
+MAX_TOOLS, MAX_TOOL_BYTES = 1000, 2**16
+COURTESY = frozenset({"seed", "episode_id"})  # which every caller passes to whatever there is
+
+
+class ServerGone(ConnectionBroken, Refused):
+    """A wrapped server does not start, or has ended; nothing can be asked of it until `reset`."""
+
+
+class Guest:
+    """One wrapped server. It is started when it is first needed.
+
+    Args:
+        name: What messages, and prefixes of its tools, call it.
+        source: How to reach it.
+        reset_tool: The tool that begins an episode.
+        start_timeout_s: Seconds that starting may take.
+    """
+
+    def __init__(
+        self, name: str, source: Source, reset_tool: str | None, start_timeout_s: float
+    ) -> None:
+        self.name = name
+        self._source = source
+        self._reset_tool = reset_tool or RESET
+        self._start_timeout_s = start_timeout_s
+        self._process: ServerProcess | None = None
+        self._server: ServerTools | Connection | None = None
+        self._fate: str | None = None
+        self._is_used = self._has_reset = False
+        self._is_given_up = False  # a call may still be running there
+        self._has_warned = False
+
+    def __str__(self) -> str:
+        return f"the MCP server {self.name!r} ({self._source})"
+
+    # ------------------------------------------------------------------ its life
+
+    async def begin(self, arguments: Mapping[str, Any], timeout_s: float) -> tuple[Any, set[str]]:
+        """Begin an episode: by its reset tool, or else with a fresh server.
+
+        Returns:
+            The result of the reset tool, in the wire's form, or None; and which arguments it knows.
+
+        Raises:
+            ServerGone: It does not start.
+            Refused: The reset tool failed.
+        """
+        if not await self._is_fit():
+            await self.aclose()
+        tool = await self._tool_for_reset()
+        if tool is None:
+            return None, set()
+        known = (tool.get("inputSchema") or {}).get("properties") or {}
+        passed = {k: v for k, v in arguments.items() if k in known and v is not None}
+        return await self._reset_by(tool["name"], passed, timeout_s), set(known)
+
+    async def _is_fit(self) -> bool:
+        """Whether an episode can begin with the server that runs: by its reset tool, or since
+        nobody has called it yet.
+        """
+        if self._server is None or self._fate is not None or self._is_given_up:
+            return False
+        if self._is_used and not self._has_reset:
+            return False
+        try:
+            return await self._tool_for_reset() is not None or not self._is_used
+        except Exception:  # whatever it is, a fresh server may not have it
+            return False
+
+    async def _reset_by(self, name: str, passed: dict[str, Any], timeout_s: float) -> Any:
+        try:
+            result = await within(timeout_s, self.call(name, passed))
+        except Expired:
+            why = f"took longer than {timeout_s:g} s to reset by its tool {name!r}"
+            raise await self._gone(why, with_words=True) from None
+        if result.get("isError"):
+            raise Refused(f"{self}: the tool {name!r} failed: {redact(text_in(result))}")
+        return result
+
+    async def _tool_for_reset(self) -> dict[str, Any] | None:
+        found = await self._all_tools()
+        tool = next((one for one in found if one["name"] == self._reset_tool), None)
+        self._has_reset = tool is not None
+        return tool
+
+    async def _started(self) -> ServerTools | Connection:
+        """The server, which is started if none is there.
+
+        Raises:
+            ServerGone: It does not start, or has ended.
+        """
+        if self._fate is not None:
+            raise ServerGone(self._fate)
+        if self._server is None:
+            self._server = await self._made()
+        if isinstance(self._server, Connection):
+            try:
+                await self._server.open()
+            except ConnectionError as error:
+                why = words(error).removeprefix("it: ")
+                raise await self._gone(f"did not start: {why}", with_words=True) from error
+        return self._server
+
+    async def _made(self) -> ServerTools | Connection:
+        source = self._source
+        if isinstance(source, InProcess):
+            if source.is_shared:
+                return tools_of_server(source.server)
+            made = await asyncio.to_thread(source.server)
+            return tools_of_server(await made if inspect.isawaitable(made) else made)
+        if isinstance(source, Program):
+            self._process = ServerProcess(source, self.name)
+            opened: Any = functools.partial(speaker_of_process, self._process)
+        else:
+            assert isinstance(source, Address)
+            opened = functools.partial(speaker_of_address, source)
+        return Connection(opened, "it", self._start_timeout_s)
+
+    async def _gone(self, what: str, *, with_words: bool) -> ServerGone:
+        """Note that nothing can be asked of the server any more, and say why."""
+        ended, said = None, ""
+        if self._process is not None:
+            ended, said = await self._process.how_it_ended(), self._process.last_words
+        text = f"{self} {what}" + (f" ({ended})" if ended else "")
+        told = f"{text}. The last that it wrote:\n{said}" if said else text
+        logger.warning("%s", redact(told))
+        self._fate = redact(told if with_words else text)
+        server, self._server = self._server, None
+        if server is not None:
+            await server.aclose()
+        return ServerGone(self._fate)
+
+    async def aclose(self) -> None:
+        """End the server; it is started again when it is next needed."""
+        server, self._server = self._server, None
+        self._fate, self._is_used, self._is_given_up = None, False, False
+        if server is not None:
+            await server.aclose()
+
+    # ------------------------------------------------------------------ its tools
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """Those that agents may have, in the wire's form.
+
+        Raises:
+            ServerGone: It does not start, or has ended.
+        """
+        hidden = {*RESERVED_TOOL_NAMES, self._reset_tool}
+        return [one for one in await self._all_tools() if one["name"] not in hidden]
+
+    async def _all_tools(self) -> list[dict[str, Any]]:
+        server = await self._started()
+        try:
+            found = await within(self._start_timeout_s, self._asked(server.tools()))
+        except Expired:
+            why = f"did not list its tools within {self._start_timeout_s:g} s"
+            raise await self._gone(why, with_words=True) from None
+        if len(found) > MAX_TOOLS:
+            raise Refused(f"{self} lists {len(found)} tools; at most {MAX_TOOLS} are taken")
+        kept = [one for one in found if len(to_json(one)) <= MAX_TOOL_BYTES]
+        if len(kept) < len(found) and not self._has_warned:
+            self._has_warned = True
+            large = ", ".join(printable(one["name"])[:80] for one in found if one not in kept)
+            logger.warning("%s: tools of more than %d bytes: %s", self, MAX_TOOL_BYTES, large)
+        return kept
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        """Call a tool.
+
+        Raises:
+            ServerGone: It does not start, or has ended.
+        """
+        server = await self._started()
+        self._is_used = True
+        try:
+            return await self._asked(server.call(name, arguments, on_progress))
+        except asyncio.CancelledError:
+            self._is_given_up = True
+            raise
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for what it has beside tools.
+
+        Raises:
+            ServerRefused: It answered with an error.
+            ServerGone: It does not start, or has ended.
+        """
+        server = await self._started()
+        return await self._asked(server.ask(method, params))
+
+    async def _asked(self, request: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await request
+        except ConnectionError as error:
+            raise await self._gone("has ended; reset starts it again", with_words=False) from error
+
+
+class Guests:
+    """The servers that one environment wraps, as one set of tools.
+
+    Args:
+        sources: How to reach them, by their names.
+        reset_tool: The tool that begins an episode, where a server has one.
+        only: The tools that agents get; None is all.
+        prefix: Put the server's name before every tool's, and not only where two would collide.
+        start_timeout_s: Seconds that a server may take to start.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        reset_tool: str | None,
+        only: Sequence[str] | None,
+        prefix: bool,
+        start_timeout_s: float,
+    ) -> None:
+        self._guests = [
+            Guest(name, source, reset_tool, start_timeout_s) for name, source in sources.items()
+        ]
+        self._reset_tool = reset_tool
+        self._only = only
+        self._prefix = prefix
+        self._routes: dict[str, tuple[Guest, str]] = {}
+
+    async def begin(self, arguments: Mapping[str, Any], timeout_s: float) -> list[tuple[str, Any]]:
+        """Begin an episode.
+
+        Returns:
+            The results of the reset tools, in the wire's form, by their servers' names.
+
+        Raises:
+            ServerGone: A server does not start.
+            Refused: A reset tool failed, or the one that is named is not there.
+            InvalidArgumentError: No reset tool takes an argument.
+        """
+        begun = await _all(guest.begin(arguments, timeout_s) for guest in self._guests)
+        await self.tools()
+        known: set[str] = set().union(*(taken for _, taken in begun))
+        if unknown := sorted(arguments.keys() - known - COURTESY):
+            raise InvalidArgumentError("reset", unknown, sorted(known | COURTESY))
+        if arguments.get("seed") is not None and "seed" not in known:
+            _report_seed(tuple(guest.name for guest in self._guests))
+        results = [
+            (guest.name, result)
+            for guest, (result, _) in zip(self._guests, begun, strict=True)
+            if result is not None
+        ]
+        if self._reset_tool is not None and not results:
+            raise Refused(f"no wrapped server has the tool {self._reset_tool!r} to begin episodes")
+        return results
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """The tools, in the wire's form, under the names that agents know."""
+        listed = await _all(guest.tools() for guest in self._guests)
+        offered = [
+            (g, tool) for g, tools in zip(self._guests, listed, strict=True) for tool in tools
+        ]
+        count = Counter(tool["name"] for _, tool in offered)
+        routes: dict[str, tuple[Guest, str]] = {}
+        found = []
+        for guest, tool in offered:
+            name = tool["name"]
+            if self._prefix or count[name] > 1:
+                name = f"{guest.name}_{name}"
+            if name in routes:
+                raise Refused(
+                    f"{guest} and {routes[name][0]} both have a tool that would be called "
+                    f"{name!r}; give the servers other names"
+                )
+            routes[name] = (guest, tool["name"])
+            found.append({**tool, "name": name})
+        if self._only is not None:
+            if missing := sorted(set(self._only) - routes.keys()):
+                there = ", ".join(sorted(routes))
+                raise Refused(f"the wrapped servers have no tools {missing}; they have: {there}")
+            routes = {name: routes[name] for name in self._only}
+            found = [tool for tool in found if tool["name"] in routes]
+        self._routes = routes
+        return found
+
+    async def at_once(self) -> list[dict[str, Any]]:
+        """Nothing: what tools there are is known once the servers run."""
+        return []
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        """Call one.
+
+        Raises:
+            UnknownTool: There is none of that name.
+            ServerGone: The server does not start, or has ended.
+        """
+        if name not in self._routes:
+            await self.tools()
+        if name not in self._routes:
+            raise UnknownTool(f"Unknown tool: {name!r}")
+        guest, inner = self._routes[name]
+        return await guest.call(inner, arguments, on_progress)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for what they have beside tools: of what is listed, all of it; otherwise the first
+        server that knows what is asked for.
+
+        Raises:
+            ServerRefused: None of them knows it.
+            ServerGone: A server does not start, or has ended.
+        """
+        asked = [guest.ask(method, params) for guest in self._guests]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        answers = [one for one in outcomes if not isinstance(one, BaseException)]
+        for outcome in outcomes:
+            is_refusal = isinstance(outcome, ServerRefused)
+            if isinstance(outcome, BaseException) and not (is_refusal and answers):
+                raise outcome
+        return functools.reduce(_joined, answers) if method.endswith("/list") else answers[0]
+
+    async def aclose(self) -> None:
+        """End all servers."""
+        await _all(guest.aclose() for guest in self._guests)
+
+
+def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Two answers, with what both list in one list."""
+    lists = {k: [*one.get(k, ()), *found] for k, found in other.items() if isinstance(found, list)}
+    return {**one, **lists}
+
+
+async def _all(work: Iterable[Any]) -> list[Any]:
+    """Await all, also those after one that fails; raise the first one's exception."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+@functools.lru_cache(maxsize=100)
+def _report_seed(names: tuple[str, ...]) -> None:
+    logger.warning(
+        "reset was passed a seed, and no reset tool of %s takes one; it was ignored (said once)",
+        ", ".join(names),
+    )

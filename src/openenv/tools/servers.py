@@ -1,0 +1,369 @@
+"""MCP servers as objects in this process: those of FastMCP (2, 3 and 4) and of the official SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import CodeType
+from typing import Any, Protocol
+
+from openenv.tools.connections import (
+    Connection,
+    ConnectionBroken,
+    OnProgress,
+    SDKSpeaker,
+    Speaker,
+    ask_session,
+    plain,
+    plain_result,
+    sdk_version,
+    speaker_of_sdk,
+)
+from openenv.tools.functions import InvalidToolArguments, UnknownTool
+from openenv.tools.results import failure
+from openenv.types import public_schema
+
+__all__ = ["ServerTools", "fastmcp_client", "is_server", "tools_of_server"]
+
+logger = logging.getLogger(__name__)
+
+NAME = "the environment's MCP server"
+DEFAULT_MIDDLEWARE = "fastmcp.server.middleware.dereference"  # which FastMCP puts there itself
+
+
+class ServerTools(Protocol):
+    """The tools of one MCP server, as an environment uses them."""
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """The tools, in the wire's form."""
+        ...
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        """Call one; a result in the wire's form.
+
+        Raises:
+            UnknownTool: There is none of that name.
+            InvalidToolArguments: It does not take these.
+        """
+        ...
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask what agents ask for beside tools; see `Connection.ask`."""
+        ...
+
+    async def at_once(self) -> list[dict[str, Any]]:
+        """The tools, as far as they are known without a connection."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of the server."""
+        ...
+
+
+def tools_of_server(server: Any) -> ServerTools:
+    """The tools of a server object.
+
+    Raises:
+        TypeError: It is none that is known.
+    """
+    packages = _packages(server)
+    if "fastmcp" in packages:
+        return FastMCPTools(server)
+    if "mcp" in packages:
+        return SDKTools(server)
+    raise TypeError(
+        f"{type(server).__name__} is no MCP server; expected one of FastMCP or of the official SDK "
+        "(mcp), or mark methods of the class by @openenv.tools.tool"
+    )
+
+
+class Connections:
+    """Connections to a server in this process: one for each event loop that it is used from."""
+
+    def __init__(self, open_speaker: Callable[[], AbstractAsyncContextManager[Speaker]]) -> None:
+        self._open_speaker = open_speaker
+        self._known: dict[asyncio.AbstractEventLoop, Connection] = {}
+        self._is_closed = False
+
+    def check(self) -> None:
+        """Refuse what comes after the end.
+
+        Raises:
+            ConnectionBroken: They have been closed.
+        """
+        if self._is_closed:
+            raise ConnectionBroken(f"{NAME} was let go of: the environment has been closed")
+
+    def here(self) -> Connection:
+        """That of the running event loop.
+
+        Raises:
+            ConnectionBroken: They have been closed.
+        """
+        self.check()
+        loop = asyncio.get_running_loop()
+        if loop not in self._known:
+            self._known = {one: kept for one, kept in self._known.items() if not one.is_closed()}
+            self._known[loop] = Connection(self._open_speaker, NAME)
+        return self._known[loop]
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        self._is_closed = True
+        known, self._known = self._known, {}
+        for connection in known.values():
+            await connection.aclose()
+
+
+class SDKTools:
+    """The tools of a server of the official SDK."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._connections = Connections(functools.partial(speaker_of_sdk, server))
+
+    async def tools(self) -> list[dict[str, Any]]:
+        return _without_private(await self._connections.here().tools())
+
+    async def at_once(self) -> list[dict[str, Any]]:
+        # What the SDK calls lowlevel tells its tools to its clients only.
+        if not inspect.iscoroutinefunction(getattr(self._server, "list_tools", None)):
+            return []
+        return _without_private([plain(tool) for tool in await self._server.list_tools()])
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        return await self._connections.here().call(name, arguments, on_progress)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._connections.here().ask(method, params)
+
+    async def aclose(self) -> None:
+        await self._connections.aclose()
+
+
+def _without_private(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tools, none of which returns what an agent must not see.
+
+    Raises:
+        TypeError: One does: its server writes results by itself, with all their fields.
+    """
+    for tool in tools:
+        output = tool.get("outputSchema")
+        if output is not None and public_schema(output) != output:
+            raise TypeError(
+                f"the tool {tool['name']!r} returns a model with private fields, which its MCP "
+                "server would show to agents; have it return openenv.public_view(model), or mark "
+                "it by @openenv.tools.tool"
+            )
+    return tools
+
+
+def is_server(value: Any) -> bool:
+    """Whether a value is an MCP server as an object."""
+    return not _packages(value).isdisjoint(("fastmcp", "mcp"))
+
+
+def _packages(value: Any) -> set[str]:
+    return {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
+
+
+class FastMCPTools:
+    """The tools of a FastMCP server.
+
+    A tool that needs no MCP session is called directly, which takes a fifth of the time. One that
+    asks for FastMCP's `Context` is called by FastMCP's own client, and so is every tool of a server
+    of FastMCP 2, and of one that has middleware of its own.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._has_direct_calls = hasattr(server, "call_tool")
+        self._connections = Connections(functools.partial(_speaker_of_fastmcp, server))
+        self._needs_session: dict[str, tuple[Any, bool]] = {}
+
+    async def tools(self) -> list[dict[str, Any]]:
+        if self._has_direct_calls:
+            found = [tool.to_mcp_tool() for tool in await self._server.list_tools()]
+        else:
+            registered = await self._server.get_tools()
+            found = [tool.to_mcp_tool(name=name) for name, tool in registered.items()]
+        return _without_private([plain(tool) for tool in found])
+
+    async def at_once(self) -> list[dict[str, Any]]:
+        return await self.tools()
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> dict[str, Any]:
+        self._connections.check()
+        tool = await self._tool(name)
+        if not self._has_direct_calls or self._wants_session(name, tool):
+            return await self._connections.here().call(name, arguments, on_progress)
+        return await self._call_directly(name, tool, dict(arguments))
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._connections.here().ask(method, params)
+
+    async def _tool(self, name: str) -> Any:
+        from fastmcp.exceptions import NotFoundError
+
+        try:
+            tool = await self._server.get_tool(name)
+        except NotFoundError:
+            tool = None
+        if tool is None:
+            raise UnknownTool(f"Unknown tool: {name!r}")
+        return tool
+
+    def _wants_session(self, name: str, tool: Any) -> bool:
+        middleware = getattr(self._server, "middleware", ())
+        if any(type(one).__module__ != DEFAULT_MIDDLEWARE for one in middleware):
+            return True
+        function = getattr(tool, "fn", None)
+        known, wants = self._needs_session.get(name, (None, True))
+        if known is not function or function is None:
+            wants = function is None or _mentions_context(function)
+            self._needs_session[name] = function, wants
+        return wants
+
+    async def _call_directly(
+        self, name: str, tool: Any, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        from fastmcp.exceptions import ToolError, ValidationError
+        from pydantic import ValidationError as PydanticValidationError
+
+        # What the server does beside running a function (its middleware, its context, spans) takes
+        # about 0.15 ms, and concerns nobody here.
+        is_plain = type(tool).__name__ == "FunctionTool" and tool.timeout is None
+        is_strict = getattr(self._server, "strict_input_validation", True)
+        try:
+            if is_plain and not is_strict:
+                result = await self._run(tool, arguments)
+            else:
+                result = await self._server.call_tool(name, arguments)
+        except (ValidationError, PydanticValidationError) as error:
+            raise InvalidToolArguments(str(error)) from None
+        except ToolError as error:
+            return failure(str(error))
+        found: dict[str, Any] = {"content": [plain(block) for block in result.content]}
+        if result.structured_content is not None:
+            found["structuredContent"] = result.structured_content
+        if result.meta:
+            found["_meta"] = result.meta
+        return {**found, "isError": bool(getattr(result, "is_error", False))}
+
+    async def _run(self, tool: Any, arguments: dict[str, Any]) -> Any:
+        """Run a function as the server's own call of it does, and tell of failures in its words."""
+        from fastmcp.exceptions import FastMCPError, ToolError
+        from pydantic import ValidationError as PydanticValidationError
+
+        try:
+            return await tool.run(arguments)
+        except (FastMCPError, PydanticValidationError):
+            raise
+        except Exception as error:
+            logger.exception("Error calling tool %r", tool.name)
+            is_masked = getattr(self._server, "_mask_error_details", True)
+            why = "" if is_masked else f": {error}"
+            raise ToolError(f"Error calling tool {tool.name!r}{why}") from error
+
+    async def aclose(self) -> None:
+        await self._connections.aclose()
+
+
+def _mentions_context(function: Callable[..., Any]) -> bool:
+    """Whether a function may ask FastMCP for its context, which knows the MCP session: by a
+    parameter, or in what it calls.
+    """
+    function = inspect.unwrap(function)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return _asks_for_context(function, set()) or any(
+        "Context" in str(parameter.annotation)
+        or type(parameter.default).__module__.partition(".")[0]
+        not in ("builtins", "inspect", "pydantic", "datetime", "pathlib", "enum")
+        for parameter in parameters
+    )
+
+
+def _asks_for_context(function: Any, seen: set[CodeType]) -> bool:
+    """Whether the code of a function, or of one that it names, is about a context."""
+    owner = type(getattr(function, "__self__", None))
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return True
+    if code in seen:
+        return False
+    seen.add(code)
+    names = {name for part in _parts(code) for name in part.co_names}
+    if any("context" in name.lower() for name in names):
+        return True
+    named = [function.__globals__.get(name) or getattr(owner, name, None) for name in names]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # nothing is in it
+            named.append(cell.cell_contents)
+    return any(_asks_for_context(one, seen) for one in named if hasattr(one, "__code__"))
+
+
+def _parts(code: CodeType) -> Iterator[CodeType]:
+    """A code object, and those of the functions that are defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _parts(constant)
+
+
+class _FastMCPSpeaker:
+    """Asks by the client of FastMCP 4."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def tools(self) -> list[dict[str, Any]]:
+        return [plain(tool) for tool in await self._client.list_tools()]
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None
+    ) -> dict[str, Any]:
+        result = await self._client.call_tool_mcp(
+            name=name, arguments=arguments, progress_handler=on_progress
+        )
+        return plain_result(result)
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return await ask_session(self._client.session, method, params)
+
+
+def fastmcp_client(server: Any) -> Any:
+    """FastMCP's own client of a server in this process.
+
+    It speaks a revision of MCP that has sessions, where FastMCP knows another: what a tool notes in
+    its session is there for as long as the environment.
+    """
+    from fastmcp import Client
+
+    if sdk_version() < 2:
+        return Client(server)
+    # The newest revision has no sessions, and what tools keep by `Context.set_state` would be gone
+    # with each call.
+    return Client(server, mode="legacy")
+
+
+@contextlib.asynccontextmanager
+async def _speaker_of_fastmcp(server: Any) -> AsyncIterator[Speaker]:
+    await asyncio.to_thread(importlib.import_module, "fastmcp.client")  # which takes a second
+    async with fastmcp_client(server) as client:
+        yield _FastMCPSpeaker(client) if sdk_version() >= 2 else SDKSpeaker(client.session)

@@ -1,0 +1,221 @@
+"""Tool actions and observations, and the JSON-RPC 2.0 envelopes that carry them.
+
+JSON-RPC: https://www.jsonrpc.org/specification. Tools: https://modelcontextprotocol.io.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    model_serializer,
+)
+
+from openenv.tools.results import ToolText
+from openenv.types import Action, Observation
+
+__all__ = [
+    "AGENT_KEY",
+    "CLOSE",
+    "CREATE",
+    "NO_TOOLS",
+    "RESERVED_TOOL_NAMES",
+    "CallToolAction",
+    "CallToolObservation",
+    "JsonRpcError",
+    "JsonRpcErrorCode",
+    "JsonRpcRequest",
+    "JsonRpcResponse",
+    "ListToolsAction",
+    "ListToolsObservation",
+    "McpMethod",
+    "Tool",
+    "ToolError",
+    "ToolErrorType",
+]
+
+RESERVED_TOOL_NAMES = frozenset({"reset", "step", "state", "close"})
+# The methods of the older JSON-RPC that are about sessions, beside those of `McpMethod`.
+CREATE, CLOSE = "openenv/session/create", "openenv/session/close"
+# Ours: gives a key by which an agent reaches the tools of a session; none where there are no keys.
+AGENT_KEY = "openenv/session/agent_key"
+# What it says of an environment that has no tools.
+NO_TOOLS = "Environment does not support MCP"
+
+
+class JsonRpcErrorCode(int, Enum):
+    """The codes of JSON-RPC 2.0, section 5.1."""
+
+    PARSE_ERROR = -32700
+    INVALID_REQUEST = -32600
+    METHOD_NOT_FOUND = -32601
+    INVALID_PARAMS = -32602
+    INTERNAL_ERROR = -32603
+    SERVER_ERROR = -32000
+
+
+_DEFAULT_MESSAGES = {
+    JsonRpcErrorCode.PARSE_ERROR: "Parse error",
+    JsonRpcErrorCode.INVALID_REQUEST: "Invalid Request",
+    JsonRpcErrorCode.METHOD_NOT_FOUND: "Method not found",
+    JsonRpcErrorCode.INVALID_PARAMS: "Invalid params",
+    JsonRpcErrorCode.INTERNAL_ERROR: "Internal error",
+    JsonRpcErrorCode.SERVER_ERROR: "Server error",
+}
+
+
+class McpMethod(str, Enum):
+    """The tool methods of MCP."""
+
+    TOOLS_LIST = "tools/list"
+    TOOLS_CALL = "tools/call"
+
+
+class JsonRpcError(BaseModel):
+    """The `error` member of a JSON-RPC response."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: int
+    message: str
+    data: Any = None
+
+    @classmethod
+    def from_code(
+        cls, code: JsonRpcErrorCode, message: str | None = None, data: Any = None
+    ) -> JsonRpcError:
+        """Build an error with the standard message of `code`, unless `message` is given."""
+        return cls(code=code.value, message=message or _DEFAULT_MESSAGES[code], data=data)
+
+
+class JsonRpcRequest(BaseModel):
+    """A JSON-RPC request. A missing id is taken as null, and is answered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    params: dict[str, Any] = Field(default_factory=dict)
+    id: str | int | None = None
+
+
+class JsonRpcResponse(BaseModel):
+    """A JSON-RPC response: exactly one of `result` and `error` is sent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    jsonrpc: Literal["2.0"] = "2.0"
+    id: str | int | None = None
+    result: Any = None
+    error: JsonRpcError | None = None
+
+    @model_serializer(mode="wrap")
+    def _one_outcome(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        fields.pop("result" if self.error is not None else "error")
+        return fields
+
+    @classmethod
+    def success(cls, result: Any, request_id: str | int | None = None) -> JsonRpcResponse:
+        """Answer with a result."""
+        return cls(result=result, id=request_id)
+
+    @classmethod
+    def error_response(
+        cls,
+        code: JsonRpcErrorCode,
+        message: str | None = None,
+        data: Any = None,
+        request_id: str | int | None = None,
+    ) -> JsonRpcResponse:
+        """Answer with an error."""
+        return cls(error=JsonRpcError.from_code(code, message, data), id=request_id)
+
+
+class Tool(BaseModel):
+    """A tool's name, purpose and JSON schema of its arguments."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+
+class ToolErrorType(str, Enum):
+    """Why a tool call gave no result."""
+
+    EXECUTION_ERROR = "execution_error"
+    INVALID_ARGS = "invalid_args"
+    TRANSPORT_ERROR = "transport_error"
+    TOOL_NOT_FOUND = "tool_not_found"
+    TIMEOUT = "timeout"
+
+
+class ToolError(BaseModel):
+    """A tool call that failed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error_type: ToolErrorType
+    message: str
+
+
+class ListToolsAction(Action):
+    """Ask which tools there are."""
+
+    type: Literal["list_tools"] = "list_tools"
+
+
+class CallToolAction(Action):
+    """Call one tool."""
+
+    type: Literal["call_tool"] = "call_tool"
+    tool_name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+TOOL_ACTIONS: dict[str, type[Action]] = {
+    "list_tools": ListToolsAction,
+    "call_tool": CallToolAction,
+}
+
+
+def chosen_action(action_cls: type[Action], data: Any) -> type[Action]:
+    """The model that validates `data`, for an environment whose action is `action_cls`.
+
+    Where that is `Action` itself or one of the two tool actions, the ``type`` among the data
+    decides between the tool actions; a subclass decides for itself.
+    """
+    if action_cls in (Action, *TOOL_ACTIONS.values()) and isinstance(data, Mapping):
+        return TOOL_ACTIONS.get(str(data.get("type")), action_cls)
+    return action_cls
+
+
+class ListToolsObservation(Observation):
+    """The tools there are."""
+
+    tools: list[Tool]
+
+
+class CallToolObservation(Observation):
+    """What a tool returned: `result`, or `error` where the call failed.
+
+    At a client, the result of a tool that returned text is that text, with what MCP says of it as
+    attributes and keys: see `openenv.tools.results.ToolText`.
+    """
+
+    tool_name: str
+    result: Any = None
+    error: ToolError | None = None
+
+    @field_serializer("result", mode="wrap")
+    def _write_result(self, value: Any, handler: SerializerFunctionWrapHandler) -> Any:
+        return handler(value.dump if isinstance(value, ToolText) else value)

@@ -1,0 +1,314 @@
+"""`wrap`: any MCP server as an environment.
+
+    Git = openenv.tools.wrap("uvx mcp-server-git --repository .", reward=score, max_steps=20)
+    app = openenv.create_app(Git)
+
+Each session has its own process of the server, and each episode a fresh one, unless the server has
+a tool that begins episodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import copyreg
+import inspect
+import os
+import sys
+import uuid
+from abc import ABCMeta
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from openenv.environment import Transform, scored
+from openenv.errors import InvalidReturnError, Refused
+from openenv.reward import Score
+from openenv.settings import ServerMode
+from openenv.tools.environment import MCPEnvironment
+from openenv.tools.results import dump_of
+from openenv.tools.server_processes import Guests
+from openenv.tools.sources import InProcess, Source, read_sources
+from openenv.tools.types import CallToolAction, CallToolObservation, ToolErrorType
+from openenv.types import EnvironmentMetadata, Observation, State
+
+__all__ = ["Done", "Reward", "WrappedEnvironment", "wrap"]
+
+Reward = Callable[[CallToolAction, CallToolObservation], float | Awaitable[float | None] | None]
+Done = Callable[[CallToolAction, CallToolObservation], bool | Awaitable[bool]]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What was passed to `wrap`."""
+
+    name: str
+    sources: Mapping[str, Source]
+    reward: Reward | None
+    rubric: Any
+    done: Done | None
+    transform: Transform[Any] | None
+    tools: tuple[str, ...] | None
+    prefix: bool
+    reset_tool: str | None
+    max_steps: int | None
+    timeout_s: float
+    start_timeout_s: float
+
+
+class _Wrapped(ABCMeta):
+    """The class of classes that `wrap` has made: another process makes them anew."""
+
+
+def _reduced(cls: _Wrapped) -> str | tuple[Any, ...]:
+    if "DEFINITION" not in vars(cls) or cls is WrappedEnvironment:
+        return cls.__qualname__
+    return made_of, (vars(cls)["DEFINITION"],)
+
+
+copyreg.pickle(_Wrapped, _reduced)
+
+
+class WrappedEnvironment(MCPEnvironment, metaclass=_Wrapped):
+    """The tools of MCP servers; `openenv.tools.wrap` makes subclasses.
+
+    Before the first `reset` a call starts the servers. One that ends fails all calls from then on,
+    as ``transport_error``, until `reset`. Such a call is not scored.
+
+    In production there are no episodes: neither `done` nor `max_steps` holds.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    DEFINITION: ClassVar[Definition]
+
+    def __init__(self) -> None:
+        definition = self.DEFINITION
+        rubric = definition.reward or _own(definition.rubric)
+        super().__init__(
+            transform=_own(definition.transform),
+            rubric=None if rubric is None else _Apart(rubric),
+        )
+        self._is_over = False
+        self._guests = self._mcp_tools = Guests(
+            definition.sources,
+            definition.reset_tool,
+            definition.tools,
+            definition.prefix,
+            definition.start_timeout_s,
+        )
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        name = self.DEFINITION.name
+        described = inspect.getdoc(type(self)) or name
+        return EnvironmentMetadata(name=name, description=described, version="1.0.0")
+
+    # ------------------------------------------------------------------ episodes
+
+    async def reset_async(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        timeout_s: float | None = None,
+        **kwargs: Any,
+    ) -> Observation:
+        """Begin an episode, by the servers' reset tools or with fresh servers.
+
+        Args:
+            seed: For reset tools that take one.
+            episode_id: By default a new one.
+            timeout_s: Seconds that a reset tool may take.
+            **kwargs: For reset tools.
+
+        Returns:
+            What the reset tool gave; an empty observation where there is none.
+        """
+        self._home = asyncio.get_running_loop()
+        passed = {"seed": seed, "episode_id": episode_id, **kwargs}
+        limit_s = self.TOOL_TIMEOUT_S if timeout_s is None else timeout_s
+        results = await self._guests.begin(passed, limit_s)
+        self._own_state = State(episode_id=episode_id or uuid.uuid4().hex)
+        self._is_over = False
+        await self._reset_rubric_async()
+        if not results:
+            return Observation(done=False)
+        name = self.DEFINITION.reset_tool or "reset"
+        if len(results) == 1:
+            return CallToolObservation(tool_name=name, result=dump_of(results[0][1]))
+        dumps = {server: dump_of(result) for server, result in results}
+        return CallToolObservation(tool_name=name, result=dumps)
+
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+    ) -> Observation:
+        return self._run(self.reset_async(seed=seed, episode_id=episode_id, **kwargs))
+
+    async def _reset_rubric_async(self) -> None:
+        if hasattr(self.rubric, "reset"):
+            await super()._reset_rubric_async()
+
+    # ------------------------------------------------------------------ calls
+
+    async def _called(
+        self, action: CallToolAction, timeout_s: float | None, on_progress: Any = None
+    ) -> CallToolObservation:
+        if self._is_over:
+            raise Refused("the episode is over; reset begins the next one")
+        return await super()._called(action, timeout_s, on_progress)
+
+    async def _scored(self, action: Any, observation: Any) -> Any:
+        assert isinstance(action, CallToolAction)
+        is_lost = (
+            observation.error is not None
+            and observation.error.error_type is ToolErrorType.TRANSPORT_ERROR
+        )
+        if self._tools_mode is not ServerMode.PRODUCTION:
+            await self._end(action, observation, is_lost)
+            self._is_over = observation.done
+        if is_lost:
+            if self.rubric is not None:
+                observation = scored(observation, Score(unscored="the call did not come back"))
+            return self._apply_transform(observation)
+        seen = await super()._scored(action, observation)
+        self._is_over = self._is_over or seen.done
+        return seen
+
+    async def _end(
+        self, action: CallToolAction, observation: CallToolObservation, is_lost: bool
+    ) -> None:
+        """Note on an observation whether it is the last one."""
+        definition = self.DEFINITION
+        if definition.done is not None and not is_lost:
+            is_done = await _apart(definition.done, action, observation)
+            if is_done not in (True, False):
+                raise InvalidReturnError(
+                    f"done returned {type(is_done).__name__} {is_done!r:.80}; it must return a bool"
+                )
+            observation.done = bool(is_done)
+        steps = self.state.step_count
+        if definition.max_steps is not None and steps >= definition.max_steps:
+            observation.truncated = not observation.done
+            observation.done = True
+
+
+class _Apart:
+    """A rubric, or a function that scores, which is called on a thread, since it may block."""
+
+    def __init__(self, rubric: Any) -> None:
+        self._rubric = rubric
+
+    async def __call__(self, action: Any, observation: Any) -> Any:
+        return await _apart(self._rubric, action, observation)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rubric, name)
+
+
+def _own(value: Any) -> Any:
+    """What one session has of something that may have a state."""
+    return value() if isinstance(value, type) else copy.deepcopy(value)
+
+
+async def _apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function on a thread, since it may block, and await what is to be awaited."""
+    value = await asyncio.to_thread(function, *arguments)
+    return await value if inspect.isawaitable(value) else value
+
+
+# ------------------------------------------------------------------ making the class
+
+
+def wrap(
+    source: Any,
+    *,
+    reward: Reward | None = None,
+    done: Done | None = None,
+    rubric: Any = None,
+    transform: Transform[Any] | None = None,
+    tools: Sequence[str] | None = None,
+    prefix: bool = False,
+    reset_tool: str | None = None,
+    max_steps: int | None = None,
+    name: str | None = None,
+    timeout_s: float = MCPEnvironment.TOOL_TIMEOUT_S,
+    start_timeout_s: float = 60.0,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> type[WrappedEnvironment]:
+    """Make an environment class of an MCP server, or of several.
+
+    Args:
+        source: A command line; a list of arguments; the URL of a server of Streamable HTTP; the
+            path of an ``mcp.json``, or what it holds; a server of FastMCP or of the official SDK,
+            which all sessions share, or a function that makes one for each episode; or several of
+            these: a dict of them by names, or a list.
+        reward: Scores a call, of the `CallToolAction` and the `CallToolObservation`; None is "not
+            scored", and `Unscored` says why. Any other exception of it is one of the step.
+        done: Says of the same whether the episode is over.
+        rubric: Scores calls instead of `reward`: called likewise, and its `reset()`, if it has
+            one, with every episode. Each session has its own: a class is called for one, anything
+            else is copied.
+        transform: Applied to every observation, after it was scored; each session has its own.
+        tools: Those that agents get, by the names that they know; None is all.
+        prefix: Put the server's name before that of every tool: ``git_status``. Otherwise that is
+            done only where two servers have a tool of the same name.
+        reset_tool: The tool that begins an episode, which no agent gets. By default one that is
+            called ``reset``, if there is one. It is passed whatever `reset` is, as far as it takes
+            that. Without such a tool every episode has a fresh process.
+        max_steps: Calls after which an episode is truncated.
+        name: The environment's name; by default the server's.
+        timeout_s: Seconds that a call may take, unless the caller says otherwise.
+        start_timeout_s: Seconds that a server may take to start.
+        env: Environment variables for its process, beside PATH, HOME and the like: it gets no
+            others.
+        cwd: Its working directory.
+        headers: What every request to a URL carries.
+
+    Raises:
+        ValueError: No server is named, or what is says does not fit together.
+        TypeError: `source` is nothing that could be a server, or a function is none.
+    """
+    if reward is not None and rubric is not None:
+        raise ValueError("reward and rubric exclude each other: both score the calls")
+    for what, function in (("reward", reward), ("done", done), ("rubric", rubric)):
+        if function is not None and not callable(function):
+            raise TypeError(f"{what} is {type(function).__name__}; expected a function")
+    if max_steps is not None and max_steps < 1:
+        raise ValueError(f"max_steps is {max_steps}; expected 1 or more, or None")
+    if isinstance(tools, str):
+        raise TypeError(f"tools is the text {tools!r}; expected a list of names")
+    sources = read_sources(source, env=env, cwd=cwd, headers=headers)
+    made = made_of(
+        Definition(
+            name=name or "_".join(sources),
+            sources=sources,
+            reward=reward,
+            rubric=rubric,
+            done=done,
+            transform=transform,
+            tools=None if tools is None else tuple(tools),
+            prefix=prefix,
+            reset_tool=reset_tool,
+            max_steps=max_steps,
+            timeout_s=timeout_s,
+            start_timeout_s=start_timeout_s,
+        )
+    )
+    # As if it were defined there, so that `openenv serve` finds it.
+    made.__module__ = sys._getframe(1).f_globals.get("__name__", __name__)
+    return made
+
+
+def made_of(definition: Definition) -> type[WrappedEnvironment]:
+    """Make the class anew, in whichever process."""
+    sources = definition.sources.values()
+    is_shared = any(isinstance(one, InProcess) and one.is_shared for one in sources)
+    attributes = {
+        "__doc__": f"The tools of {', '.join(definition.sources)}.",
+        "__module__": __name__,
+        "DEFINITION": definition,
+        "SUPPORTS_CONCURRENT_SESSIONS": not is_shared,
+        "TOOL_TIMEOUT_S": definition.timeout_s,
+    }
+    made: Any = _Wrapped(definition.name, (WrappedEnvironment,), attributes)
+    return made  # type: ignore[no-any-return]

@@ -1,0 +1,297 @@
+"""Environments of dm_env as environments of this package.
+
+dm_env: Muldal et al. 2019, "dm_env: A Python interface for reinforcement learning environments",
+http://github.com/deepmind/dm_env.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+from pydantic import Field
+
+from openenv._internal.lazy import lazy_module
+from openenv._internal.packages import needs
+from openenv.reward import RewardSpec
+from openenv.types import EnvironmentMetadata
+from openenv.wrappers.elements import Elements
+from openenv.wrappers.made import (
+    ActT,
+    AdapterError,
+    MadeEnvironment,
+    ObsT,
+    claimed,
+    made_class,
+    score_of,
+    told_of,
+)
+
+with needs("openenv.wrappers.from_dm_env"):
+    import dm_env  # type: ignore[import-untyped]
+    from dm_env import specs
+    from gymnasium import spaces
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy_module("numpy")
+
+__all__ = ["DmEnvironment", "SeededDmEnvironment", "from_dm_env"]
+
+Source = str | Callable[..., Any]
+SEED = "seed"
+LONGEST_TEXT = 2**16
+
+
+class DmEnvironment(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """An environment of dm_env; `from_dm_env` makes subclasses.
+
+    An action has the field `action`, an observation the fields `observation` and `discount`. The
+    last step is a termination where its discount is 0, and otherwise a truncation, which is what a
+    discount says in dm_env. Rewards and discounts have to be single numbers.
+
+    dm_env knows no seeds: see `SeededDmEnvironment`.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("per_step")
+    MAKE: ClassVar[Any]
+    ACTIONS: ClassVar[Elements]
+    OBSERVATIONS: ClassVar[Elements]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._env: Any = self.MAKE()
+
+    def reset(self, episode_id: str | None = None) -> ObsT:  # type: ignore[override]
+        """Begin an episode.
+
+        Args:
+            episode_id: Becomes `state.episode_id`; None makes one up.
+        """
+        step = self._env.reset()
+        self._begin(episode_id)
+        return self._seen(step)
+
+    def step(self, action: ActT) -> ObsT:  # type: ignore[override]
+        self._refuse_unless_running()
+        chosen = self.ACTIONS.read(action.action)  # type: ignore[attr-defined]
+        step = self._env.step(chosen)
+        self._step_count += 1
+        if step.last():
+            self._end()
+        return self._seen(step)
+
+    def _seen(self, step: dm_env.TimeStep) -> ObsT:
+        score = score_of(step.reward)
+        is_last = step.last()
+        discount = None if step.discount is None else float(step.discount)
+        seen: ObsT = self.OBSERVATION.model_construct(
+            observation=self.OBSERVATIONS.write(step.observation),
+            discount=discount,
+            reward=score.value,
+            done=is_last,
+            truncated=is_last and discount != 0,
+            metadata=told_of(score),
+        )
+        return seen
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class SeededDmEnvironment(DmEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """The same, where what makes it takes a seed.
+
+    An episode with a seed has an environment of its own.
+    """
+
+    def reset(  # type: ignore[override]
+        self, seed: int | None = None, episode_id: str | None = None
+    ) -> ObsT:
+        """Begin an episode.
+
+        Args:
+            seed: For what makes the environment, which is made anew; None goes on with the one
+                that there is.
+            episode_id: Becomes `state.episode_id`; None makes one up.
+        """
+        if seed is not None:
+            made = self.MAKE(seed)
+            self._env.close()
+            self._env = made
+        return super().reset(episode_id)
+
+
+def from_dm_env(
+    source: Source, /, *, seed_argument: str | None = None, **arguments: Any
+) -> type[DmEnvironment[Any, Any]]:
+    """Make an environment class of an environment of dm_env.
+
+    It is made once, for its specs, and again for every session.
+
+    Args:
+        source: ``module:factory``; or a class or function that makes one.
+        seed_argument: The factory's argument that takes a seed, such as ``task_kwargs.random`` of
+            ``dm_control.suite:load`` (within a dict: a dot). By default ``seed``, if it has that.
+        **arguments: For the factory.
+
+    Raises:
+        AdapterError: There is no such factory, or it takes no such arguments.
+        MissingPackage: What it needs is not installed.
+    """
+    make = functools.partial(_made, source, arguments, _seed_argument(source, seed_argument))
+    env = make()
+    try:
+        made_by = functools.partial(from_dm_env, source, seed_argument=seed_argument, **arguments)
+        name = _name_of(source).rpartition(":")[2]
+        return claimed(_class_of(env, name, make, made_by))  # type: ignore[no-any-return]
+    finally:
+        env.close()
+
+
+def _class_of(env: Any, name: str, make: Any, made_by: Callable[[], Any]) -> Any:
+    for what, spec in (("reward", env.reward_spec()), ("discount", env.discount_spec())):
+        if not isinstance(spec, specs.Array) or spec.shape:
+            raise AdapterError(f"the {what} of {name} is no single number: {spec}")
+    actions = Elements(_space(env.action_spec(), "action"), "action", title="Action")
+    observations = Elements(
+        _space(env.observation_spec(), "observation"), "observation", title="Seen"
+    )
+    described = inspect.cleandoc(type(env).__doc__ or "")
+    has_seeds = make.args[2] is not None
+    return made_class(
+        SeededDmEnvironment if has_seeds else DmEnvironment,
+        name,
+        made_by,
+        action={
+            "action": (actions.annotation, Field(description=f"An element of {actions.space}."))
+        },
+        observation={
+            "observation": (
+                observations.annotation,
+                Field(description=f"An element of {observations.space}."),
+            ),
+            "discount": (
+                float | None,
+                Field(default=None, description="Of this step; null at the beginning."),
+            ),
+        },
+        metadata=EnvironmentMetadata(
+            name=name,
+            description=described.partition("\n\n")[0] or f"{name}, an environment of dm_env",
+            readme_content=described or None,
+        ),
+        MAKE=staticmethod(make),
+        ACTIONS=actions,
+        OBSERVATIONS=observations,
+        REWARD=RewardSpec("per_step", _range_of(env.reward_spec())),
+    )
+
+
+def _range_of(spec: Any) -> tuple[float, float] | None:
+    """From where to where rewards go, where their spec bounds them."""
+    if not isinstance(spec, specs.BoundedArray):
+        return None
+    low, high = float(spec.minimum), float(spec.maximum)
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+
+
+# ------------------------------------------------------------------ specs as spaces
+
+
+def _space(spec: Any, path: str) -> spaces.Space[Any]:
+    """The space of a spec, or of a nest of them.
+
+    Raises:
+        AdapterError: There is none.
+    """
+    if isinstance(spec, Mapping):
+        return spaces.Dict([(str(k), _space(one, f"{path}.{k}")) for k, one in spec.items()])
+    if isinstance(spec, specs.DiscreteArray):
+        return spaces.Discrete(spec.num_values, dtype=spec.dtype)
+    if isinstance(spec, specs.StringArray) and not spec.shape:
+        from openenv.spaces import AnyText
+
+        return AnyText()
+    if isinstance(spec, specs.BoundedArray):
+        low, high = np.broadcast_arrays(spec.minimum, spec.maximum, np.empty(spec.shape))[:2]
+        return spaces.Box(low.astype(spec.dtype), high.astype(spec.dtype), spec.shape, spec.dtype)
+    if isinstance(spec, specs.Array) and spec.dtype.kind in "biuf":
+        return spaces.Box(*_widest(spec.dtype), spec.shape, spec.dtype)
+    if isinstance(spec, Sequence):
+        return spaces.Tuple([_space(one, f"{path}[{i}]") for i, one in enumerate(spec)])
+    raise AdapterError(f"{path}: there is no space for {spec!r}")
+
+
+def _widest(dtype: Any) -> tuple[Any, Any]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    if dtype.kind == "b":
+        return False, True
+    limits = np.iinfo(dtype)
+    return limits.min, limits.max
+
+
+# ------------------------------------------------------------------ finding what is named
+
+
+def _made(
+    source: Source, arguments: dict[str, Any], seed_argument: str | None, seed: int | None = None
+) -> Any:
+    name = _name_of(source)
+    if seed is not None and seed_argument is not None:
+        arguments = _with(arguments, seed_argument.split("."), seed)
+    try:
+        env = _function(source)(**arguments)
+    except TypeError as error:
+        raise AdapterError(f"dm_env:{name} cannot be made: {error}") from error
+    if not isinstance(env, dm_env.Environment):
+        raise AdapterError(
+            f"{name} makes {type(env).__name__}; expected an instance of dm_env.Environment"
+        )
+    return env
+
+
+def _with(arguments: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """The same arguments with one more, which may lie within dicts."""
+    first, *rest = path
+    inner = _with(arguments.get(first) or {}, rest, value) if rest else value
+    return {**copy.copy(arguments), first: inner}
+
+
+def _seed_argument(source: Source, given: str | None) -> str | None:
+    if given is not None:
+        return given
+    try:
+        parameters = inspect.signature(_function(source)).parameters
+    except (TypeError, ValueError):
+        return None
+    return SEED if SEED in parameters else None
+
+
+def _name_of(source: Source) -> str:
+    if isinstance(source, str):
+        return source
+    return getattr(source, "__name__", type(source).__name__)
+
+
+def _function(source: Source) -> Callable[..., Any]:
+    if not isinstance(source, str):
+        return source
+    place, _, attribute = source.partition(":")
+    if not attribute:
+        raise AdapterError(f"dm_env:{source} names no factory; expected dm_env:module:factory")
+    with needs(f"dm_env:{source}"):
+        found: Any = importlib.import_module(place)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise AdapterError(f"{place} has no {attribute!r}")
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,168 @@
+"""Elements of spaces as values of model fields, step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from openenv._internal.lazy import lazy_module
+from openenv._internal.packages import needs
+from openenv.errors import InvalidReturnError, NotSupported, Refused
+from openenv.spaces import annotation_of, from_plain, to_plain
+from openenv.wrappers.made import AdapterError
+
+with needs("a space"):
+    from gymnasium import spaces
+    from gymnasium.error import DependencyNotInstalled
+
+from pydantic import TypeAdapter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from gymnasium import Space
+else:
+    np = lazy_module("numpy")
+
+__all__ = ["Elements", "drawn_by", "json_part"]
+
+RENDERED = ("rgb_array", "ansi")
+
+
+class Elements:
+    """A space, and how its elements cross the wire.
+
+    Args:
+        space: The space.
+        what: What holds one, for messages: ``observation``.
+        names: What the elements of a `Discrete` are called.
+        title: What the JSON schema calls the objects in it.
+
+    Attributes:
+        space: The space.
+        annotation: The type of a field that holds an element.
+        reader: What makes the value of such a field of what JSON has.
+        read: The value of such a field as an element. Raises `Refused`, naming what was expected.
+        write: An element as the value of such a field, which shares nothing with the element.
+            Raises `InvalidReturnError` where it is none of the space.
+
+    Raises:
+        AdapterError: It is a space that has no form on the wire.
+    """
+
+    def __init__(
+        self,
+        space: Space[Any],
+        what: str,
+        *,
+        names: Sequence[str] | None = None,
+        title: str = "Element",
+    ) -> None:
+        self.space = space
+        self.what = what
+        try:
+            self.annotation = annotation_of(space, names=names, title=title)
+        except (TypeError, ValueError) as error:
+            raise AdapterError(f"the {what} cannot be sent: {error}") from error
+        self.reader: TypeAdapter[Any] = TypeAdapter(self.annotation)
+        self.read: Callable[[Any], Any] = self._read
+        self.write: Callable[[Any], Any] = self._write
+        kind = type(space)
+        if kind is spaces.Discrete:
+            self.write = self._write_integer
+            self.read = self._read_integer
+            self._first = int(space.start)  # type: ignore[attr-defined]
+            self._last = self._first + int(space.n) - 1  # type: ignore[attr-defined]
+        elif kind is spaces.Box:
+            self.write = self._write_array
+
+    def _read(self, value: Any) -> Any:
+        try:
+            return from_plain(self.space, value, path=self.what)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+
+    def _write(self, element: Any) -> Any:
+        try:
+            return _own(to_plain(self.space, element, path=self.what))
+        except ValueError as error:
+            raise InvalidReturnError(f"the environment broke its own space: {error}") from None
+
+    # What is called with every step of most environments.
+
+    def _read_integer(self, value: Any) -> Any:
+        if type(value) is int and self._first <= value <= self._last:
+            return value  # an int of Python is an element as well
+        return self._read(value)
+
+    def _write_integer(self, element: Any) -> Any:
+        return element if type(element) is int else self._write(element)
+
+    def _write_array(self, element: Any) -> Any:
+        space = self.space
+        if (
+            type(element) is np.ndarray
+            and element.dtype == space.dtype
+            and element.shape == space.shape
+        ):
+            return element.copy()
+        return self._write(element)
+
+
+def _own(plain: Any) -> Any:
+    """The same, with copies of its arrays: environments write into theirs again."""
+    if isinstance(plain, np.ndarray):
+        return plain.copy()
+    if isinstance(plain, dict):
+        return {name: _own(value) for name, value in plain.items()}
+    if isinstance(plain, list | tuple):
+        return type(plain)(_own(value) for value in plain)
+    return plain
+
+
+def drawn_by(env: Any, has_begun: bool) -> Any:
+    """What the `render` of an environment of Gymnasium or PettingZoo gives.
+
+    Raises:
+        NotSupported: Its render mode gives nothing that can be sent, or lacks a package.
+        Refused: No episode has begun.
+    """
+    mode = getattr(env, "render_mode", None)
+    if mode not in RENDERED:
+        known = [one for one in env.metadata.get("render_modes") or () if one in RENDERED]
+        cure = f"make it with render_mode={known[0]}" if known else "it has none that does"
+        raise NotSupported(f"render_mode {mode} draws nothing to send; {cure}", feature="render")
+    if not has_begun:
+        raise Refused("render() was called before reset(): there is nothing to show")
+    try:
+        drawn = env.render()
+    except DependencyNotInstalled as error:
+        raise NotSupported(str(error), feature="render") from error
+    return drawn.copy() if isinstance(drawn, np.ndarray) else drawn
+
+
+_LEFT_OUT = object()
+
+
+def json_part(value: Any) -> Any:
+    """What JSON can carry of a value: arrays as lists, objects and functions not at all."""
+    found = _json_part(value)
+    return None if found is _LEFT_OUT else found
+
+
+def _json_part(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, dict):
+        items = ((str(key), _json_part(item)) for key, item in value.items())
+        return {key: item for key, item in items if item is not _LEFT_OUT}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [item for item in map(_json_part, value) if item is not _LEFT_OUT]
+    if isinstance(value, np.ndarray):
+        return _json_part(value.tolist())
+    if isinstance(value, np.generic):
+        item = value.item()
+        return _LEFT_OUT if isinstance(item, np.generic) else _json_part(item)
+    for plain in (bool, int, float, str):  # their subclasses, such as enumerations
+        if isinstance(value, plain):
+            return plain(value)
+    return _LEFT_OUT

@@ -1,0 +1,498 @@
+"""Environments of PettingZoo, in which several agents act, as environments of this package.
+
+PettingZoo: Terry et al. 2021, "PettingZoo: Gym for Multi-Agent Reinforcement Learning",
+arXiv:2009.14471. Either of its interfaces is served: agents that take turns (AEC), or act at once
+(parallel). One client drives all agents.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple
+
+from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, with_config
+from typing_extensions import NotRequired, TypedDict
+
+from openenv._internal.packages import needs
+from openenv.errors import Refused
+from openenv.reward import RewardSpec, Score
+from openenv.types import EnvironmentMetadata
+from openenv.wrappers.elements import Elements, drawn_by, json_part
+from openenv.wrappers.made import (
+    ActT,
+    AdapterError,
+    MadeEnvironment,
+    ObsT,
+    claimed,
+    did_you_mean,
+    made_class,
+    score_of,
+    told_of,
+)
+
+with needs("openenv.wrappers.from_pettingzoo"):
+    import pettingzoo  # type: ignore[import-untyped]
+
+__all__ = ["ParallelEnvironment", "TurnsEnvironment", "from_pettingzoo"]
+
+Source = str | Callable[..., Any]
+
+
+class Seats(NamedTuple):
+    """The agents that an environment may have.
+
+    Attributes:
+        agents: PettingZoo's ids, which may be anything, by their text.
+        actions: The action space of each.
+        observations: The observation space of each.
+        scored: Whose reward is that of the step.
+    """
+
+    agents: dict[str, Any]
+    actions: dict[str, Elements]
+    observations: dict[str, Elements]
+    scored: str
+
+
+class _Agents(MadeEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
+    """What the two kinds have in common."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("per_step")
+    MAKE: ClassVar[Any]
+    SEATS: ClassVar[Seats]
+    RESET_REST = "options"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._env: Any = self.MAKE()
+
+    def _check_seed(self, seed: int | None) -> None:
+        if seed is not None and seed < 0:
+            raise Refused(f"seed is {seed}; PettingZoo takes those from 0")
+
+    def _written(self, elements: Mapping[Any, Any]) -> dict[str, Any]:
+        """Observations of agents, as values of fields."""
+        return {
+            str(agent): self.SEATS.observations[str(agent)].write(element)
+            for agent, element in elements.items()
+            if element is not None
+        }
+
+    def _scores(self, rewards: Mapping[Any, Any] | None) -> tuple[Score, dict[str, Score]]:
+        """The score of the step, and those of all agents."""
+        scores = {str(agent): score_of(reward) for agent, reward in (rewards or {}).items()}
+        return scores.get(self.SEATS.scored, Score()), scores
+
+    def render(self) -> Any:
+        """Draw the episode: an array of shape (height, width, 3), or text.
+
+        Raises:
+            NotSupported: It was made without a render mode, or with one that draws elsewhere.
+            Refused: There is no episode yet.
+        """
+        return drawn_by(self._env, self._episode_id is not None)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class TurnsEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
+    """Agents that take turns (PettingZoo's AEC); `from_pettingzoo` makes subclasses.
+
+    An action is the one of the agent whose turn it is, which the observation names. An agent that
+    is out has no turn any more: PettingZoo's empty steps for it are made here. The episode is over
+    when no agent is left, and truncated if none of those who left last was terminated.
+
+    `rewards` are those of the step, for every agent that was in, and `reward` that of one agent:
+    None where it was out.
+    """
+
+    def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> ObsT:
+        """Begin an episode.
+
+        Args:
+            seed: Not negative.
+            episode_id: Becomes `state.episode_id`; None makes one up.
+            options: Those of PettingZoo's `reset`; which there are depends on the environment. They
+                may also be given by themselves.
+        """
+        self._check_seed(seed)
+        self._env.reset(seed=seed, options=options)
+        self._begin(episode_id)
+        return self._seen(None)
+
+    def step(self, action: ActT) -> ObsT:  # type: ignore[override]
+        self._refuse_unless_running()
+        env, turn = self._env, str(self._env.agent_selection)
+        said, chosen = action.agent, action.action  # type: ignore[attr-defined]
+        if said not in (None, turn):
+            raise Refused(f"agent: it is the turn of {turn!r}, not of {said!r}")
+        env.step(_checked(self.SEATS.actions[turn], chosen))
+        self._step_count += 1
+        return self._seen(dict(env.rewards))
+
+    def _seen(self, rewards: dict[Any, Any] | None) -> ObsT:
+        env = self._env
+        terminations, truncations = dict(env.terminations), dict(env.truncations)
+        observed = {agent: env.observe(agent) for agent in env.agents}
+        infos = {agent: env.infos.get(agent, {}) for agent in env.agents}
+        while env.agents and _is_out(env, env.agent_selection):
+            env.step(None)
+        if not env.agents:
+            self._end()
+        score, scores = self._scores(rewards)
+        seen: ObsT = self.OBSERVATION.model_construct(
+            agent=str(env.agent_selection) if env.agents else None,
+            observations=self._written(observed),
+            action_masks=_masks(observed, infos),
+            rewards={agent: one.value for agent, one in scores.items()},
+            terminations=_by_name(terminations),
+            truncations=_by_name(truncations),
+            reward=score.value,
+            done=not env.agents,
+            truncated=not env.agents and _were_cut_off(terminations, truncations),
+            metadata={**told_of(score), **_unscored(scores), **_told(infos)},
+        )
+        return seen
+
+
+class ParallelEnvironment(_Agents[ActT, ObsT], Generic[ActT, ObsT]):
+    """Agents that act at once (PettingZoo's parallel API); `from_pettingzoo` makes subclasses.
+
+    An action holds those of all agents that are in, which the observation names. The episode is
+    over when no agent is left, and truncated if none of those who left last was terminated.
+
+    `rewards` are those of the step, for every agent that was in, and `reward` that of one agent:
+    None where it was out.
+    """
+
+    def reset(  # type: ignore[override]  # no **kwargs: a misspelt argument is an error
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> ObsT:
+        """Begin an episode.
+
+        Args:
+            seed: Not negative.
+            episode_id: Becomes `state.episode_id`; None makes one up.
+            options: Those of PettingZoo's `reset`; which there are depends on the environment. They
+                may also be given by themselves.
+        """
+        self._check_seed(seed)
+        observed, infos = self._env.reset(seed=seed, options=options)
+        self._begin(episode_id)
+        return self._seen(observed, None, {}, {}, infos)
+
+    def step(self, action: ActT) -> ObsT:  # type: ignore[override]
+        self._refuse_unless_running()
+        chosen = self._read(action.actions)  # type: ignore[attr-defined]
+        outcome = self._env.step(chosen)
+        self._step_count += 1
+        return self._seen(*outcome)
+
+    def _read(self, actions: Mapping[str, Any]) -> dict[Any, Any]:
+        """The actions as elements, one of each agent that is in."""
+        present = [str(agent) for agent in self._env.agents]
+        missing = [agent for agent in present if agent not in actions]
+        if missing:
+            raise Refused(f"actions: there is none of {', '.join(missing)}")
+        surplus = [agent for agent in actions if agent not in present]
+        if surplus:
+            raise Refused(f"actions: {surplus[0]!r} is not in{did_you_mean(surplus[0], present)}")
+        seats = self.SEATS
+        return {
+            seats.agents[agent]: _checked(seats.actions[agent], actions[agent]) for agent in present
+        }
+
+    def _seen(
+        self,
+        observed: Mapping[Any, Any],
+        rewards: Mapping[Any, Any] | None,
+        terminations: Mapping[Any, Any],
+        truncations: Mapping[Any, Any],
+        infos: Mapping[Any, Any],
+    ) -> ObsT:
+        agents = [str(agent) for agent in self._env.agents]
+        if not agents:
+            self._end()
+        score, scores = self._scores(rewards)
+        seen: ObsT = self.OBSERVATION.model_construct(
+            agents=agents,
+            observations=self._written(observed),
+            action_masks=_masks(observed, infos),
+            rewards={agent: one.value for agent, one in scores.items()},
+            terminations=_by_name(terminations),
+            truncations=_by_name(truncations),
+            reward=score.value,
+            done=not agents,
+            truncated=not agents and _were_cut_off(terminations, truncations),
+            metadata={**told_of(score), **_unscored(scores), **_told(infos)},
+        )
+        return seen
+
+
+def _checked(elements: Elements, value: Any) -> Any:
+    """An action as an element, whatever form it came in."""
+    try:
+        value = elements.reader.validate_python(value)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise Refused(
+            f"{elements.what}: {wrong['msg']}, got {reprlib.repr(wrong['input'])}"
+        ) from None
+    return elements.read(value)
+
+
+def _is_out(env: Any, agent: Any) -> bool:
+    return bool(env.terminations[agent] or env.truncations[agent])
+
+
+def _were_cut_off(terminations: Mapping[Any, Any], truncations: Mapping[Any, Any]) -> bool:
+    return any(truncations.values()) and not any(terminations.values())
+
+
+def _by_name(flags: Mapping[Any, Any]) -> dict[str, bool]:
+    return {str(agent): bool(flag) for agent, flag in flags.items()}
+
+
+def _masks(observed: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[str, list[int]]:
+    """Which actions are legal, where observations or infos say so: 1 for each that is."""
+    masks = {}
+    for agent, element in observed.items():
+        mask = element.get("action_mask") if isinstance(element, dict) else None
+        mask = infos.get(agent, {}).get("action_mask") if mask is None else mask
+        if mask is not None and not isinstance(mask, dict | tuple):
+            masks[str(agent)] = [int(legal) for legal in mask]
+    return masks
+
+
+def _unscored(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Why rewards of single agents are None, where that is a fault."""
+    why = {agent: score.unscored for agent, score in scores.items() if score.unscored}
+    return {"unscored_agents": why} if why else {}
+
+
+def _told(infos: Mapping[Any, Any]) -> dict[str, Any]:
+    told = {str(agent): json_part(info) for agent, info in infos.items() if info}
+    return {"infos": told} if told else {}
+
+
+# ------------------------------------------------------------------ making the class
+
+
+def from_pettingzoo(
+    source: Source, /, *, parallel: bool | None = None, agent: str | None = None, **arguments: Any
+) -> type[MadeEnvironment[Any, Any]]:
+    """Make an environment class of an environment of PettingZoo.
+
+    It is made once, for its agents and spaces, and again for every session.
+
+    Args:
+        source: ``family/name``, such as ``classic/tictactoe_v3``; another module that has `env` or
+            `parallel_env`; ``module:function``; or a class or function that makes one.
+        parallel: All agents act at once. By default they take turns, where it has that.
+        agent: Whose reward is that of the step; by default the first of `possible_agents`.
+        **arguments: For what makes it.
+
+    Raises:
+        AdapterError: There is no such environment, agent or argument.
+        MissingPackage: What it needs is not installed.
+    """
+    make = functools.partial(_made, source, parallel, arguments)
+    env = make()
+    try:
+        made_by = functools.partial(
+            from_pettingzoo, source, parallel=parallel, agent=agent, **arguments
+        )
+        return claimed(_class_of(env, _name_of(source), agent, make, made_by))  # type: ignore[no-any-return]
+    finally:
+        env.close()
+
+
+def _class_of(
+    env: Any, name: str, agent: str | None, make: Callable[[], Any], made_by: Callable[[], Any]
+) -> Any:
+    is_parallel = isinstance(env, pettingzoo.ParallelEnv)
+    seats = _seats_of(env, name, agent, "actions.{}" if is_parallel else "action")
+    described = inspect.cleandoc(type(env.unwrapped).__doc__ or "")
+    return made_class(
+        ParallelEnvironment if is_parallel else TurnsEnvironment,
+        name,
+        made_by,
+        action=_action_at_once(seats) if is_parallel else _action_in_turn(seats),
+        observation=_observation(seats, is_parallel),
+        metadata=EnvironmentMetadata(
+            name=name,
+            description=described.partition("\n\n")[0] or f"{name}, an environment of PettingZoo",
+            readme_content=described or None,
+        ),
+        MAKE=staticmethod(make),
+        SEATS=seats,
+    )
+
+
+def _seats_of(env: Any, name: str, agent: str | None, path: str) -> Seats:
+    agents = {str(one): one for one in getattr(env, "possible_agents", ())}
+    if not agents:
+        raise AdapterError(f"{name} does not tell its possible_agents, so it has no schema")
+    if agent is not None and agent not in agents:
+        raise AdapterError(f"{name} has no agent {agent!r}{did_you_mean(agent, list(agents))}")
+    return Seats(
+        agents,
+        {
+            text: Elements(env.action_space(one), path.format(text), title=f"Action_{text}")
+            for text, one in agents.items()
+        },
+        {
+            text: Elements(env.observation_space(one), f"observations.{text}", title=f"Seen_{text}")
+            for text, one in agents.items()
+        },
+        next(iter(agents)) if agent is None else agent,
+    )
+
+
+def _action_in_turn(seats: Seats) -> dict[str, Any]:
+    kinds: list[Elements] = []
+    for one in seats.actions.values():
+        if not any(one.space == other.space for other in kinds):
+            kinds.append(one)
+    annotation = kinds[0].annotation
+    if len(kinds) > 1:  # which of them holds is known with the turn only
+        schemas = [one.reader.json_schema() for one in kinds]
+        annotation = Annotated[Any, WithJsonSchema({"anyOf": schemas})]
+    spaces = ", or ".join(str(one.space) for one in kinds)
+    return {
+        "action": (
+            annotation,
+            Field(description=f"The action of the agent whose turn it is: of {spaces}."),
+        ),
+        "agent": (
+            Literal[tuple(seats.agents)] | None,  # pyright: ignore[reportOperatorIssue]
+            Field(default=None, description="Whose it is; the step is refused if out of turn."),
+        ),
+    }
+
+
+def _action_at_once(seats: Seats) -> dict[str, Any]:
+    by_agent = _by_agent("Actions", seats.actions)
+    return {"actions": (by_agent, Field(description="The action of every agent that is in."))}
+
+
+def _observation(seats: Seats, is_parallel: bool) -> dict[str, Any]:
+    agents: Any = Literal[tuple(seats.agents)]
+    who = (
+        {"agents": (list[agents], Field(description="Who is in, and acts next."))}
+        if is_parallel
+        else {"agent": (agents | None, Field(description="Whose turn it is; null after the end."))}
+    )
+    masks = Field(description="Legal actions (1) of agents, where the environment tells.")
+    return {
+        **who,
+        "observations": (
+            _by_agent("Observations", seats.observations),
+            Field(description="What each agent sees."),
+        ),
+        "action_masks": (dict[str, list[int]], masks),
+        "rewards": (
+            dict[str, float | None],
+            Field(description=f"Of this step; `reward` is that of {seats.scored}."),
+        ),
+        "terminations": (dict[str, bool], Field(description="Whose part is over.")),
+        "truncations": (dict[str, bool], Field(description="Whose part was cut off.")),
+    }
+
+
+def _by_agent(title: str, elements: Mapping[str, Elements]) -> Any:
+    fields = {name: NotRequired[one.annotation] for name, one in elements.items()}
+    return with_config(ConfigDict(extra="forbid"))(TypedDict(title, fields))  # type: ignore[operator]
+
+
+# ------------------------------------------------------------------ finding what is named
+
+
+def _made(source: Source, parallel: bool | None, arguments: dict[str, Any]) -> Any:
+    name = _name_of(source)
+    with needs(f"pettingzoo:{name}", _extra(name)):
+        function = _function(source, parallel) if isinstance(source, str) else source
+        try:
+            env = function(**arguments)
+        except TypeError as error:
+            raise AdapterError(f"pettingzoo:{name} cannot be made: {error}") from error
+    if isinstance(env, pettingzoo.AECEnv) and parallel:
+        env = pettingzoo.utils.conversions.aec_to_parallel(env)  # pyright: ignore[reportAttributeAccessIssue]
+    elif isinstance(env, pettingzoo.ParallelEnv) and parallel is False:
+        env = pettingzoo.utils.conversions.parallel_to_aec(env)  # pyright: ignore[reportAttributeAccessIssue]
+    if not isinstance(env, pettingzoo.AECEnv | pettingzoo.ParallelEnv):
+        raise AdapterError(
+            f"{name} makes {type(env).__name__}; expected an AECEnv or ParallelEnv of PettingZoo"
+        )
+    return env
+
+
+def _name_of(source: Source) -> str:
+    if isinstance(source, str):
+        return source
+    return getattr(source, "__name__", type(source).__name__)
+
+
+def _extra(name: str) -> str | None:
+    """The command that installs what a family of PettingZoo's own needs."""
+    family, slash, _ = name.partition("/")
+    return f"pip install 'pettingzoo[{family}]'" if slash else None
+
+
+def _function(name: str, parallel: bool | None) -> Callable[..., Any]:
+    place, _, attribute = name.partition(":")
+    module = _module(place)
+    wanted = (
+        [attribute]
+        if attribute
+        else ["parallel_env", "env"]
+        if parallel
+        else ["env", "parallel_env"]
+    )
+    for one in wanted:
+        if hasattr(module, one):
+            function: Callable[..., Any] = getattr(module, one)
+            return function
+    raise AdapterError(f"{module.__name__} has no {' and no '.join(wanted)}")
+
+
+def _module(name: str) -> ModuleType:
+    """A module of PettingZoo, ``family/name``, or any other."""
+    path = name.replace("/", ".")
+    for candidate in (f"pettingzoo.{path}", path):
+        if _exists(candidate):
+            return importlib.import_module(candidate)
+    family, _, last = name.rpartition("/")
+    hint = did_you_mean(last, list(_environments(family))) if family else ""
+    raise AdapterError(f"PettingZoo has no {name!r}, and there is no such module{hint}")
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
+
+
+def _environments(family: str) -> Iterable[str]:
+    if not _exists(f"pettingzoo.{family}"):
+        return []
+    found = importlib.import_module(f"pettingzoo.{family}").__path__
+    return [one.name for one in pkgutil.iter_modules(found) if "_v" in one.name]

@@ -1,0 +1,106 @@
+"""Targets that name an environment of another library: ``gymnasium:CartPole-v1``.
+
+    scheme:name?argument=value&argument=value
+
+A value is JSON where it can be read as JSON, and text otherwise, so ``render_mode=rgb_array`` and
+``max_episode_steps=200`` are what they look like; ``version="1"`` is the text. What would end it
+(``&``, ``#``, ``%``) is written as in URLs, ``%26``. A ``+`` is a plus.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from openenv.wrappers.made import AdapterError, did_you_mean
+
+__all__ = ["PYTHON", "SCHEMES", "Reference", "environment_of", "reference"]
+
+PYTHON = "python"
+SCHEMES = {
+    "gymnasium": "openenv.wrappers.gymnasium:from_gymnasium",
+    "pettingzoo": "openenv.wrappers.pettingzoo:from_pettingzoo",
+    "dm_env": "openenv.wrappers.dm_env:from_dm_env",
+    "reasoning_gym": "openenv.wrappers.presets:from_reasoning_gym",
+    "textarena": "openenv.wrappers.presets:from_textarena",
+    "openspiel": "openenv.wrappers.presets:from_openspiel",
+    "verifiers": "openenv.wrappers.verifiers:from_verifiers",
+    "ors": "openenv.wrappers.ors:from_ors",
+    PYTHON: "openenv.wrappers.python:from_python",
+}
+"""The function that makes an environment class, by the scheme of the targets it takes."""
+
+
+class Reference(NamedTuple):
+    """A target, taken apart.
+
+    Attributes:
+        scheme: A key of `SCHEMES`.
+        name: What is named: an id, a module, a URL.
+        arguments: For the function that makes it.
+    """
+
+    scheme: str
+    name: str
+    arguments: dict[str, Any]
+
+
+def reference(target: str) -> Reference | None:
+    """Take a target apart; None if it is of no scheme.
+
+    Raises:
+        AdapterError: It is of a scheme, and malformed.
+    """
+    scheme, colon, rest = target.partition(":")
+    if not colon or scheme not in SCHEMES:
+        return None
+    name, _, query = rest.partition("?")
+    if not name:
+        raise AdapterError(f"{target!r} names nothing; expected {scheme}:NAME")
+    return Reference(scheme, name, _arguments(target, query))
+
+
+def _arguments(target: str, query: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        name, equals, text = part.partition("=")
+        if not equals or not unquote(name).isidentifier():
+            raise AdapterError(f"{part!r} of {target!r} is no argument; expected name=value")
+        if name in arguments:
+            raise AdapterError(f"{target!r} gives {name} twice")
+        arguments[unquote(name)] = _value(unquote(text))
+    return arguments
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def environment_of(named: Reference, source: Any = None) -> type[Any]:
+    """Make the environment class that a target names.
+
+    Args:
+        named: The target.
+        source: What its name stands for, where that has been found already.
+
+    Raises:
+        AdapterError: There is nothing of that name, or it takes no such arguments.
+        MissingPackage: The library is not installed.
+    """
+    module, _, function = SCHEMES[named.scheme].partition(":")
+    make = getattr(importlib.import_module(module), function)
+    options = list(inspect.signature(make).parameters)
+    try:
+        inspect.signature(make).bind(source, **named.arguments)
+    except TypeError as error:
+        wrong = next((one for one in named.arguments if one not in options), "")
+        hint = did_you_mean(wrong, options[1:])
+        raise AdapterError(f"{named.scheme}:{named.name}: {error}{hint}") from error
+    made: type[Any] = make(named.name if source is None else source, **named.arguments)
+    return made

@@ -1,0 +1,454 @@
+"""Tasksets of verifiers (0.4) as environments of this package.
+
+In verifiers a harness, which is a program, asks a model, and the taskset scores the trace of it
+(https://github.com/PrimeIntellect-ai/verifiers). Here the model is whoever drives the environment:
+what the harness asks it is the observation, and what it answers the action. Everything else, from
+tools and simulated users to rewards, is done by verifiers itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import json
+import math
+import secrets
+import uuid
+from random import Random
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from openenv._internal.packages import needs
+from openenv.environment import Environment, scored
+from openenv.errors import NotSupported, Refused
+from openenv.reward import RewardSpec, Score
+from openenv.types import Action, Observation, Private, State
+from openenv.wrappers.made import AdapterError, claimed, preset
+
+with needs("openenv.wrappers.from_verifiers"):
+    import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
+    from verifiers.v1.configs.agent import agent_config_fields  # pyright: ignore[reportMissingImports]
+    from verifiers.v1.utils import loaders  # pyright: ignore[reportMissingImports]
+
+__all__ = [
+    "VerifiersAction",
+    "VerifiersEnvironment",
+    "VerifiersObservation",
+    "VerifiersTask",
+    "from_verifiers",
+]
+
+SPLIT = "tasks"  # the only one: a taskset has none
+MODEL = "openenv"
+NO_KEY = "OPENENV_VERIFIERS_NO_KEY"  # where verifiers looks for a key; ours is in the URL
+LARGEST_BODY = 64 * 2**20
+
+
+class VerifiersAction(Action):
+    """The assistant's message, in the form of OpenAI's chat completions."""
+
+    content: str | None = Field(default=None, description="What it says.")
+    tool_calls: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description='Each {"id", "type": "function", "function": {"name", "arguments"}}, where '
+        "the arguments are JSON text.",
+    )
+
+
+class VerifiersObservation(Observation):
+    """What the assistant is asked, in the form of OpenAI's chat completions."""
+
+    messages: list[dict[str, Any]] = Field(
+        default_factory=list, description="The conversation so far."
+    )
+    tools: list[dict[str, Any]] = Field(
+        default_factory=list, description="The tools that the assistant may call."
+    )
+    rewards: dict[str, float] = Field(
+        default_factory=dict, description="At the end: what each reward function gave, weighted."
+    )
+    metrics: dict[str, float] = Field(
+        default_factory=dict, description="At the end: what each metric gave."
+    )
+
+
+class VerifiersTask(BaseModel):
+    """A task of a taskset.
+
+    Attributes:
+        id: Its index as text, which `reset` takes.
+        index: Where it stands in the taskset.
+        data: What verifiers knows of it, answers included.
+    """
+
+    id: str
+    index: int
+    data: Annotated[dict[str, Any], Private]
+
+
+class Turn:
+    """A question to the model that waits for its answer."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    def give_up(self) -> None:
+        """Leave it unanswered."""
+        if not self.answer.done():
+            self.answer.set_exception(ConnectionError("the rollout was abandoned"))
+
+
+class Endpoint:
+    """The model, as a harness sees it: an endpoint of chat completions on this machine.
+
+    Attributes:
+        url: Its base URL, which nobody can guess.
+        turns: What it was asked.
+    """
+
+    def __init__(self) -> None:
+        self.turns: asyncio.Queue[Turn] = asyncio.Queue()
+        self.url = ""
+        self._secret = secrets.token_urlsafe(24)
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen, if it does not yet."""
+        if self._server is None:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+            port = self._server.sockets[0].getsockname()[1]
+            self.url = f"http://127.0.0.1:{port}/{self._secret}/v1"
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of HTTP/1.1 (RFC 9112), and close the connection."""
+        turn = None
+        try:
+            path, body = await _request(reader)
+            if path != f"/{self._secret}/v1/chat/completions":
+                writer.write(_response("404 Not Found", "text/plain", b"only chat completions"))
+                return
+            turn = Turn(json.loads(body))
+            self.turns.put_nowait(turn)
+            kind, content = _completion(turn.request, await turn.answer)
+            writer.write(_response("200 OK", kind, content))
+            await writer.drain()
+        except (OSError, ValueError, asyncio.IncompleteReadError):
+            pass  # the harness has gone, or speaks no HTTP; its own error says more
+        finally:
+            if turn is not None:
+                turn.answer.cancel()
+            writer.close()
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    _, path, _ = head[0].split(" ", 2)
+    named = (line.partition(":") for line in head[1:])
+    headers = {name.strip().lower(): value.strip() for name, _, value in named}
+    length = int(headers.get("content-length", "0"))
+    if length > LARGEST_BODY:
+        raise ValueError(f"a request of {length} bytes")
+    return path, await reader.readexactly(length)
+
+
+def _response(status: str, kind: str, content: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+def _completion(request: dict[str, Any], message: dict[str, Any]) -> tuple[str, bytes]:
+    """An answer as a chat completion, whole or as a stream; its media type and its bytes."""
+    shared = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": 0, "model": request.get("model")}
+    reason = "tool_calls" if message.get("tool_calls") else "stop"
+    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    if not request.get("stream"):
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        whole = {**shared, "object": "chat.completion", "choices": [choice], "usage": usage}
+        return "application/json", json.dumps(whole).encode()
+    calls = [{"index": i, **one} for i, one in enumerate(message.get("tool_calls", ()))]
+    delta = {**message, **({"tool_calls": calls} if calls else {})}
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
+        {"choices": [], "usage": usage},
+    ]
+    written = [json.dumps({**shared, "object": "chat.completion.chunk", **one}) for one in chunks]
+    return "text/event-stream", "".join(f"data: {o}\n\n" for o in [*written, "[DONE]"]).encode()
+
+
+class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, State]):
+    """A taskset of verifiers, whose model is the agent; `from_verifiers` makes subclasses.
+
+    An episode is a rollout. Its reward is the trace's, given with the last observation, and its
+    components are the weighted rewards of the task; it is unscored where the rollout failed or
+    nothing scored it.
+
+    Args:
+        config: An environment of verifiers, as its configuration names it.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    REWARD = RewardSpec("terminal")  # each task names its own components
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self._vf: Any = loaders.load_environment(loaders.resolve_env_config(config))
+        self._endpoint = Endpoint()
+        self._resources = contextlib.AsyncExitStack()
+        self._is_serving = False
+        self._rollout: asyncio.Task[Any] | None = None
+        self._turn: Turn | None = None
+        self._state = State()
+
+    # ------------------------------------------------------------------ episodes
+
+    def reset(  # type: ignore[override]
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        task: str | dict[str, Any] | None = None,
+    ) -> VerifiersObservation:
+        """Begin a rollout: await `reset_async`, since it goes on between the steps."""
+        raise _only_awaited("reset")
+
+    async def reset_async(  # type: ignore[override]  # a misspelt argument is an error
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        task: str | dict[str, Any] | None = None,
+    ) -> VerifiersObservation:
+        """Begin a rollout.
+
+        Args:
+            seed: Chooses the task, where none is given.
+            episode_id: Becomes `state.episode_id`; None makes one up.
+            task: A task, or its id; None draws one.
+        """
+        chosen = self._task(self._index(task, seed))
+        await self._abandon()
+        await self._serve()
+        client = vf.EvalClientConfig(base_url=self._endpoint.url, api_key_var=NO_KEY)
+        context = vf.ModelContext(model=MODEL, client=client)
+        self._rollout = asyncio.create_task(self._vf.run_episode(chosen, context))
+        self._state = State(episode_id=episode_id or uuid.uuid4().hex)
+        return await self._next()
+
+    def step(self, action: VerifiersAction) -> VerifiersObservation:  # type: ignore[override]
+        """Answer: await `step_async`."""
+        raise _only_awaited("step")
+
+    async def step_async(  # type: ignore[override]
+        self, action: VerifiersAction
+    ) -> VerifiersObservation:
+        """Answer what the assistant was asked."""
+        turn = self._turn
+        if turn is None:
+            raise Refused("step() was called before reset(), or after done: nothing is asked")
+        message = {"role": "assistant", "content": action.content}
+        if action.tool_calls:
+            message["tool_calls"] = _checked_calls(action.tool_calls)  # type: ignore[assignment]
+        elif action.content is None:
+            raise Refused("content: the assistant says nothing and calls no tool")
+        self._state.step_count += 1
+        self._turn = None
+        if not turn.answer.done():
+            turn.answer.set_result(message)
+        return await self._next()
+
+    async def _next(self) -> VerifiersObservation:
+        """What the assistant is asked next, or how the rollout ended."""
+        assert self._rollout is not None
+        asked = asyncio.ensure_future(self._endpoint.turns.get())
+        try:
+            await asyncio.wait([asked, self._rollout], return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                return _ended(self._rollout.result())
+            self._turn = asked.result()
+        finally:
+            asked.cancel()
+        request = self._turn.request
+        return VerifiersObservation(messages=request["messages"], tools=request.get("tools") or [])
+
+    async def _serve(self) -> None:
+        await self._endpoint.open()
+        if not self._is_serving:
+            await self._resources.enter_async_context(self._vf.serving())
+            self._is_serving = True
+
+    async def _abandon(self) -> None:
+        rollout, self._rollout = self._rollout, None
+        turn, self._turn = self._turn, None
+        if rollout is not None:
+            rollout.cancel()
+            await asyncio.gather(rollout, return_exceptions=True)
+        while turn is not None or not self._endpoint.turns.empty():
+            (turn or self._endpoint.turns.get_nowait()).give_up()
+            turn = None
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    async def close_async(self) -> None:
+        await self._abandon()
+        self._endpoint.close()
+        await self._resources.aclose()
+
+    # ------------------------------------------------------------------ tasks
+
+    def list_splits(self) -> list[str]:
+        """Name the only split."""
+        return [SPLIT]
+
+    def list_tasks(self, split: str) -> list[VerifiersTask]:
+        """Give every task.
+
+        Raises:
+            Refused: There is no such split, or no end of tasks.
+        """
+        return [_described(one) for one in self._all(split)]
+
+    def num_tasks(self, split: str) -> int:
+        """Count the tasks.
+
+        Raises:
+            Refused: There is no such split, or no end of tasks.
+        """
+        return len(self._all(split))
+
+    def get_task(self, split: str, index: int) -> VerifiersTask:
+        """Give one task.
+
+        Raises:
+            IndexError: There is none at this index.
+            Refused: There is no such split.
+        """
+        return _described(self._all(split)[index])
+
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[VerifiersTask]:
+        """Give the tasks from `start` to before `stop`, as a slice does."""
+        return [_described(one) for one in self._all(split)[start:stop]]
+
+    def _all(self, split: str = SPLIT) -> list[Any]:
+        if split != SPLIT:
+            raise Refused(f"split: expected {SPLIT!r}, got {split!r}")
+        if not self._vf.taskset.bounded:
+            raise Refused("the taskset has no end; ask for a task by its index")
+        return self._listed
+
+    @functools.cached_property
+    def _listed(self) -> list[Any]:
+        return list(self._vf.taskset)
+
+    def _index(self, task: str | dict[str, Any] | None, seed: int | None) -> int:
+        if task is None:
+            count = len(self._all()) if self._vf.taskset.bounded else 2**16
+            return Random(seed).randrange(count)  # nosec B311  # which task, no secret
+        text = str(task.get("id")) if isinstance(task, dict) else task
+        if not text.isdecimal():
+            raise Refused(f"task: expected an index, such as '3', got {text!r}")
+        return int(text)
+
+    def _task(self, index: int) -> Any:
+        if self._vf.taskset.bounded:
+            found = self._all()[index : index + 1]
+        else:
+            found = list(itertools.islice(self._vf.taskset, index, index + 1))
+        if not found:
+            raise Refused(f"task: there are {len(self._all())}, and none at {index}")
+        return found[0]
+
+
+def _only_awaited(method: str) -> NotSupported:
+    return NotSupported(
+        f"a rollout of verifiers goes on by itself, on an event loop: await {method}_async",
+        feature=method,
+    )
+
+
+def _described(task: Any) -> VerifiersTask:
+    index = task.data.idx
+    return VerifiersTask(id=str(index), index=index, data=task.data.model_dump(mode="json"))
+
+
+def _checked_calls(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for number, one in enumerate(calls):
+        function = one.get("function")
+        if not isinstance(function, dict) or not {"name", "arguments"} <= set(function):
+            raise Refused(
+                f"tool_calls[{number}]: expected function with name and arguments, got {one!r:.200}"
+            )
+    return [{"id": f"call_{i}", "type": "function", **one} for i, one in enumerate(calls)]
+
+
+def _ended(episode: Any) -> VerifiersObservation:
+    """The last observation of a rollout."""
+    traces = list(episode.traces)
+    errors = [error for one in (*traces, episode) for error in one.errors]
+    if errors or not traces:
+        why = "; ".join(f"{one.type}: {one.message}" for one in errors) or "there is no trace"
+        return scored(VerifiersObservation(done=True), Score(unscored=f"the rollout failed: {why}"))
+    (trace,) = traces
+    given = {name: one.value for name, one in trace.rewards.items() if one is not None}
+    missing = [name for name, one in trace.rewards.items() if one is None]
+    observation = VerifiersObservation(
+        messages=[one.model_dump(mode="json", exclude_none=True) for one in trace.messages],
+        rewards=given,
+        metrics={name: float(one) for name, one in trace.metrics.items() if one is not None},
+        done=True,
+        truncated=trace.is_truncated,
+    )
+    return scored(observation, _score(given, missing))
+
+
+def _score(given: dict[str, float], missing: list[str]) -> Score:
+    if missing:
+        return Score(unscored=f"no reward of {', '.join(missing)}")
+    if not given:
+        return Score(unscored="the task declares no rewards")
+    total = math.fsum(given.values())
+    return Score(total, given) if math.isfinite(total) else Score(unscored=f"the reward is {total}")
+
+
+def from_verifiers(
+    taskset: str, /, *, harness: str = "null", runtime: str = "subprocess", **config: Any
+) -> type[Any]:
+    """Make an environment class of a taskset of verifiers, with the environment that it brings.
+
+    Args:
+        taskset: Its id: a module, or a package that is installed.
+        harness: The harness that asks: ``null`` chats, and calls the task's own tools. One that
+            runs code, such as ``bash``, has the agent run it in `runtime`.
+        runtime: Where the harness runs; ``subprocess`` is this machine, unguarded.
+        **config: Options of the taskset, by their names in verifiers.
+
+    Raises:
+        AdapterError: There is no such taskset or option, or several agents play it.
+        MissingPackage: verifiers is not installed.
+    """
+    seat = {"harness": {"id": harness}, "runtime": {"type": runtime}}
+    described = {"taskset": {"id": taskset, **config}, "agent": seat}
+    try:
+        resolved = loaders.resolve_env_config(described)
+        environment = loaders.load_environment(resolved)
+    except (ModuleNotFoundError, AttributeError, TypeError, ValueError) as error:
+        raise AdapterError(f"verifiers:{taskset}: {error}") from error
+    agents = list(agent_config_fields(environment.config))
+    if agents != ["agent"]:
+        raise AdapterError(f"verifiers:{taskset} has the agents {', '.join(agents)}; expected one")
+    made_by = functools.partial(from_verifiers, taskset, harness=harness, runtime=runtime, **config)
+    return claimed(preset(VerifiersEnvironment, taskset, made_by, {"config": described}))  # type: ignore[no-any-return]
