@@ -20,7 +20,7 @@ CORE = {"echo_env", "openspiel_env"}
 OTHERS = [path for path in (ROOT / "envs").iterdir() if path.name not in CORE]
 SLOW = {
     *(ROOT / "tests" / name for name in ("adapters", "integrations", "sandbox")),
-    ROOT / "tests" / "mcp" / "test_clients.py",
+    ROOT / "tests" / "tools" / "test_clients.py",
     ROOT / "tests" / "test_import_cost.py",
     *OTHERS,
 }

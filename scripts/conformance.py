@@ -2,8 +2,8 @@
 
 Serves `tests/tools/conformance_env.py`, runs what each revision of the protocol requires, and
 writes docs/reference/mcp-conformance.md; with ``--check`` it says whether the report is what it
-would write. Exits with 1 where a check fails that is not in `EXPECTED`, where one passes that is, and,
-with ``--check``, where the report differs. The suite is installed by scripts/npx.py.
+would write. Exits with 1 where a check fails that is not in `EXPECTED`, where one passes that is,
+and, with ``--check``, where the report differs. The suite is installed by scripts/npx.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "docs" / "reference" / "mcp-conformance.md"
-SERVER = ROOT / "tests" / "mcp" / "conformance_env.py"
+SERVER = ROOT / "tests" / "tools" / "conformance_env.py"
 NPX = ROOT / "scripts" / "npx.py"
 SUITE = "@modelcontextprotocol/conformance"
 PACKAGE = ROOT / ".npm" / "node_modules" / SUITE

@@ -26,7 +26,7 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 import openenv
-from openenv import errors, events, mcp, providers, settings
+from openenv import errors, events, providers, settings, tools
 from openenv.cli.__main__ import app
 from openenv.cli._groups import GLOBAL_PANEL, example_lines
 from openenv.manifest import manifest_schema
@@ -179,7 +179,7 @@ def api_page() -> str:
     """
     values = {
         name: getattr(module, name)
-        for module in (openenv, mcp, events)
+        for module in (openenv, tools, events)
         for name in module.__all__
         if name[0] != "_"
     }

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 HERE = Path(__file__).parent
 OTHER_KINDS = pytest.mark.extended("checks a generated package: ruff, mypy, its tests, validate")
-ORS = HERE.parent / "adapters" / "ors_server.py"
+ORS = HERE.parent / "wrappers" / "ors_server.py"
 OPENREWARD = "openreward==0.1.167"
 
 WALK = '''
@@ -224,7 +224,7 @@ def test_an_environment_of_ors_is_played_where_openreward_is(tmp_path: Path) -> 
 
 
 def test_a_taskset_of_verifiers_is_recognized(tmp_path: Path) -> None:
-    source = (HERE.parent / "adapters" / "sums_taskset.py").read_text()
+    source = (HERE.parent / "wrappers" / "sums_taskset.py").read_text()
     project(tmp_path, "sums", sums_taskset=source)
     package = imported("sums", "asked_env", tmp_path)
     environment = (package / "server" / "asked_env_environment.py").read_text()

@@ -36,7 +36,7 @@ from openenv import (
 )
 from openenv.arrays import Picture
 from openenv.errors import MessageTooLarge, ProtocolError
-from openenv.execution import multiplex
+from openenv.execution.connections import multiplex
 from openenv.execution.connections.conversation import COMMANDS
 
 pytestmark = pytest.mark.anyio

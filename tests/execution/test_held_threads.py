@@ -15,9 +15,8 @@ from support.workers import HangsOnRequest, spec_of_hanging
 
 from openenv import State
 from openenv.errors import OpenEnvError, SessionBusyError, StepTimeout
-from openenv.execution import lane as lanes
+from openenv.execution import executors, threads
 from openenv.execution import session as sessions
-from openenv.execution import threads
 from openenv.execution.executors import LatencyClassifier, ThreadExecutor
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import KeyLimits, Principal
@@ -80,7 +79,7 @@ def shared() -> Iterator[type[Sharing]]:
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a thread that is held is told soon."""
     monkeypatch.setattr(sessions, "HELD_PATIENCE_S", 0.2)
-    monkeypatch.setattr(lanes, "HELD_LOOK_S", 0.02)
+    monkeypatch.setattr(executors, "HELD_LOOK_S", 0.02)
 
 
 async def quick(manager: SessionManager) -> Session:
@@ -248,7 +247,7 @@ async def test_the_operator_is_told(manage: Manage, shared: type[Sharing]) -> No
 async def test_the_operator_is_told_of_a_call_without_a_deadline_too(
     manage: Manage, shared: type[Sharing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "WAIT_S", 0.2)
+    monkeypatch.setattr(executors, "WAIT_S", 0.2)
     monkeypatch.setattr(threads, "LONG_CALL_S", 0.2)
     manager = manage(shared, max_concurrent_envs=100)
     await quick(manager)
@@ -295,7 +294,7 @@ async def test_threads_that_took_the_place_of_others_end(
     shared.gate.set()
     await asyncio.gather(*(manager.close(session.id) for session in held))
     await eventually(lambda: manager.active_sessions == 1)
-    assert manager.lanes.threads == 1 + lanes.SHARED_THREADS
+    assert manager.lanes.threads == 1 + executors.SHARED_THREADS
 
 
 async def test_a_session_that_gets_no_other_environment_gives_its_slot_back(

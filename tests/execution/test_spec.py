@@ -14,7 +14,7 @@ from support.environments import AsyncCounter, Counter, Do, HookCounter, Progres
 
 from openenv import State, StepResult
 from openenv.errors import InvalidArgumentError, InvalidReturnError, outward
-from openenv.execution import host as host_module
+from openenv.execution import runner
 from openenv.execution.session import Command, Reset, Session, Step
 from openenv.execution.spec import EnvironmentSpec, class_made_by, models_of, normalise, plan_for
 
@@ -219,8 +219,8 @@ async def test_what_every_caller_passes_is_no_mistake_but_is_reported(
 async def test_the_log_says_it_once_a_class_and_is_not_filled_by_strangers(
     open_session: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "_REPORTED", set())
-    monkeypatch.setattr(host_module, "MAX_REPORTED", 3)
+    monkeypatch.setattr(runner, "_REPORTED", set())
+    monkeypatch.setattr(runner, "MAX_REPORTED", 3)
     with caplog.at_level(logging.WARNING, "openenv"):
         for _ in range(2):
             session = await open_session(Plain)

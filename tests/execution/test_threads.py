@@ -16,7 +16,7 @@ from support.environments import Do, Log, Seen
 from support.waiting import eventually
 
 from openenv import State
-from openenv.execution import lane as lanes
+from openenv.execution import executors
 from openenv.execution.executors import (
     InlineExecutor,
     LatencyClassifier,
@@ -252,7 +252,7 @@ async def test_threads_are_shared_once_steps_were_seen_to_be_quick(manage: Manag
     later = [await manager.create() for _ in range(20)]
     await asyncio.gather(*(steps(session, 3) for session in later))
     assert all(isinstance(s._lane, ThreadExecutor) and s._lane.is_shared for s in later)
-    assert len(Known.log.threads) == 1 + lanes.SHARED_THREADS
+    assert len(Known.log.threads) == 1 + executors.SHARED_THREADS
     await asyncio.gather(*(manager.close(session.id) for session in [first, *later]))
     by_thread = dict.fromkeys(Known.log.threads, 0)
     for event, thread in Known.log.events:
@@ -351,8 +351,8 @@ def test_quickness_is_lost_by_what_keeps_a_thread_busy(pause_s: float, stays: bo
 async def test_more_sessions_than_threads_share_a_crowd_of_them(
     manage: Manage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lanes, "MAX_OWN_THREADS", 4)
-    monkeypatch.setattr(lanes, "CROWD_THREADS", 3)
+    monkeypatch.setattr(executors, "MAX_OWN_THREADS", 4)
+    monkeypatch.setattr(executors, "CROWD_THREADS", 3)
 
     class Crowded(Quick):
         pass

@@ -26,7 +26,7 @@ from websockets.sync.client import connect
 from openenv import ConnectError, create_app
 from openenv.client import _resuming
 from openenv.client.vector import VectorEnv
-from openenv.execution import multiplex
+from openenv.execution.connections import multiplex
 from openenv.execution.limits import Limits
 
 # Of a call that an interrupt kept from being begun: Python says so of its coroutine.

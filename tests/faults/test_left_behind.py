@@ -27,7 +27,8 @@ from support.processes import is_alive
 from support.waiting import eventually, wait_until
 from support.zygote import PythonProcess
 
-from openenv import ResponseTimeout, StepTimeout, _children
+from openenv import ResponseTimeout, StepTimeout
+from openenv._internal import children as _children
 from openenv.errors import EnvironmentCrashed
 from openenv.execution import process
 from openenv.execution.manager import SessionManager

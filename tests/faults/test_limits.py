@@ -22,7 +22,7 @@ from support.ws import Frame, raw
 from openenv import create_app
 from openenv.client.vector import VectorEnv
 from openenv.errors import MessageTooLarge, TooLargeError
-from openenv.execution import backlog
+from openenv.execution import slow_readers
 from openenv.execution.limits import Limits
 
 LIMIT = 100_000
@@ -85,7 +85,7 @@ def test_a_client_that_does_not_read_is_cut_off(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backlog, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(slow_readers, "PATIENCE_S", 0.3)
     headers = {} if subprotocol is None else {"Sec_WebSocket_Protocol": subprotocol}
     limits = Limits(max_unread_bytes=200_000, resume_grace_s=0)
     app: Any = create_app(Counter, limits=limits)
@@ -154,7 +154,7 @@ def test_what_a_client_reads_it_must_acknowledge(
     acknowledges: bool, monkeypatch: pytest.MonkeyPatch, log: Log
 ) -> None:
     """Once it has begun to: the server keeps for it what it may not have."""
-    monkeypatch.setattr(backlog, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(slow_readers, "PATIENCE_S", 0.3)
     app = create_app(Counter, limits=Limits(max_unread_bytes=1_000_000, resume_grace_s=0))
     (manager,) = app.state.openenv_managers
     with serving(app) as url, raw(url, Sec_WebSocket_Protocol="openenv.v1.json") as client:
@@ -183,7 +183,7 @@ def test_a_client_that_is_given_much_at_once_is_not_cut_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Many large observations leave in one tick: more than the limit, until they are read."""
-    monkeypatch.setattr(backlog, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(slow_readers, "PATIENCE_S", 2.0)
     limits = Limits(max_unread_bytes=100_000, resume_grace_s=0)
     with (
         serving(create_app(Counter, limits=limits)) as url,

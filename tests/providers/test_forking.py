@@ -17,7 +17,8 @@ from support.probe import Ask, ProbeEnv
 from support.processes import is_alive
 from support.waiting import wait_until
 
-from openenv import SessionLost, _children
+from openenv import SessionLost
+from openenv._internal import children as _children
 from openenv.errors import ProviderExited
 from openenv.providers import ProcessLimits, ProcessProvider
 from openenv.providers.process import HostServer, ServerProcess

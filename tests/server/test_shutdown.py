@@ -33,8 +33,8 @@ from websockets.sync.client import connect
 
 from openenv import CapacityError, Limits, SessionLost, create_app
 from openenv.errors import FactoryFailed
-from openenv.execution import conversation
 from openenv.execution import manager as sessions_manager
+from openenv.execution.connections import conversation
 from openenv.execution.manager import SessionManager
 from openenv.execution.session import Step
 from openenv.execution.spec import EnvironmentSpec

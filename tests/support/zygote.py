@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import openenv
-from openenv import _children, _forkserver
+from openenv._internal import children as _children
+from openenv._internal import forkserver as _forkserver
 from openenv._internal.forkserver import Request
 
 __all__ = ["PythonProcess", "run_python"]

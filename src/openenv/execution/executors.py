@@ -1,14 +1,14 @@
 """Where an environment's code runs.
 
 - `LoopExecutor`: an asynchronous environment is awaited on the event loop. What it does
-  synchronously (construction, and a `close` or `reset` that is no coroutine) runs on a thread, so that nothing
-  slow ever runs on the loop.
+  synchronously (construction, and a `close` or `reset` that is no coroutine) runs on a thread, so
+  that nothing slow ever runs on the loop.
 - `InlineExecutor`: one that declares ``NEVER_BLOCKS`` is called on the event loop.
 - `PoolExecutor`: one that declares ``SUPPORTS_ANY_THREAD`` is called by whichever thread is free; a
   step that takes long holds up nobody.
 - `ThreadExecutor`: any other synchronous environment sees one and the same thread from its
-  constructor to `close`. It is a thread of its own, unless the steps of its class have been measured to be
-  quick: then few threads are shared by all that come later. See `LatencyClassifier`.
+  constructor to `close`. It is a thread of its own, unless the steps of its class have been
+  measured to be quick: then few threads are shared by all that come later. See `LatencyClassifier`.
 - `WorkerExecutor`: the environment lives in a worker process, on one of the lanes above there. See
   `openenv.execution.process`.
 """
