@@ -30,7 +30,7 @@ from typing import (
     get_origin,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PrivateAttr
 from pydantic_core import CoreSchema, to_jsonable_python
 from typing_extensions import TypedDict
 
@@ -54,6 +54,7 @@ __all__ = [
     "public_schema",
     "public_value",
     "public_view",
+    "set_elapsed_time",
 ]
 
 Scalar = int | float | bool
@@ -74,7 +75,9 @@ else:
         def __get__(self, instance, owner=None):
             if instance is None:
                 raise AttributeError("derived attributes exist on instances only")
-            return super().__get__(instance, owner)
+            # Python prefers a property to the instance's attributes; a subclass's field must win.
+            fields, name = instance.__dict__, self.fget.__name__
+            return fields[name] if name in fields else super().__get__(instance, owner)
 
 
 class Action(BaseModel):
@@ -135,13 +138,53 @@ def declares_truncated(cls: type[BaseModel]) -> bool:
     return field is not None and field.description != inherited
 
 
+class _ElapsedTime:
+    """A number of seconds that compares equal to any other, so that `State.__eq__` ignores it."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = seconds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ElapsedTime)
+
+    def __hash__(self) -> int:
+        return hash(_ElapsedTime)
+
+
 class State(BaseModel):
-    """Where an episode stands. Subclasses add fields, and undeclared fields are kept."""
+    """Where an episode stands. Subclasses add fields, and undeclared fields are kept.
+
+    Attributes:
+        elapsed_time: Seconds since the episode began.
+    """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True, arbitrary_types_allowed=True)
 
     episode_id: str | None = Field(default=None, description="Identifies the running episode.")
     step_count: int = Field(default=0, ge=0, description="Steps taken since the last reset.")
+    _measured: _ElapsedTime = PrivateAttr(default_factory=_ElapsedTime)
+
+    @derived
+    def elapsed_time(self) -> float | None:
+        """Seconds from the start of the episode to the arrival of this state.
+
+        `EnvClient.state` measures it on the client, by a monotonic clock, from the answer to
+        `reset`. Therefore it works with a server of any version, no payload, schema, recording or
+        snapshot contains it, and two states that differ in nothing else are equal. It is None if
+        no client received this state, if this client's session has not been reset, and after
+        `restore`. An environment can supply its own value: a field or an extra value
+        ``elapsed_time`` of the state takes precedence.
+        """
+        extra: dict[str, Any] = self.__pydantic_extra__ or {}
+        told: float | None = extra.get("elapsed_time", self._measured.seconds)
+        return told
+
+
+def set_elapsed_time(state: State, seconds: float | None) -> None:
+    """Set the `elapsed_time` of a state whose environment does not supply its own."""
+    state._measured = _ElapsedTime(seconds)
 
 
 class Private:

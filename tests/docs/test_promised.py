@@ -53,7 +53,7 @@ TOOLS = """
         result = await client.reset()
         result = await client.step(CallToolAction(tool_name="echo_message", arguments={"message": "Hello, World!"}))
         seen = result.observation.result, result.reward, result.done
-        state = await client.state(); known = state.episode_id, state.step_count
+        state = await client.state(); known = state.episode_id, state.step_count, state.elapsed_time
 """  # noqa: E501  # as it stands there
 
 
@@ -61,10 +61,10 @@ TOOLS = """
 def test_a_tool_is_called_by_a_client(url: str, form: str) -> None:
     names = run(TOOLS.replace("https://...", form.format(url.partition("//")[2])))
     result, reward, done = names["seen"]
-    assert result == "Hello, World!" and str(result) == "Hello, World!"
+    assert isinstance(result, str) and result == f"{result}" == "Hello, World!"
     assert (reward, done) == (None, False)
-    episode_id, step_count = names["known"]
-    assert episode_id and step_count == 1
+    episode_id, step_count, elapsed_time = names["known"]
+    assert episode_id and step_count == 1 and 0 < elapsed_time < 60
 
 
 def test_a_tool_is_called_by_tls(
@@ -86,6 +86,7 @@ def test_the_same_without_await(url: str) -> None:
             state = client.state()
     """  # noqa: E501
     names = run(snippet.replace("https://...", url))
+    assert isinstance(names["result"].observation.result, str)
     assert names["result"].observation.result == "Hello, World!"
     assert names["state"].step_count == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
@@ -43,7 +44,7 @@ from openenv.protocol.renderings import check_can_render
 from openenv.protocol.v1 import Queued, offered
 from openenv.settings import client_mode, protocol_version
 from openenv.settings import queue_timeout_s as default_queue_s
-from openenv.types import StepResult
+from openenv.types import State, StepResult, set_elapsed_time
 
 if TYPE_CHECKING:
     import asyncio
@@ -760,7 +761,11 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         reply = await self._request(Request("state"))
         if not isinstance(reply, StateReply):
             raise ProtocolError(f"the server answered state with {type(reply).__name__}")
-        return self._parse_state(reply.state)
+        state = self._parse_state(reply.state)
+        began_at = self._session.episode_began_at
+        if began_at is not None and isinstance(state, State):
+            set_elapsed_time(state, time.monotonic() - began_at)
+        return state
 
     async def _render_async(self) -> Rendering:
         if not self._session.is_connected:

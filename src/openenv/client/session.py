@@ -243,6 +243,8 @@ class ClientSession:
         closes: How often it has been closed. A call that began before a close ends with it.
         is_repeated: The latest answer had been given to this client before; its caller did not
             get it, and asked again.
+        episode_began_at: When `reset` was answered, by `time.monotonic`; None if the episode was
+            not begun by a `reset` of this session.
     """
 
     def __init__(
@@ -256,6 +258,7 @@ class ClientSession:
         self.has_owner = False
         self.closes = 0
         self.is_repeated = False
+        self.episode_began_at: float | None = None
         self._process = os.getpid()
         self._open_transport = open_transport
         self._timeout_s = timeout_s
@@ -460,6 +463,8 @@ class ClientSession:
         if asked.request.type in BEGINNINGS and type(reply) is not ErrorReply:
             self._lost = None
             self._unanswered = {}  # what was asked of the episode before is over
+            begins = asked.request.type == "reset"
+            self.episode_began_at = time.monotonic() if begins else None
         self.is_repeated, asked.was_answered = asked.was_answered, True
         asked.reply = reply
         background.hold(self._unanswered, {ticket: asked})
@@ -727,6 +732,7 @@ class ClientSession:
         self._broken_at = None
         self._lost = reason
         self._unanswered = {}
+        self.episode_began_at = None
         self._connection.drop()
         if self._abandonment is not None:
             self._abandonment.detach()
@@ -746,6 +752,7 @@ class ClientSession:
     def lose_episode(self, why: str) -> None:
         """Have `SessionLost` raised until the next `reset`; a connection stays."""
         self._lost, self._unanswered = self._lost or why, {}
+        self.episode_began_at = None
 
     def accept_loss(self) -> None:
         """Go on without the episode that was lost: whoever connects anew knows that it is gone."""
