@@ -476,7 +476,7 @@ def test_an_episode_that_never_began_is_not_scored(monkeypatch: pytest.MonkeyPat
             free.wait(30)
             return super().reset(seed, start)
 
-    monkeypatch.setattr("openenv.rollouts.episodes.SLACK_S", 0.0)
+    monkeypatch.setattr("openenv.rollouts.engine.SLACK_S", 0.0)
     (found,) = rollout(
         Hangs,
         script("over"),

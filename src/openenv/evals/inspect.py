@@ -23,8 +23,8 @@ from typing import Any
 
 from openenv._internal.packages import needs
 from openenv.reward import Score
+from openenv.rollouts.engine import needless, reset_arguments
 from openenv.rollouts.episode_sessions import Seat, Seats
-from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.interfaces import ActionTool
 from openenv.rollouts.jobs import derived_seed
 from openenv.tasks.load import load_tasks

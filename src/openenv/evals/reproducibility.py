@@ -18,7 +18,8 @@ from pydantic_core import to_json
 from openenv.client import background
 from openenv.client.client import EnvClient
 from openenv.errors import ConnectError, OpenEnvError
-from openenv.rollouts.episodes import plain, reset_arguments
+from openenv.rollouts.engine import reset_arguments
+from openenv.rollouts.episodes import plain
 from openenv.rollouts.jobs import as_task, derived_seed
 from openenv.rollouts.policies.views import visible_fields
 from openenv.rollouts.sessions import Sessions, sessions_of

@@ -24,8 +24,8 @@ from openenv.integrations._episodes import (
     reward,
     seats_in,
 )
+from openenv.rollouts.engine import needless, reset_arguments
 from openenv.rollouts.episode_sessions import Answer, Seat, Seats, Unfinished
-from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.jobs import as_task
 from openenv.rollouts.policies.conversations import opening
 from openenv.rollouts.replies import Call, ParsedReply, described, read_reply

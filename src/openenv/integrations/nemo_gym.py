@@ -29,8 +29,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from openenv._internal.packages import needs
 from openenv.errors import CapacityError, OpenEnvError, words
+from openenv.rollouts.engine import needless, reset_arguments
 from openenv.rollouts.episode_sessions import Seat, Seats
-from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.jobs import as_task
 from openenv.tasks.task import Task

@@ -28,8 +28,8 @@ from typing import Any, ClassVar, Literal
 
 from openenv._internal.packages import needs
 from openenv.reward import Score
+from openenv.rollouts.engine import needless, reset_arguments
 from openenv.rollouts.episode_sessions import Seat, Seats
-from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.replies import read_reply
 from openenv.rollouts.sessions import own_tasks

@@ -18,18 +18,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from openenv.client.client import EnvClient
-from openenv.errors import CapacityError, ErrorCode, OpenEnvError, RateLimited, refusal, words
+from openenv.errors import CapacityError, ErrorCode, OpenEnvError, refusal, words
 from openenv.reward import Score
 from openenv.rewards.credit import terminal
 from openenv.rollouts.beginnings import Beginnings, digest_of
 from openenv.rollouts.endings import NO_REWARD, lowest, with_cost
-from openenv.rollouts.episodes import NOT_DECLARED, WAITS, check_taken, ignored_arguments, worth
-from openenv.rollouts.failures import is_passing
+from openenv.rollouts.engine import LiveEpisode
+from openenv.rollouts.failures import RetryRule
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.meter import Meter
 from openenv.rollouts.policies.conversations import NOT_DONE
@@ -69,8 +69,6 @@ CURE = (
     "declare SUPPORTS_CONCURRENT_SESSIONS = True), use an EnvPool of that size, or play fewer "
     "rollouts at once"
 )
-PAUSE_S = 0.25  # before the first further attempt; twice as long before each one after
-LONGEST_PAUSE_S = 10.0
 PATIENCE_S = 1.0  # a full server that has answered later has a queue, and has waited for a place
 
 
@@ -242,27 +240,26 @@ class Seat:
     def __init__(self, seats: Seats, sessions: Sessions, retries: int) -> None:
         self._seats = seats
         self._sessions = sessions
-        self._retries = retries
+        self._retry = RetryRule(retries)
         self._client: Client | None = None
+        self._episode: LiveEpisode | None = None
         self._turn = asyncio.Lock()
-        self._first: StepResult[Any] | None = None
-        self._results: list[StepResult[Any]] = []
         self._failure: str | None = None
 
     @property
     def last(self) -> StepResult[Any] | None:
         """What the environment has said last; None where no episode was begun."""
-        return self._results[-1] if self._results else self._first
+        return None if self._episode is None else self._episode.last
 
     @property
     def is_over(self) -> bool:
         """The episode is over."""
-        return (last := self.last) is not None and last.done
+        return self._episode is not None and self._episode.is_over
 
     @property
     def steps(self) -> int:
         """That the episode has had."""
-        return len(self._results)
+        return 0 if self._episode is None else len(self._episode.results)
 
     @property
     def failure(self) -> str | None:
@@ -286,10 +283,10 @@ class Seat:
             UnequalBeginnings: An episode of the same arguments has begun differently.
         """
         async with self._turn:
-            self._first, self._results, self._failure = None, [], None
+            self._episode = self._failure = None
             try:
-                first = await self._begun(arguments)
-                check_taken(ignored_arguments(first) - may_ignore - {"seed"}, "this episode")
+                episode, first = await self._begun(arguments)
+                episode.check_arguments(may_ignore | {"seed"}, "this episode")
                 self._compare(arguments, first)
             except Exception as error:
                 await self._fail("the episode could not begin", error)
@@ -298,7 +295,7 @@ class Seat:
                 await self._leave()
                 raise
             self._seats.meter.count(episodes=1)
-            self._first = first
+            self._episode = episode
             return first
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
@@ -352,12 +349,12 @@ class Seat:
     async def act(self, action: Any) -> Answer:
         """Act by an action, or its fields. Raises what `call` does."""
         async with self._turn:
-            client = self._playing()
-            if self.is_over:
+            episode = self._playing()
+            if episode.is_over:
                 return Answer(f"Error: {OVER}", None, True)
             try:
                 with self._seats.meter.waiting():
-                    result = await _unhurried(lambda: client.step(action))
+                    result = await episode.step(action)
             except Exception as error:
                 said = refusal(error)
                 if said is not None:
@@ -369,7 +366,6 @@ class Seat:
                 await self._leave()
                 raise
             self._seats.meter.count(steps=1)
-            self._results.append(result)
             seen = self.look_at(result)
             return Answer(seen.text, result, result.done, pictures=seen.pictures)
 
@@ -381,7 +377,7 @@ class Seat:
             OpenEnvError: It cannot be told.
         """
         async with self._turn:
-            return await self._playing().state()
+            return await self._playing().client.state()
 
     def seen(self, result: StepResult[Any]) -> str:
         """What one who acts is shown of a result."""
@@ -398,7 +394,8 @@ class Seat:
             seen = look_at(result.observation, visible, self._seats.shows)
         else:
             seen = View(view(result.observation, visible, self._seats.shows))
-        if result.done and result is not self._first:
+        is_first = self._episode is None or result is self._episode.first
+        if result.done and not is_first:
             return View(f"{seen.text}\n({OVER})", seen.pictures)
         return seen
 
@@ -413,22 +410,21 @@ class Seat:
         """
         if self._failure is not None:
             return Score(unscored=self._failure)
-        if self._first is None or self._client is None:
-            raise NoEpisode(f"no episode of {self._seats.name} was begun: call reset first")
-        if not self.is_over and unfinished is None:
+        episode = self._playing()
+        if not episode.is_over and unfinished is None:
             return Score(unscored=NOT_FINISHED)
-        if not self.is_over and isinstance(unfinished, int | float):
+        if not episode.is_over and isinstance(unfinished, int | float):
             return Score(float(unfinished))
-        spec = self._client.reward_spec or NOT_DECLARED
-        score = worth(spec, self._results, terminal, is_over=self.is_over)
+        score = episode.score(terminal)
         if score.value is not None or score.unscored:
-            is_left = unfinished == "earned" and not self.is_over
-            return with_cost(score, spec.unfinished) if is_left else score
-        if self.is_over:
+            if unfinished != "earned" or episode.is_over or episode.spec is None:
+                return score
+            return with_cost(score, episode.spec.unfinished)
+        if episode.is_over:
             return Score(unscored=NO_REWARD)
         if unfinished != "earned":
             return Score(unscored=NOT_OVER)
-        worst = lowest(spec)
+        worst = lowest(episode.spec)
         return Score(unscored=NO_RANGE) if worst is None else Score(worst)
 
     async def close(self) -> None:
@@ -438,27 +434,27 @@ class Seat:
 
     # ------------------------------------------------------------------ its session
 
-    async def _begun(self, arguments: Mapping[str, Any]) -> StepResult[Any]:
-        pause = PAUSE_S
-        for left in range(self._retries, -1, -1):
+    async def _begun(self, arguments: Mapping[str, Any]) -> tuple[LiveEpisode, StepResult[Any]]:
+        attempts = 0
+        while True:
             began = time.monotonic()
             try:
                 with self._seats.meter.waiting():
-                    client = self._client = self._client or await self._opened()
-                    return await _unhurried(lambda: client.reset(**arguments))  # noqa: B023 - now
+                    self._client = self._client or await self._opened()
+                    episode = LiveEpisode(self._client)
+                    return episode, await episode.reset(arguments)
             except Exception as error:
                 await self._leave()
-                if not is_passing(error):
-                    raise
+                attempts += 1
+                delay_s = self._retry.delay_s(error, attempts)
+                # A place that was waited for in the server's queue is not waited for again.
                 was_kept_waiting = time.monotonic() - began > PATIENCE_S
-                if isinstance(error, CapacityError) and (was_kept_waiting or not left):
+                if isinstance(error, CapacityError) and (was_kept_waiting or delay_s is None):
                     raise _with_cure(error) from error.__cause__
-                if not left:
+                if delay_s is None:
                     raise
             self._seats.meter.count(retries=1)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-        raise AssertionError("the last attempt returns or raises")
+            await asyncio.sleep(delay_s)
 
     async def _opened(self) -> Client:
         client = await self._sessions.open()
@@ -482,12 +478,12 @@ class Seat:
             pictures = "".join(one["data"] for one in seen.pictures)
             self._seats.beginnings.saw(digest_of(arguments), seen.text + pictures)
 
-    def _playing(self) -> Client:
+    def _playing(self) -> LiveEpisode:
         if self._failure is not None:
             raise NoEpisode(f"there is no episode: {self._failure}; reset begins another one")
-        if self._first is None or self._client is None:
+        if self._episode is None or self._client is None:
             raise NoEpisode(f"no episode of {self._seats.name} was begun: call reset first")
-        return self._client
+        return self._episode
 
     def _refused(self, why: str) -> Answer:
         self._playing()
@@ -495,24 +491,5 @@ class Seat:
         return Answer(f"Error: {why}", None, self.is_over)
 
 
-async def _unhurried(call: Callable[[], Awaitable[Any]]) -> StepResult[Any]:
-    """Call, and where that is too often, wait for as long as is asked, several times."""
-    waits = 0
-    while True:
-        try:
-            result: StepResult[Any] = await call()
-        except RateLimited as error:  # noqa: PERF203 - nothing was carried out
-            if waits == WAITS:
-                raise
-            await asyncio.sleep(max(0.0, error.retry_after_s))
-            waits += 1
-        else:
-            return result
-
-
 def _with_cure(error: CapacityError) -> CapacityError:
-    return CapacityError(
-        f"{error.message}. {CURE}",
-        error.code,
-        error.data,
-    )
+    return CapacityError(f"{error.message}. {CURE}", error.code, error.data)

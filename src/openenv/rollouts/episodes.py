@@ -1,10 +1,9 @@
-"""One attempt at a rollout: reset, act until it is over, score."""
+"""One attempt at a rollout: a policy plays an episode, and a record of it is kept."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +15,23 @@ from pydantic_core import to_jsonable_python
 from openenv._internal.timeouts import within
 from openenv.arrays import as_base64
 from openenv.client.client import EnvClient
-from openenv.errors import RateLimited, refusal, words
+from openenv.errors import refusal, words
 from openenv.protocol.messages import IGNORED_ARGUMENTS, INFO, TRUNCATED
-from openenv.reward import REWARD_INFO, RewardSpec, Score
+from openenv.reward import REWARD_INFO
 from openenv.rewards.credit import Credit, TokenCredit, terminal
 from openenv.rewards.delayed import Trajectory, TrajectoryScorer, score_trajectory
 from openenv.rollouts.calls import Caller
 from openenv.rollouts.endings import NO_SCORE, NOT_BEGUN, why_unscored
-from openenv.rollouts.failures import AttemptFailed, Place, TaskNotTaken
+from openenv.rollouts.engine import (
+    Deadline,
+    LimitReached,
+    LiveEpisode,
+    finite,
+    ignored_arguments,
+    needless,
+    reset_arguments,
+)
+from openenv.rollouts.failures import AttemptFailed, Place
 from openenv.rollouts.interfaces import Interface
 from openenv.rollouts.jobs import Job
 from openenv.rollouts.limits import RolloutLimits
@@ -36,32 +44,17 @@ from openenv.rollouts.policies.base import (
     PolicyStopped,
     Turn,
 )
-from openenv.rollouts.records import Failure, Limit, Rollout, StepRecord, Usage
-from openenv.tasks.task import Task
+from openenv.rollouts.records import Failure, Rollout, StepRecord, Usage
 from openenv.types import StepResult, is_observation
 
-__all__ = [
-    "Scoring",
-    "Terms",
-    "check_taken",
-    "failed",
-    "ignored_arguments",
-    "plain",
-    "play",
-    "token_rewards",
-    "worth",
-]
+__all__ = ["Scoring", "Terms", "failed", "plain", "play", "token_rewards"]
 
 Client = EnvClient[Any, Any, Any]
 
-NOT_DECLARED = RewardSpec("per_step")
 # Fields of an observation that stand beside it in the record of a step.
 BESIDE = {"reward", "done", "truncated", "metadata"}
 # What protocol version 0 sends as metadata, for want of fields.
 OWN_FIELDS = {REWARD_INFO, IGNORED_ARGUMENTS, INFO, TRUNCATED}
-WAITS = 8  # in a row, for a key that asks too much
-SLACK_S = 5.0  # for which an answer may be late before it is given up here
-TICK_S = 0.002  # by which a timer of a loop that counts milliseconds (libuv) may be early
 MAX_WHY = 500  # characters
 LONG = 200
 """Steps after which an episode may be one that has no end."""
@@ -131,18 +124,11 @@ async def play(
     return episode.rollout, not episode.ends_run
 
 
-class _LimitReached(Exception):
-    def __init__(self, limit: Limit) -> None:
-        self.limit: Limit = limit
-        super().__init__(limit)
-
-
 class _Episode:
     def __init__(
         self, client: Client, job: Job, terms: Terms, press: Callable[[str], None]
     ) -> None:
-        self._client = client
-        self._press = press
+        self._live = LiveEpisode(client, Deadline(terms.limits.seconds), press)
         self._job = job
         self._terms = terms
         self._limits = terms.limits
@@ -160,26 +146,24 @@ class _Episode:
         )
         self._began = time.monotonic()
         self._trajectory: Trajectory[Any, Any] = Trajectory(task=job.task)
-        self._results: list[StepResult[Any]] = []
-        self._spec: RewardSpec | None = None
         self._refused: list[dict[str, Any]] = []
         self._player: Player | None = None
         # Counted here: setting the field of a model takes ten times as long.
         self._model_calls = self._prompt_tokens = self._completion_tokens = 0
-        self._environment_s = self._policy_s = 0.0
+        self._policy_s = 0.0
 
     async def run(self) -> None:
         try:
             result = await self._reset()
             self._player = await self._begun()
             while not result.done:
-                if self._limits.steps is not None and len(self._results) >= self._limits.steps:
-                    raise _LimitReached("steps")
+                if self._limits.steps is not None and len(self._live.results) >= self._limits.steps:
+                    raise LimitReached("steps")
                 result = await self._advance(result)
-                if len(self._results) == LONG and self._terms.note_long is not None:
+                if len(self._live.results) == LONG and self._terms.note_long is not None:
                     self._terms.note_long()
             self.rollout.outcome = "truncated" if result.truncated else "done"
-        except _LimitReached as reached:
+        except LimitReached as reached:
             self.rollout.outcome, self.rollout.limit = "limit", reached.limit
         except PolicyStopped as stopped:
             self.rollout.outcome, self.ends_run = "stopped", stopped.ends_run
@@ -199,7 +183,7 @@ class _Episode:
             model_calls=self._model_calls,
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
-            environment_seconds=self._environment_s,
+            environment_seconds=self._live.environment_s,
             policy_seconds=self._policy_s,
             seconds=time.monotonic() - self._began,
         )
@@ -208,30 +192,18 @@ class _Episode:
 
     # ------------------------------------------------------------------ its steps
 
-    @property
-    def _left_s(self) -> float | None:
-        if self._limits.seconds is None:
-            return None
-        return self._began + self._limits.seconds - time.monotonic()
-
-    @property
-    def _is_over(self) -> bool:
-        return (left := self._left_s) is not None and left <= TICK_S
-
     async def _reset(self) -> StepResult[Any]:
         task, arguments = self._job.task, {}
         if task is not None:
             arguments = reset_arguments(task, self._terms.scoring.scorer is None)
         if self._job.seed is not None and self._terms.takes_seed:
             arguments.setdefault("seed", self._job.seed)
-        result = await self._timed(lambda: self._client.reset(**arguments))
-        ignored = ignored_arguments(result)
-        if "seed" in ignored:
+        result = await self._live.reset(arguments)
+        if "seed" in ignored_arguments(result):
             self._terms.takes_seed = False
         if not self._terms.takes_seed:
             self.rollout.seed = None
-        check_taken(ignored - needless(task), f"the task {self._job.group.key!r}")
-        self._spec = getattr(self._client, "reward_spec", None)
+        self._live.check_arguments(needless(task), f"the task {self._job.group.key!r}")
         self._trajectory.first = result.observation
         self.rollout.first = seen(result.observation)
         self.rollout.metadata = _beside(result)
@@ -266,7 +238,7 @@ class _Episode:
             self.at = "step"
             began = time.perf_counter()
             try:
-                after = await self._timed(lambda: self._stepped(decision.action))  # noqa: B023 - now
+                after = await self._live.step(decision.action)
             except Exception as error:
                 said = refusal(error)
                 if said is None or not self._terms.policy.wants_refusals:
@@ -275,23 +247,23 @@ class _Episode:
                 continue
             self._note(decision, after, time.perf_counter() - began, policy_s)
             if not after.done and self._tokens_left == 0:
-                raise _LimitReached("tokens")
+                raise LimitReached("tokens")
             return after
 
     def _turn(self, result: StepResult[Any], refused: str | None) -> Turn:
-        if self._is_over:
-            raise _LimitReached("wall_clock")
+        if self._live.deadline.is_past:
+            raise LimitReached("wall_clock")
         tokens = self._tokens_left
         if tokens == 0:
-            raise _LimitReached("tokens")
+            raise LimitReached("tokens")
         return Turn(
             result.observation,
-            len(self._results),
+            len(self._live.results),
             self.rollout.task,
             result,
             self._trajectory,
             refused,
-            self._left_s,
+            self._live.deadline.left_s,
             tokens,
         )
 
@@ -311,52 +283,9 @@ class _Episode:
         try:
             return await within(turn.seconds_left, _awaited(acting))
         except asyncio.TimeoutError:
-            if not self._is_over:  # it is the policy's own
+            if not self._live.deadline.is_past:  # it is the policy's own
                 raise
-            raise _LimitReached("wall_clock") from None
-
-    def _stepped(self, action: Any) -> Awaitable[StepResult[Any]]:
-        left = self._left_s
-        if left is None:
-            return self._client.step(action)
-        return self._client.step(action, timeout_s=max(0.0, left))
-
-    async def _timed(self, call: Callable[[], Awaitable[Any]]) -> StepResult[Any]:
-        """Call the environment, within the limit."""
-        began = time.perf_counter()
-        try:
-            found = await self._unhurried(call)
-        except asyncio.TimeoutError:
-            if not self._is_over:
-                raise
-            raise _LimitReached("wall_clock") from None
-        finally:
-            self._environment_s += time.perf_counter() - began
-        if not isinstance(found, StepResult):
-            raise TypeError(
-                f"the client's _parse_result gives {type(found).__name__}; rollouts need a "
-                "StepResult"
-            )
-        return found
-
-    async def _unhurried(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Call, and where that is too often, wait as long as is asked, several times."""
-        waited = 0
-        while True:
-            left = self._left_s
-            try:
-                if left is None:
-                    return await call()
-                return await within(max(0.0, left) + SLACK_S, _awaited(call()))
-            except RateLimited as error:  # nothing was carried out
-                self._press("RateLimited")
-                if waited == WAITS:
-                    raise
-                if left is not None and error.retry_after_s >= left:
-                    await asyncio.sleep(max(0.0, left))
-                    raise _LimitReached("wall_clock") from None
-                await asyncio.sleep(max(0.0, error.retry_after_s))
-                waited += 1
+            raise LimitReached("wall_clock") from None
 
     # ------------------------------------------------------------------ what is kept
 
@@ -371,13 +300,12 @@ class _Episode:
         )
         most = self._limits.invalid_actions
         if most is not None and len(self._refused) >= most:
-            raise _LimitReached("invalid_actions")
+            raise LimitReached("invalid_actions")
         return why
 
     def _note(
         self, decision: Decision, result: StepResult[Any], seconds: float, policy_s: float
     ) -> None:
-        self._results.append(result)
         self._trajectory.add(decision.action, result.observation, result.reward)
         record = plain(dict(decision.record)) if decision.record else {}
         if decision.completion_tokens:
@@ -389,7 +317,7 @@ class _Episode:
             StepRecord(
                 action=plain(decision.action),
                 observation=seen(result.observation),
-                reward=_finite(result.reward),
+                reward=finite(result.reward),
                 done=result.done,
                 truncated=result.truncated,
                 reward_info=result.reward_info,
@@ -405,20 +333,16 @@ class _Episode:
 
     async def _score(self) -> None:
         rollout, scoring = self.rollout, self._terms.scoring
-        if self._spec is not None:
-            rollout.reward_kind, rollout.reward_range = self._spec.kind, self._spec.range
-            rollout.reward_unfinished = self._spec.unfinished
+        if (spec := self._live.spec) is not None:
+            rollout.reward_kind, rollout.reward_range = spec.kind, spec.range
+            rollout.reward_unfinished = spec.unfinished
         if scoring.scorer is not None:
             score = await scoring.caller(
                 score_trajectory, scoring.scorer, self._trajectory, scoring.credit
             )
         else:
-            score = worth(
-                self._spec or NOT_DECLARED,
-                self._results,
-                scoring.credit,
-                is_over=rollout.outcome in ("done", "truncated"),
-            )
+            is_over = rollout.outcome in ("done", "truncated")
+            score = self._live.score(scoring.credit, is_over=is_over)
         rollout.reward, rollout.components = score.value, dict(score.components)
         rollout.unscored = score.unscored
         if score.value is None and score.unscored is None:
@@ -484,113 +408,7 @@ def _episode_id(result: StepResult[Any]) -> str | None:
     return None
 
 
-def worth(
-    spec: RewardSpec, results: Sequence[StepResult[Any]], credit: Credit, *, is_over: bool
-) -> Score:
-    """What an episode is worth by what its environment says, and the share of each step.
-
-    Args:
-        spec: What the rewards mean.
-        results: Of the steps.
-        credit: What each step gets of a reward that is told for the whole.
-        is_over: It came to its end: of one that did not, a terminal reward is not known yet.
-    """
-    rewards = [_finite(one.reward) for one in results]
-    unscored = [_unscored(one) for one in results]
-    if spec.kind == "terminal" and not is_over:
-        return Score()
-    value = spec.total(rewards, unscored)
-    if value is None:
-        return Score(unscored=next((why for why in reversed(unscored) if why), None))
-    return Score(
-        value, _components(spec, results, value), step_rewards=_shares(spec, results, value, credit)
-    )
-
-
-def _shares(
-    spec: RewardSpec, results: Sequence[StepResult[Any]], value: float, credit: Credit
-) -> list[float] | None:
-    told = results[-1].step_rewards
-    if told is not None and len(told) == len(results):
-        return told
-    if spec.kind == "terminal":
-        return list(credit(value, len(results)))
-    if spec.kind == "per_step":
-        return [float(one.reward or 0.0) for one in results]
-    shares, before = [], 0.0
-    for one in results:
-        now = before if one.reward is None else float(one.reward)
-        shares.append(now - before)
-        before = now
-    return shares
-
-
-def _components(
-    spec: RewardSpec, results: Sequence[StepResult[Any]], value: float
-) -> dict[str, float]:
-    """Those of the episode; none where only some of its rewards have some."""
-    if spec.kind != "per_step":
-        last: StepResult[Any] = next(one for one in reversed(results) if one.reward is not None)
-        return last.components
-    parts: dict[str, list[float]] = {}
-    for one in results:
-        if one.reward and not one.components:
-            return {}
-        for name, part in one.components.items():
-            parts.setdefault(name, []).append(part)
-    sums = {name: math.fsum(found) for name, found in parts.items()}
-    return sums if math.isclose(math.fsum(sums.values()), value, rel_tol=1e-6, abs_tol=1e-6) else {}
-
-
-def _finite(reward: Any) -> float | None:
-    return None if reward is None or not math.isfinite(reward) else float(reward)
-
-
-def _unscored(result: StepResult[Any]) -> str | None:
-    if result.reward is not None and not math.isfinite(result.reward):
-        return f"the reward is {result.reward}"
-    return result.unscored
-
-
 # ------------------------------------------------------------------ values
-
-
-def reset_arguments(task: Task, is_scored_there: bool) -> dict[str, Any]:
-    """What the environment's `reset` is called with for a task.
-
-    They are its `reset`. One that has files, a state, or what it is scored by, is given as a whole
-    beside, as `task`, where the environment has to know.
-    """
-    arguments = dict(task.reset)
-    if task.files or task.state or (task.criteria and is_scored_there):
-        arguments["task"] = task.model_dump(mode="json", exclude_defaults=True)
-    return arguments
-
-
-def needless(task: Task | None) -> set[str]:
-    """Which arguments an environment may ignore: a seed; and a task whose world is not in it."""
-    has_world = task is not None and (task.files or task.state)
-    return {"seed"} if has_world else {"seed", "task"}
-
-
-def ignored_arguments(first: StepResult[Any]) -> set[str]:
-    """Which arguments of a reset had no meaning to the environment."""
-    return set((first.metadata or {}).get(IGNORED_ARGUMENTS, ()))
-
-
-def check_taken(lost: set[str], of: str) -> None:
-    """Refuse an episode that is not the one that was asked for.
-
-    Args:
-        lost: The arguments of its reset that were ignored, and may not be.
-        of: What consists of them.
-
-    Raises:
-        TaskNotTaken: There are any.
-    """
-    if lost:
-        named = ", ".join(sorted(map(repr, lost)))
-        raise TaskNotTaken(f"the environment's reset takes no {named}, of which {of} consists")
 
 
 def plain(value: Any) -> Any:

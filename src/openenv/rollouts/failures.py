@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from openenv._internal.redaction import redact
@@ -31,10 +32,12 @@ __all__ = [
     "AttemptFailed",
     "EnvironmentsFailing",
     "FailureStreak",
+    "RetryRule",
     "RolloutsFailed",
     "TaskNotTaken",
     "is_passing",
     "pressure",
+    "retry_delay_s",
 ]
 
 Place = Literal["open", "reset", "policy", "step", "score", "close"]
@@ -67,6 +70,7 @@ PASSING_NAMES = PRESSING_NAMES | {
 PRESSING_STATUSES = frozenset({429, 503, 529})
 LONGEST_CHAIN = 10
 MAX_MESSAGE = 2000
+FIRST_DELAY_S, FIRST_PRESSED_DELAY_S, LONGEST_DELAY_S = 0.1, 0.5, 30.0
 
 
 class TaskNotTaken(OpenEnvError, ValueError):
@@ -224,3 +228,38 @@ def pressure(error: BaseException) -> str | None:
         if (status := _status(one)) is not None:
             return f"status {status}" if status in PRESSING_STATUSES else None
     return None
+
+
+def retry_delay_s(attempts: int, *, is_pressed: bool = False) -> float:
+    """Return how long to wait before the next attempt: doubled after each, up to 30 s.
+
+    Args:
+        attempts: The number of attempts that have failed; after none, nothing is waited for.
+        is_pressed: Whether the last failure said that less should be asked for.
+    """
+    if not attempts:
+        return 0.0
+    first = FIRST_PRESSED_DELAY_S if is_pressed else FIRST_DELAY_S
+    return min(LONGEST_DELAY_S, first * 2.0 ** min(attempts - 1, 10))
+
+
+@dataclass(frozen=True)
+class RetryRule:
+    """Decides whether a failed attempt is made again, and after which delay.
+
+    Attributes:
+        retries: Attempts after the first, for failures that may pass.
+    """
+
+    retries: int
+
+    def delay_s(self, error: BaseException, attempts: int) -> float | None:
+        """Return the seconds to wait before the next attempt; None if there is none.
+
+        Args:
+            error: The failure of the last attempt.
+            attempts: The number of attempts that have failed.
+        """
+        if attempts > self.retries or not is_passing(error):
+            return None
+        return retry_delay_s(attempts, is_pressed=pressure(error) is not None)

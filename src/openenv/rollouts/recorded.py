@@ -8,7 +8,7 @@ from typing import Any
 
 from openenv.reward import RewardSpec
 from openenv.rewards.credit import terminal
-from openenv.rollouts.episodes import worth
+from openenv.rollouts.engine import worth
 from openenv.rollouts.records import Failure, Header, Rollout, StepRecord
 from openenv.rollouts.replays import Episode, Event, read, read_header
 from openenv.rollouts.replays import Header as RecordingHeader

@@ -43,7 +43,14 @@ from openenv.rewards.external.names import token_credit_named
 from openenv.rollouts.calls import Caller
 from openenv.rollouts.episode_sessions import CURE
 from openenv.rollouts.episodes import LONG, Scoring, Terms, failed, play
-from openenv.rollouts.failures import AttemptFailed, RolloutsFailed, is_passing, pressure
+from openenv.rollouts.failures import (
+    AttemptFailed,
+    RetryRule,
+    RolloutsFailed,
+    is_passing,
+    pressure,
+    retry_delay_s,
+)
 from openenv.rollouts.files import (
     PARQUET,
     RolloutWriter,
@@ -74,7 +81,6 @@ Client = EnvClient[Any, Any, Any]
 OPENED_AT_ONCE = 64
 # How long nobody may have a session before it is given up, where there was one before.
 PATIENCE_S = 60.0
-RETRY_S, PRESSED_RETRY_S, LONGEST_RETRY_S = 0.1, 0.5, 30.0
 RETRY_TOLD_EVERY_S = 10.0
 TICK_S = 0.2
 SYNC_EVERY_S = 5.0
@@ -486,7 +492,7 @@ class _Run:
             self._tell_of_retry(error)
         finally:
             self._opening -= 1
-        await self._unless_over(asyncio.sleep(_delay(RETRY_S, waited)))
+        await self._unless_over(asyncio.sleep(retry_delay_s(waited + 1)))
         return None
 
     def _check_worth_waiting(self, error: Exception) -> None:
@@ -627,12 +633,10 @@ class _Run:
         is_lost = isinstance(failure.cause, ConnectError | SessionLost)
         if not (is_lost and failure.at == "reset" and not is_fresh):
             job.attempts += 1
-        is_retried = is_passing(failure.cause) and job.attempts <= self._options.retries
-        job.failures.append(failure.record(is_retried=is_retried))
-        if is_retried:
-            base = RETRY_S if pressure(failure.cause) is None else PRESSED_RETRY_S
-            if job.attempts:
-                await asyncio.sleep(_delay(base, job.attempts - 1))
+        delay_s = RetryRule(self._options.retries).delay_s(failure.cause, job.attempts)
+        job.failures.append(failure.record(is_retried=delay_s is not None))
+        if delay_s is not None:
+            await asyncio.sleep(delay_s)
             await self._jobs.put_back(job)
             return
         self._tell_of_task(job, failure)
@@ -713,7 +717,3 @@ async def _wholly(work: Callable[[], object]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait({doing})
         raise
-
-
-def _delay(base_s: float, times: int) -> float:
-    return min(LONGEST_RETRY_S, base_s * 2.0 ** min(times, 10))

@@ -36,8 +36,8 @@ from openenv.integrations.typed_tools import (
 )
 from openenv.reward import Score
 from openenv.rollouts.beginnings import Beginnings, digest_of
+from openenv.rollouts.engine import needless, reset_arguments
 from openenv.rollouts.episode_sessions import NoEpisode, Seat, Seats, Unfinished
-from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.failures import EnvironmentsFailing, FailureStreak, TaskNotTaken
 from openenv.rollouts.interfaces import ActionTool
 from openenv.rollouts.jobs import derived_seed

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from openenv.client import background
+from openenv.rollouts.engine import needless, reset_arguments
 from openenv.rollouts.episode_sessions import Seat, Seats, Unfinished
-from openenv.rollouts.episodes import needless, reset_arguments
 from openenv.rollouts.harness.results import Message, ToolResult, VerifyResult
 from openenv.rollouts.harness.sessions import ResourceSession, ResourceSessionFactory, UnknownTool
 from openenv.rollouts.policies.conversations import opening
