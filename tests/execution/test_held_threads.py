@@ -87,7 +87,7 @@ async def quick(manager: SessionManager) -> Session:
     first = await manager.create()
     for _ in range(LatencyClassifier.EVIDENCE + 1):
         await first.handle(Step(Do()))
-    assert manager.lanes.tempo.is_quick
+    assert manager.executors.classifier.is_quick
     return first
 
 
@@ -106,8 +106,8 @@ async def number_of(session: Session) -> Any:
 
 
 def thread_of(session: Session) -> threads.WorkerThread:
-    assert isinstance(session._lane, ThreadExecutor)
-    return session._lane.worker
+    assert isinstance(session._executor, ThreadExecutor)
+    return session._executor.worker
 
 
 async def neighbours(manager: SessionManager) -> tuple[Session, Session, Session]:
@@ -275,8 +275,8 @@ async def test_calls_that_never_come_back_count_as_slow(
         with pytest.raises(StepTimeout):
             await one.handle(Step(Do(what="wait"), {"timeout_s": LatencyClassifier.LONG_S * 2}))
         await number_of(one)
-    assert not manager.lanes.tempo.is_quick
-    assert not (await manager.create())._lane.is_shared  # type: ignore[union-attr]
+    assert not manager.executors.classifier.is_quick
+    assert not (await manager.create())._executor.is_shared  # type: ignore[union-attr]
 
 
 async def test_threads_that_took_the_place_of_others_end(
@@ -290,11 +290,11 @@ async def test_threads_that_took_the_place_of_others_end(
         held.append(await manager.create())
         await hold(held[-1])
         assert await number_of(held[-1])
-    assert manager.lanes.threads > 8
+    assert manager.executors.threads > 8
     shared.gate.set()
     await asyncio.gather(*(manager.close(session.id) for session in held))
     await eventually(lambda: manager.active_sessions == 1)
-    assert manager.lanes.threads == 1 + executors.SHARED_THREADS
+    assert manager.executors.threads == 1 + executors.SHARED_THREADS
 
 
 async def test_a_session_that_gets_no_other_environment_gives_its_slot_back(
@@ -313,7 +313,7 @@ async def test_a_session_that_gets_no_other_environment_gives_its_slot_back(
         await session.handle(Reset())
     Once.gate.set()
     await eventually(lambda: manager.active_sessions == 0)
-    assert manager.tally.closed["failed"] == 1
+    assert manager.counters.closed["failed"] == 1
 
 
 async def test_what_is_given_up_counts_for_the_key_that_gave_it_up(manage: Manage) -> None:

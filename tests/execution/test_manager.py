@@ -35,7 +35,7 @@ from openenv.execution.manager import (
     SessionManager,
 )
 from openenv.execution.queue import FairQueue, Place
-from openenv.execution.session import CalledBack, GetState, Reset, Session, SessionPhase, Step
+from openenv.execution.session import CallbackCall, GetState, Reset, Session, SessionPhase, Step
 from openenv.execution.spec import EnvironmentSpec
 
 pytestmark = pytest.mark.anyio
@@ -211,7 +211,7 @@ async def test_a_step_that_is_cancelled_before_it_began_leaves_no_coroutine_behi
     session = await manage(AsyncCounter).create()
     await session.handle(Reset({}))
     ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-    work = CalledBack(
+    work = CallbackCall(
         session,
         Step({"what": "sleep", "value": HANGS_S}),
         done=lambda _, why: ended.set_result(why),

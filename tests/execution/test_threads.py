@@ -100,7 +100,7 @@ async def test_one_that_never_blocks_is_called_on_the_loop(manage: Manage) -> No
     for factory in (Light, lambda: Light()):
         manager = manage(factory)
         session = await manager.create()
-        assert isinstance(session._lane, InlineExecutor)
+        assert isinstance(session._executor, InlineExecutor)
         await session.handle(Reset())
         await steps(session, 3)
         await manager.close(session.id)
@@ -116,7 +116,7 @@ async def test_a_stuck_call_is_left_alone_where_any_thread_will_do(manage: Manag
 
     manager = manage(Anywhere, max_concurrent_envs=50)
     sessions = [await manager.create() for _ in range(20)]
-    assert all(isinstance(session._lane, PoolExecutor) for session in sessions)
+    assert all(isinstance(session._executor, PoolExecutor) for session in sessions)
     stuck = [asyncio.create_task(session.handle(WAIT)) for session in sessions[:5]]
     await asyncio.gather(*(steps(session, 20) for session in sessions[5:]))
     assert are_held(stuck)
@@ -181,7 +181,7 @@ async def test_a_pool_serves_another_loop_when_the_first_has_ended() -> None:
     Anywhere.gate.set()
     for _ in range(3):
         assert await asyncio.wait_for(asyncio.to_thread(asyncio.run, play()), HANGS_S) == 1
-    manager._lanes.stop()
+    manager._executors.stop()
 
 
 async def test_a_session_that_outlives_its_manager_is_closed_all_the_same(
@@ -248,10 +248,10 @@ async def test_threads_are_shared_once_steps_were_seen_to_be_quick(manage: Manag
     manager = manage(Known, max_concurrent_envs=100)
     first = await manager.create()
     await steps(first, LatencyClassifier.EVIDENCE + 1)
-    assert not first._lane.is_shared  # type: ignore[union-attr]
+    assert not first._executor.is_shared  # type: ignore[union-attr]
     later = [await manager.create() for _ in range(20)]
     await asyncio.gather(*(steps(session, 3) for session in later))
-    assert all(isinstance(s._lane, ThreadExecutor) and s._lane.is_shared for s in later)
+    assert all(isinstance(s._executor, ThreadExecutor) and s._executor.is_shared for s in later)
     assert len(Known.log.threads) == 1 + executors.SHARED_THREADS
     await asyncio.gather(*(manager.close(session.id) for session in [first, *later]))
     by_thread = dict.fromkeys(Known.log.threads, 0)
@@ -275,74 +275,74 @@ async def test_a_class_that_turns_out_slow_shares_no_more(
         "WARNING"
     ]
     later = await manager.create()
-    assert isinstance(later._lane, ThreadExecutor) and not later._lane.is_shared
-    assert shared._lane.is_shared, "a thread never changes"  # type: ignore[union-attr]
+    assert isinstance(later._executor, ThreadExecutor) and not later._executor.is_shared
+    assert shared._executor.is_shared, "a thread never changes"  # type: ignore[union-attr]
 
 
 QUICK = LatencyClassifier.QUICK_S / 2
 
 
 def test_quickness_needs_evidence_and_is_lost_by_three_strikes() -> None:
-    tempo = LatencyClassifier()
-    assert tempo.noteworthy_s < 0 and not tempo.is_quick
+    classifier = LatencyClassifier()
+    assert classifier.noteworthy_s < 0 and not classifier.is_quick
     for number in range(LatencyClassifier.EVIDENCE):
-        assert not tempo.is_quick, number
-        assert not tempo.note(QUICK)
-    assert tempo.is_quick and tempo.noteworthy_s == tempo.QUICK_S
-    assert [tempo.note(1.0) for _ in range(LatencyClassifier.STRIKES)] == [False, False, True]
-    assert not tempo.is_quick
+        assert not classifier.is_quick, number
+        assert not classifier.note(QUICK)
+    assert classifier.is_quick and classifier.noteworthy_s == classifier.QUICK_S
+    assert [classifier.note(1.0) for _ in range(LatencyClassifier.STRIKES)] == [False, False, True]
+    assert not classifier.is_quick
     for _ in range(LatencyClassifier.MEMORY):
-        tempo.note(QUICK)
-    assert tempo.is_quick
+        classifier.note(QUICK)
+    assert classifier.is_quick
     for _ in range(LatencyClassifier.STRIKES):
-        tempo.note(1.0)
+        classifier.note(1.0)
     for _ in range(LatencyClassifier.MEMORY):
-        tempo.note(QUICK)
-    assert not tempo.is_quick, "the second time takes ten times as long"
+        classifier.note(QUICK)
+    assert not classifier.is_quick, "the second time takes ten times as long"
 
 
 def test_a_strike_is_forgotten_after_10000_quick_calls() -> None:
-    tempo = LatencyClassifier()
+    classifier = LatencyClassifier()
     for _ in range(LatencyClassifier.EVIDENCE):
-        tempo.note(QUICK)
+        classifier.note(QUICK)
     for _ in range(10):
-        assert not tempo.note(1.0) and not tempo.note(1.0)
+        assert not classifier.note(1.0) and not classifier.note(1.0)
         for _ in range(LatencyClassifier.MEMORY):
-            tempo.note(QUICK)
-    assert tempo.is_quick
+            classifier.note(QUICK)
+    assert classifier.is_quick
 
 
 def test_evidence_begins_anew_with_a_slow_call() -> None:
-    tempo = LatencyClassifier()
+    classifier = LatencyClassifier()
     for _ in range(LatencyClassifier.EVIDENCE - 1):
-        tempo.note(QUICK)
-    tempo.note(1.0)
-    tempo.note(QUICK)
-    assert not tempo.is_quick, "200 in a row were asked for"
+        classifier.note(QUICK)
+    classifier.note(1.0)
+    classifier.note(QUICK)
+    assert not classifier.is_quick, "200 in a row were asked for"
 
 
 def test_calls_of_several_milliseconds_are_no_evidence() -> None:
-    tempo = LatencyClassifier()
+    classifier = LatencyClassifier()
     for _ in range(5 * LatencyClassifier.EVIDENCE):
-        tempo.note(0.004)
-    assert not tempo.is_quick
+        classifier.note(0.004)
+    assert not classifier.is_quick
     for _ in range(2 * LatencyClassifier.EVIDENCE):
-        tempo.note(QUICK)
-    assert tempo.is_quick
+        classifier.note(QUICK)
+    assert classifier.is_quick
 
 
 @pytest.mark.parametrize(("pause_s", "stays"), [(0.001, False), (0.1, True)])
 def test_quickness_is_lost_by_what_keeps_a_thread_busy(pause_s: float, stays: bool) -> None:
     """Calls of 20 ms, one after the other, or a few a second."""
     now = 0.0
-    tempo = LatencyClassifier(clock=lambda: now)
+    classifier = LatencyClassifier(clock=lambda: now)
     for _ in range(LatencyClassifier.EVIDENCE):
-        tempo.note(QUICK)
+        classifier.note(QUICK)
     turned = False
     for _ in range(1000):
         now += 0.020 + pause_s
-        turned = tempo.note(0.020) or turned
-    assert turned is not stays and tempo.is_quick is stays
+        turned = classifier.note(0.020) or turned
+    assert turned is not stays and classifier.is_quick is stays
 
 
 # ------------------------------------------------------------------ many
@@ -364,7 +364,7 @@ async def test_more_sessions_than_threads_share_a_crowd_of_them(
     assert sum("thread of their own" in r.message for r in caplog.records) == 1
     await asyncio.gather(*(manager.close(session.id) for session in sessions[:4]))
     again = await manager.create()
-    assert isinstance(again._lane, ThreadExecutor) and not again._lane.is_shared
+    assert isinstance(again._executor, ThreadExecutor) and not again._executor.is_shared
     await manager.aclose()
     assert Crowded.log.count("init") == Crowded.log.count("close") == 21
 

@@ -242,5 +242,5 @@ def test_a_step_of_a_client_that_has_left_is_no_error(
                 client.send('{"type": "close", "id": 2}')
         wait_until(lambda: log.count("close") == 1, 3)
     assert log.count("cancelled") == 1
-    assert not manager.tally.errors
+    assert not manager.counters.errors
     assert "incident" not in caplog.text

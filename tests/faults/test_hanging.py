@@ -53,8 +53,8 @@ def test_a_worker_process_is_ended_in_which_nobody_waits_for_anything(
     for number in range(1, 3):
         use_and_leave(url)
         wait_until(lambda: manager.active_sessions == 0, 10)
-        assert manager.tally.opened == number, "the slot came free, and the next one got it"
-    assert manager.lanes.workers[2] == 0, "nothing has died that was not meant to"
+        assert manager.counters.opened == number, "the slot came free, and the next one got it"
+    assert manager.executors.workers[2] == 0, "nothing has died that was not meant to"
     assert httpx.get(f"{url}/health").json()["status"] == "healthy"
 
 

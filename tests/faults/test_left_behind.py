@@ -33,7 +33,7 @@ from openenv.errors import EnvironmentCrashed
 from openenv.execution import process
 from openenv.execution.manager import SessionManager
 from openenv.execution.process import Workers
-from openenv.execution.session import CalledBack, GetState, Reset, Step
+from openenv.execution.session import CallbackCall, GetState, Reset, Step
 from openenv.execution.spec import EnvironmentSpec
 from openenv.server.workers import spec_source
 
@@ -78,14 +78,14 @@ async def test_a_call_that_is_cancelled_before_it_begins_is_not_begun(
     session = await manager.create()
     await session.handle(Reset())
     answers: list[Any] = []
-    second = CalledBack(session, Step(Do()), done=lambda *_: answers.append("second"))
+    second = CallbackCall(session, Step(Do()), done=lambda *_: answers.append("second"))
 
     def first_is_done(reply: Any, error: BaseException | None) -> None:
         answers.append("first")
         if when == "as its turn comes":  # the session has chosen it, and not begun it yet
             second.cancel()
 
-    session.serve(CalledBack(session, Step(Do(what="late")), done=first_is_done))
+    session.serve(CallbackCall(session, Step(Do(what="late")), done=first_is_done))
     session.serve(second)
     if when == "while it waits":
         second.cancel()
@@ -263,7 +263,7 @@ async def test_many_workers_that_are_killed_or_stopped_leave_nothing_behind(
 
     async def harm_all(times: int) -> None:
         await asyncio.gather(*(harm(manager, times // len(managers)) for manager in managers))
-        await eventually(lambda: all(manager.lanes.workers[1] == 2 for manager in managers))
+        await eventually(lambda: all(manager.executors.workers[1] == 2 for manager in managers))
 
     await harm_all(4 * len(managers))
     before = held_here()

@@ -175,7 +175,7 @@ def test_what_a_client_reads_it_must_acknowledge(
             while b"acknowledged" not in client.read().payload:
                 pass
             assert client.read().code == 1002
-    assert manager.tally.slow_readers_cut == (not acknowledges)
+    assert manager.counters.slow_readers_cut == (not acknowledges)
 
 
 @pytest.mark.slow

@@ -204,7 +204,7 @@ def test_a_resume_that_comes_later_ends_the_conversation_and_leaves_nothing() ->
                 while True:
                     socket.recv()
         wait_until(lambda: not manager.sessions())
-        assert manager.tally.opened <= 1 and manager.active_sessions == 0
+        assert manager.counters.opened <= 1 and manager.active_sessions == 0
 
 
 @pytest.mark.slow

@@ -336,13 +336,13 @@ def test_a_worker_that_is_stopped_gets_no_new_sessions_and_the_operator_is_told(
     app = create_app(Pid, workers=2)
     (manager,) = app.state.openenv_managers
     url = serve(app)
-    wait_until(lambda: manager.lanes.workers[1] == 2)
+    wait_until(lambda: manager.executors.workers[1] == 2)
     with CounterEnv(base_url=url) as env, contextlib.ExitStack() as stack:
         first = env.reset().observation.value
         with stopped(first):
             wait_until(lambda: "1 of 2 worker processes do not answer" in message(url))
             assert "hold 1 sessions" in message(url)
-            assert manager.lanes.workers[:2] == (2, 1)
+            assert manager.executors.workers[:2] == (2, 1)
             for _ in range(4):
                 other = stack.enter_context(CounterEnv(base_url=url))
                 assert other.reset().observation.value != first
@@ -391,7 +391,7 @@ def test_sessions_that_wait_for_a_worker_that_hangs_while_it_starts_go_elsewhere
     (manager,) = app.state.openenv_managers
     manager.run_on(Workers(manager.spec, 2, pid_once_it_may))
     url = serve(app)
-    wait_until(lambda: manager.lanes.workers[1] == 2)
+    wait_until(lambda: manager.executors.workers[1] == 2)
     with CounterEnv(base_url=url) as one, CounterEnv(base_url=url) as other:
         victim, mate = one.reset().observation.value, other.reset().observation.value
         assert victim != mate
@@ -401,10 +401,10 @@ def test_sessions_that_wait_for_a_worker_that_hangs_while_it_starts_go_elsewhere
             one.step(Do())
         assert one.reset().observation.value == mate
         assert "1 of 2 worker processes have not started" in message(url)
-        assert manager.lanes.workers[:2] == (2, 1)
+        assert manager.executors.workers[:2] == (2, 1)
         assert other.step(Do()).observation.text == "step 1"
         held.unlink()
-        wait_until(lambda: manager.lanes.workers[1] == 2)
+        wait_until(lambda: manager.executors.workers[1] == 2)
         wait_until(lambda: not message(url))
         with CounterEnv(base_url=url) as new:
             assert new.reset().observation.value not in (victim, mate)

@@ -151,7 +151,7 @@ def test_whom_it_turns_away_is_counted(http: httpx.Client) -> None:
         with connected(url) as connection:
             assert Raw(connection).handshake("/ws")[0] == 401
     (manager,) = managers_of(app)
-    counted = {code: count for code, count in manager.tally.errors.items() if count}
+    counted = {code: count for code, count in manager.counters.errors.items() if count}
     assert counted.pop("RATE_LIMITED") >= 1
     assert counted == {"NOT_AUTHENTICATED": 3, "NOT_PERMITTED": 1, "WRONG_HOST": 1}
 

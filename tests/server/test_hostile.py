@@ -213,7 +213,7 @@ def test_many_requests_in_one_frame_leave_others_their_turn(kind: str) -> None:
         """See how many frames the server has sent, whenever it is another's turn."""
         watches.set()
         while not is_over.is_set():
-            seen.add(manager.tally.frames_out)
+            seen.add(manager.counters.frames_out)
             await asyncio.sleep(0)
 
     with (

@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 
 from openenv import ConcurrencyConfig, Environment, create_app
 from openenv.errors import CapacityError, ServerError, SessionFailed
-from openenv.execution.metrics import BATCH, BOUNDS_S, Histogram, Latency
+from openenv.execution.metrics import BATCH, BOUNDS_S, CallLatency, Histogram
 from openenv.protocol.http import SESSION_HEADER
 
 Serve = Callable[[Any], str]
@@ -202,11 +202,11 @@ def test_the_format_is_the_one_that_is_asked_for(serve: Serve) -> None:
 def test_what_others_count_is_shown() -> None:
     app = create_app(Counter)
     [manager] = app.state.openenv_managers
-    tally = manager.tally
-    tally.resumes, tally.refused_resumes = 1, 2
-    tally.queue_timeouts, tally.step_timeouts = 5, 6
-    tally.slow_readers_cut = 7
-    tally.queue_wait.observe([0.2])
+    counters = manager.counters
+    counters.resumes, counters.refused_resumes = 1, 2
+    counters.queue_timeouts, counters.step_timeouts = 5, 6
+    counters.slow_readers_cut = 7
+    counters.queue_wait.observe([0.2])
     found = _sampled(app)
     assert found["openenv_resumes_total"] == 1
     assert found["openenv_resumes_refused_total"] == 2
@@ -242,7 +242,7 @@ def test_a_histogram_counts_what_it_was_given() -> None:
 
 
 def test_calls_are_counted_in_batches_and_when_somebody_looks() -> None:
-    latency = Latency()
+    latency = CallLatency()
     assert len(DURATIONS) > BATCH
     for duration in DURATIONS:
         latency.observe(duration, 0.0)

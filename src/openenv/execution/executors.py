@@ -9,7 +9,7 @@
 - `ThreadExecutor`: any other synchronous environment sees one and the same thread from its
   constructor to `close`. It is a thread of its own, unless the steps of its class have been
   measured to be quick: then few threads are shared by all that come later. See `LatencyClassifier`.
-- `WorkerExecutor`: the environment lives in a worker process, on one of the lanes above there. See
+- `WorkerExecutor`: the environment lives in a worker process, on one of the executors above. See
   `openenv.execution.process`.
 """
 
@@ -26,14 +26,14 @@ from typing import Any, ClassVar, Protocol
 
 from openenv.execution.commands import Command, Encode, Open
 from openenv.execution.spec import EnvironmentSpec
-from openenv.execution.threads import Call, LoopDispatcher, Pool, WorkerThread
+from openenv.execution.threads import LoopDispatcher, ThreadCall, ThreadPool, WorkerThread
 
 __all__ = [
     "InlineExecutor",
-    "Lane",
+    "Executor",
     "Executors",
     "LoopExecutor",
-    "Order",
+    "ExecutorCall",
     "PoolExecutor",
     "LatencyClassifier",
     "ThreadExecutor",
@@ -58,7 +58,7 @@ class Cancellable(Protocol):
         """Give it up."""
 
 
-class Order(Call, Protocol):
+class ExecutorCall(ThreadCall, Protocol):
     """A call as data too, so that another process can make it.
 
     Attributes:
@@ -84,7 +84,7 @@ class Order(Call, Protocol):
     def number(self) -> int: ...
 
 
-class Lane(ABC):
+class Executor(ABC):
     """Makes the calls of one environment. Its session submits one at a time.
 
     Attributes:
@@ -96,41 +96,41 @@ class Lane(ABC):
     logs: ClassVar[bool] = False
 
     @abstractmethod
-    def submit(self, call: Order) -> None:
+    def submit(self, call: ExecutorCall) -> None:
         """Make `call` where the environment lives, and tell its caller on the event loop."""
 
-    def withdraw(self, call: Order) -> bool:
+    def withdraw(self, call: ExecutorCall) -> bool:
         """Take back a call; say whether it had not begun, so that it never will."""
         return False
 
 
-class InlineExecutor(Lane):
+class InlineExecutor(Executor):
     """Calls are made on the event loop: at the end of the tick, all together, which is quicker than
     one by one among the reading of sockets.
     """
 
-    __slots__ = ("_courier",)
+    __slots__ = ("_dispatcher",)
 
-    def __init__(self, courier: LoopDispatcher) -> None:
-        self._courier = courier
+    def __init__(self, dispatcher: LoopDispatcher) -> None:
+        self._dispatcher = dispatcher
 
-    def submit(self, call: Order) -> None:
-        self._courier.make_later(call)
+    def submit(self, call: ExecutorCall) -> None:
+        self._dispatcher.make_later(call)
 
 
-class PoolExecutor(Lane):
+class PoolExecutor(Executor):
     """Calls are made on any thread."""
 
-    __slots__ = ("_courier", "_pool")
+    __slots__ = ("_dispatcher", "_pool")
 
-    def __init__(self, pool: Pool, courier: LoopDispatcher) -> None:
+    def __init__(self, pool: ThreadPool, dispatcher: LoopDispatcher) -> None:
         self._pool = pool
-        self._courier = courier
+        self._dispatcher = dispatcher
 
-    def submit(self, call: Order) -> None:
-        self._pool.submit(call, self._courier)
+    def submit(self, call: ExecutorCall) -> None:
+        self._pool.submit(call, self._dispatcher)
 
-    def withdraw(self, call: Order) -> bool:
+    def withdraw(self, call: ExecutorCall) -> bool:
         return self._pool.withdraw(call)
 
 
@@ -139,7 +139,7 @@ class LoopExecutor(PoolExecutor):
 
     __slots__ = ()
 
-    def submit(self, call: Order) -> None:
+    def submit(self, call: ExecutorCall) -> None:
         if call.is_light:
             call.make()
             call.tell()
@@ -147,28 +147,28 @@ class LoopExecutor(PoolExecutor):
             super().submit(call)
 
 
-class ThreadExecutor(Lane):
+class ThreadExecutor(Executor):
     """All calls are made on one thread.
 
     Attributes:
         worker: The thread.
-        is_shared: Other lanes use it too, so it outlives this one.
+        is_shared: Other executors use it too, so it outlives this one.
     """
 
-    __slots__ = ("_courier", "is_shared", "worker")
+    __slots__ = ("_dispatcher", "is_shared", "worker")
 
     def __init__(
-        self, worker: WorkerThread, courier: LoopDispatcher, *, is_shared: bool = False
+        self, worker: WorkerThread, dispatcher: LoopDispatcher, *, is_shared: bool = False
     ) -> None:
         self.worker = worker
         self.is_shared = is_shared
-        self._courier = courier
+        self._dispatcher = dispatcher
         worker.sharers += 1
 
-    def submit(self, call: Order) -> None:
-        self.worker.submit(call, self._courier)
+    def submit(self, call: ExecutorCall) -> None:
+        self.worker.submit(call, self._dispatcher)
 
-    def withdraw(self, call: Order) -> bool:
+    def withdraw(self, call: ExecutorCall) -> bool:
         return self.worker.withdraw(call)
 
 
@@ -256,7 +256,7 @@ class LatencyClassifier:
 
 
 class Executors:
-    """Finds the lane of each session of one manager, and owns the threads that they share.
+    """Finds the executor of each session of one manager, and owns the threads that they share.
 
     Args:
         spec: What the sessions run.
@@ -264,12 +264,12 @@ class Executors:
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
-        self.tempo = LatencyClassifier()
-        self._couriers: dict[asyncio.AbstractEventLoop, LoopDispatcher] = {}
+        self.classifier = LatencyClassifier()
+        self._dispatchers: dict[asyncio.AbstractEventLoop, LoopDispatcher] = {}
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._pool = Pool("openenv-pool")
+        self._pool = ThreadPool("openenv-pool")
         self._quick = _Ring("openenv-shared", SHARED_THREADS)
         self._crowd = _Ring("openenv-crowd", CROWD_THREADS)
         self._one_thread: WorkerThread | None = None
@@ -287,7 +287,7 @@ class Executors:
             self._one_thread.stop()
         if self._look is not None:
             self._look.cancel()
-        self._couriers.clear()
+        self._dispatchers.clear()
         self._start_anew()
 
     def start(self) -> None:
@@ -338,22 +338,22 @@ class Executors:
         """Worker processes: how many there should be, how many are ready, how many have died."""
         return 0, 0, 0
 
-    def for_new(self) -> Lane:
-        """The lane on which a session makes its environment."""
-        courier, spec = self._courier(), self.spec
+    def for_new(self) -> Executor:
+        """The executor on which a session makes its environment."""
+        dispatcher, spec = self._dispatcher(), self.spec
         if spec.plan is not None and spec.plan.is_async:
-            return LoopExecutor(self._pool, courier)
+            return LoopExecutor(self._pool, dispatcher)
         if spec.never_blocks:
-            return InlineExecutor(courier)
+            return InlineExecutor(dispatcher)
         if spec.supports_any_thread:
-            return PoolExecutor(self._pool, courier)
+            return PoolExecutor(self._pool, dispatcher)
         if spec.needs_one_thread and self._one_thread is not None:
-            return ThreadExecutor(self._one_thread, courier, is_shared=True)
-        if spec.plan is not None and self.tempo.is_quick and not spec.needs_one_thread:
-            return ThreadExecutor(self._quick.next(), courier, is_shared=True)
-        return self._own_thread(courier)
+            return ThreadExecutor(self._one_thread, dispatcher, is_shared=True)
+        if spec.plan is not None and self.classifier.is_quick and not spec.needs_one_thread:
+            return ThreadExecutor(self._quick.next(), dispatcher, is_shared=True)
+        return self._own_thread(dispatcher)
 
-    def _own_thread(self, courier: LoopDispatcher) -> Lane:
+    def _own_thread(self, dispatcher: LoopDispatcher) -> Executor:
         if self._own < MAX_OWN_THREADS:
             try:
                 worker = WorkerThread(f"openenv-{self._own}")
@@ -362,7 +362,7 @@ class Executors:
                     raise
             else:
                 self._own += 1
-                return ThreadExecutor(worker, courier)
+                return ThreadExecutor(worker, dispatcher)
         if not self._crowd:
             logger.warning(
                 "%d sessions have a thread of their own; all further ones share %d threads, and "
@@ -371,47 +371,47 @@ class Executors:
                 self._own,
                 CROWD_THREADS,
             )
-        return ThreadExecutor(self._crowd.next(), courier, is_shared=True)
+        return ThreadExecutor(self._crowd.next(), dispatcher, is_shared=True)
 
-    def for_life(self, lane: Lane) -> Lane:
-        """The lane of a session whose environment was made on `lane`, now that its class is known
-        (a factory function does not say what it makes).
+    def for_life(self, executor: Executor) -> Executor:
+        """Return the executor for the rest of a session, now that its class is known (a factory
+        function does not say what it makes).
         """
-        if not isinstance(lane, ThreadExecutor):
-            return lane
+        if not isinstance(executor, ThreadExecutor):
+            return executor
         if self.spec.needs_one_thread and self._one_thread is None:
-            self._one_thread, lane.is_shared = lane.worker, True
+            self._one_thread, executor.is_shared = executor.worker, True
             self._own -= 1
         if (self.spec.plan is not None and self.spec.plan.is_async) or self.spec.never_blocks:
-            self.release(lane)
+            self.release(executor)
             return self.for_new()
-        return lane
+        return executor
 
-    def release(self, lane: Lane) -> None:
-        """Take back a lane that no session uses any more."""
-        if not isinstance(lane, ThreadExecutor):
+    def release(self, executor: Executor) -> None:
+        """Take back an executor that no session uses any more."""
+        if not isinstance(executor, ThreadExecutor):
             return
-        lane.worker.sharers -= 1
-        if not lane.is_shared:
+        executor.worker.sharers -= 1
+        if not executor.is_shared:
             self._own -= 1
-            lane.worker.stop()
-        elif not lane.worker.sharers:
-            self._quick.let_go(lane.worker)
-            self._crowd.let_go(lane.worker)
+            executor.worker.stop()
+        elif not executor.worker.sharers:
+            self._quick.let_go(executor.worker)
+            self._crowd.let_go(executor.worker)
 
-    def give_up(self, lane: Lane) -> None:
-        """Note that nobody waits any more for the call that a lane makes."""
+    def give_up(self, executor: Executor) -> None:
+        """Note that nobody waits any more for the call that an executor makes."""
 
-    def hold(self, lane: Lane, call: Order) -> None:
+    def hold(self, executor: Executor, call: ExecutorCall) -> None:
         """Note that `call` is past its deadline. If it holds a thread that other sessions share,
         that thread gets no new sessions until the call is back, environments that are to be made
         there are made elsewhere, and calls that wait for it are told; see `Session._held_up`.
         """
-        if not isinstance(lane, ThreadExecutor) or not lane.worker.hold(call):
+        if not isinstance(executor, ThreadExecutor) or not executor.worker.hold(call):
             return
-        self.note(lane, lane.worker.busy_s)
-        if lane.is_shared:
-            self._held.setdefault(lane.worker, time.monotonic())
+        self.note(executor, executor.worker.busy_s)
+        if executor.is_shared:
+            self._held.setdefault(executor.worker, time.monotonic())
             self._look_later()
 
     def _look_later(self) -> None:
@@ -431,16 +431,16 @@ class Executors:
         if self._held:
             self._look_later()
 
-    def note(self, lane: Lane, seconds: float, *, is_construction: bool = False) -> None:
+    def note(self, executor: Executor, seconds: float, *, is_construction: bool = False) -> None:
         """Take the length of a call into account.
 
         That of a construction counts only where others had to wait for it: the first one may
         import half the world.
         """
-        is_shared = isinstance(lane, ThreadExecutor) and lane.is_shared
+        is_shared = isinstance(executor, ThreadExecutor) and executor.is_shared
         if is_construction and not is_shared:
             return
-        if self.tempo.note(seconds) and is_shared:
+        if self.classifier.note(seconds) and is_shared:
             cls = self.spec.environment_class
             logger.warning(
                 "a call of %s took %.1f ms, one of several, on a thread that it shares with "
@@ -451,17 +451,17 @@ class Executors:
                 seconds * 1000,
             )
 
-    def _courier(self) -> LoopDispatcher:
+    def _dispatcher(self) -> LoopDispatcher:
         loop = asyncio.get_running_loop()
-        courier = self._couriers.get(loop)
-        if courier is None:
-            courier = self._couriers[loop] = LoopDispatcher(loop)
-        return courier
+        dispatcher = self._dispatchers.get(loop)
+        if dispatcher is None:
+            dispatcher = self._dispatchers[loop] = LoopDispatcher(loop)
+        return dispatcher
 
 
-def _goes_on_waiting(call: Call, since: float) -> bool:
+def _goes_on_waiting(call: ThreadCall, since: float) -> bool:
     """Tell a call that its thread is held; say whether it waits all the same."""
-    if call.courier is None or call.courier.loop is not asyncio.get_running_loop():
+    if call.dispatcher is None or call.dispatcher.loop is not asyncio.get_running_loop():
         return True
     try:
         return not call.held_up(since)

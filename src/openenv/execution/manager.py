@@ -26,7 +26,7 @@ from openenv.errors import (
 )
 from openenv.execution.executors import Executors
 from openenv.execution.limits import Limits
-from openenv.execution.metrics import Tally
+from openenv.execution.metrics import SessionCounters
 from openenv.execution.principal import Keyring, Principal
 from openenv.execution.queue import FairQueue
 from openenv.execution.recording import Recordings
@@ -151,7 +151,7 @@ class SessionManager:
         knows_its_web_server: The web server and this have agreed on limits.
         connections: Clients' connections that can be resumed, by their ids.
         unheard: Those of them that broke before anything came over them, the oldest first.
-        tally: What has happened, in numbers.
+        counters: What has happened, in numbers.
         closing: It is shutting down, so no session can be opened.
         home_loop: The event loop that its sessions live on, once that is settled.
 
@@ -176,7 +176,7 @@ class SessionManager:
         self.has_siblings = self.knows_its_web_server = False
         self.connections: dict[str, Resumable] = {}
         self.unheard: dict[str, Resumable] = {}
-        self.tally = Tally()
+        self.counters = SessionCounters()
         self.last_factory_error: EnvironmentFactoryError | None = None
         self.closing = False
         self.home_loop: asyncio.AbstractEventLoop | None = None
@@ -192,7 +192,7 @@ class SessionManager:
         self._overdue: set[str] = set()
         self._has_warned_of_full = False
         self._reaper: asyncio.Task[None] | None = None
-        self._lanes = Executors(spec)
+        self._executors = Executors(spec)
         self._recordings: Recordings | None = None
         if config is not None and config.max_concurrent_envs > 1:
             self._check_concurrency(config.max_concurrent_envs)
@@ -238,7 +238,7 @@ class SessionManager:
             return self.config.session_timeout
         return DEFAULT_IDLE_TIMEOUT_S
 
-    def run_on(self, lanes: Executors) -> None:
+    def run_on(self, executors: Executors) -> None:
         """Have the environments of all sessions live there.
 
         Raises:
@@ -246,7 +246,7 @@ class SessionManager:
         """
         if self._sessions:
             raise RuntimeError("sessions are open already; they cannot move")
-        self._lanes = lanes
+        self._executors = executors
 
     def record_to(self, recordings: Recordings | None) -> None:
         """Have sessions recorded that are opened from now on; None has them not recorded."""
@@ -269,7 +269,7 @@ class SessionManager:
 
     def start(self) -> None:
         """Make ready what sessions need, where that takes time; called on the event loop."""
-        self._lanes.start()
+        self._executors.start()
 
     @property
     def trouble(self) -> str | None:
@@ -282,8 +282,8 @@ class SessionManager:
             troubles.append(f"{len(self._overdue)} slots are held by calls that do not come back")
         if late := self._late():
             troubles.append(f"{late} calls run past their deadline")
-        if (lanes := self._lanes.trouble) is not None:
-            troubles.append(lanes)
+        if (executors := self._executors.trouble) is not None:
+            troubles.append(executors)
         return "; ".join(troubles) or None
 
     def _late(self) -> int:
@@ -292,9 +292,9 @@ class SessionManager:
         return sum(session.id not in self._overdue for session in late)
 
     @property
-    def lanes(self) -> Executors:
+    def executors(self) -> Executors:
         """Where the environments live."""
-        return self._lanes
+        return self._executors
 
     def sessions(self) -> list[Session]:
         """All sessions that there are, the opening and the closing ones too."""
@@ -402,7 +402,11 @@ class SessionManager:
         if self.closing:
             raise SessionCreationError(SHUTTING_DOWN)
         session = Session(
-            self.spec, lanes=self._lanes, is_throwaway=throwaway, owner=self, tally=self.tally
+            self.spec,
+            executors=self._executors,
+            is_throwaway=throwaway,
+            owner=self,
+            counters=self.counters,
         )
         recordings = self._recordings
         try:
@@ -414,7 +418,7 @@ class SessionManager:
             self._active -= not throwaway
             self._tell()
             raise
-        self.tally.opened += 1
+        self.counters.opened += 1
         self._sessions[session.id] = session
         try:
             await session.open()
@@ -464,9 +468,9 @@ class SessionManager:
             raise
         finally:
             self._queue.leave(place)
-            self.tally.queue_wait.observe([time.monotonic() - began])
+            self.counters.queue_wait.observe([time.monotonic() - began])
         if not place.granted.done():
-            self.tally.queue_timeouts += 1
+            self.counters.queue_timeouts += 1
             raise self._is_full(f", and none came free in {timeout_s:g} s")
         place.granted.result()
 
@@ -626,7 +630,7 @@ class SessionManager:
     def _forget(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is not None:
             self._active -= not session.is_throwaway
-            self.tally.closed[session.closed_by] += 1
+            self.counters.closed[session.closed_by] += 1
         self._provisional.pop(session.id, None)
         self._ending.discard(session)
         self._overdue.discard(session.id)
@@ -651,7 +655,7 @@ class SessionManager:
                 return False
             principal.sessions += 1
             self._owners[session.id] = principal
-        self.tally.opened += 1
+        self.counters.opened += 1
         self._overdue.add(session.id)
         self._sessions[session.id] = session
         self._active += 1
@@ -714,7 +718,7 @@ class SessionManager:
                 grace_s,
                 ", ".join(self._sessions),
             )
-        await self._lanes.aclose()
+        await self._executors.aclose()
         if self._recordings is not None:
             await self._recordings.aclose()
         self.closing = False
@@ -737,7 +741,7 @@ class SessionManager:
             session.abandon()
             self._forget(session)
         with contextlib.suppress(RuntimeError):  # workers wait on the loop; they begin anew
-            self._lanes.stop()
+            self._executors.stop()
 
     # ------------------------------------------------------------------ idling
 

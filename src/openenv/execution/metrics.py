@@ -12,7 +12,7 @@ from collections import Counter
 from openenv.errors import outward
 from openenv.execution.commands import GetState, Reset, Step
 
-__all__ = ["BATCH", "BOUNDS_S", "Histogram", "Latency", "Tally"]
+__all__ = ["BATCH", "BOUNDS_S", "Histogram", "CallLatency", "SessionCounters"]
 
 # Upper bounds in seconds, from a step of blackjack to one that calls a language model.
 BOUNDS_S = (
@@ -55,12 +55,12 @@ class Histogram:
         return sum(self.counts)
 
 
-class Latency:
+class CallLatency:
     """How long the calls of one method took. They are kept for a moment and counted together.
 
     Attributes:
         whole: From the arrival of a request to its answer.
-        inside: On its lane: decoding the action, the environment itself, encoding the reply.
+        inside: On its executor: decoding the action, the environment itself, encoding the reply.
     """
 
     __slots__ = ("_inside", "_new", "_whole")
@@ -92,8 +92,9 @@ class Latency:
         return self._inside
 
 
-class Tally:
-    """The numbers of one manager. Whoever makes something happen counts it: ``tally.resumes += 1``.
+class SessionCounters:
+    """Counts what happens in one manager. The code that causes an event counts it:
+    ``counters.resumes += 1``.
 
     Attributes:
         opened: Sessions that were begun, those included whose environment could not be made.
@@ -136,7 +137,9 @@ class Tally:
     def __init__(self) -> None:
         self.opened = 0
         self.closed: Counter[str] = Counter()
-        self.latencies: dict[type, Latency] = {cls: Latency() for cls in (Step, Reset, GetState)}
+        self.latencies: dict[type, CallLatency] = {
+            cls: CallLatency() for cls in (Step, Reset, GetState)
+        }
         self.errors: Counter[str] = Counter()
         self.bytes_in = self.bytes_out = self.frames_in = self.frames_out = 0
         self.resumes = self.refused_resumes = self.queue_timeouts = 0

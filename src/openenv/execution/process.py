@@ -1,6 +1,6 @@
 """Environments in worker processes, where one that crashes harms no other, and N use N cores.
 
-The server keeps its sockets and its sessions; what a session would have its lane call in this
+The server keeps its sockets and its sessions; what a session would have its executor call in this
 process, a `WorkerExecutor` sends to a worker. See `openenv.execution.worker` for the other end.
 
 A worker that dies takes its sessions along, and no others. Whoever has one of them is told so,
@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from openenv._internal.children import Child, run_module, wait_for_all
 from openenv.errors import EnvironmentCrashed, EnvironmentFactoryError, how_it_ended, words
 from openenv.execution.commands import Close, Encode, Open
-from openenv.execution.executors import Executors, Lane, Order
+from openenv.execution.executors import Executor, ExecutorCall, Executors
 from openenv.execution.link import PICKLE_PROTOCOL, Kind, Link, load_error, load_value, pair
 from openenv.execution.spec import EnvironmentSpec, factory_name
 from openenv.execution.worker import Source
@@ -51,7 +51,7 @@ MOST_FAILURES = 8
 CHECK_S, SILENT_S = 5.0, 10.0
 
 
-class WorkerExecutor(Lane):
+class WorkerExecutor(Executor):
     """Calls are made by a session of a worker process."""
 
     logs: ClassVar[bool] = True
@@ -59,11 +59,11 @@ class WorkerExecutor(Lane):
     def __init__(self, worker: WorkerProcess, key: int) -> None:
         self.worker = worker
         self.key = key
-        self.call: Order | None = None
+        self.call: ExecutorCall | None = None
         self.encode: Encode | None = None  # which the worker knows
         self.is_given_up = False
 
-    def submit(self, call: Order) -> None:
+    def submit(self, call: ExecutorCall) -> None:
         self.call, call.task = call, self
         self.worker.submit(self, call)
 
@@ -92,7 +92,7 @@ class WorkerProcess:
         replaces: What it takes the place of.
 
     Attributes:
-        lanes: Those of its sessions, by their numbers.
+        executors: Those of its sessions, by their numbers.
         given_up: How many of them have a call that nobody waits for any more.
         link: The way to it.
         death: What has ended it.
@@ -104,7 +104,7 @@ class WorkerProcess:
     def __init__(
         self, workers: Workers, pause_s: float = 0.0, replaces: WorkerProcess | None = None
     ) -> None:
-        self.lanes: dict[int, WorkerExecutor] = {}
+        self.executors: dict[int, WorkerExecutor] = {}
         self.given_up = 0
         self.link = Link(self._received, self._lost)
         self.death: EnvironmentCrashed | None = None
@@ -146,15 +146,15 @@ class WorkerProcess:
         elif self.is_silent:
             if any(not (worker.is_silent or worker.is_pausing) for worker in self._workers.crew):
                 self._send_elsewhere(self.asked_at)
-            if self.ready_at is not None and not self.lanes:
+            if self.ready_at is not None and not self.executors:
                 logger.warning("worker process %s is ended: it does not answer", self.pid)
                 self._end()
 
     def _send_elsewhere(self, since: float) -> None:
-        for lane in list(self.lanes.values()):
-            call = lane.call
+        for executor in list(self.executors.values()):
+            call = executor.call
             if call is not None and type(call.command) is Open and call.held_up(since):
-                self.link.send(Kind.CLOSE, lane.key)  # should it make that environment yet
+                self.link.send(Kind.CLOSE, executor.key)  # should it make that environment yet
 
     def _start(self) -> None:
         self.asked_at = time.monotonic()
@@ -207,17 +207,17 @@ class WorkerProcess:
             logger.error(
                 "worker process %s with %d sessions has died (%s); it is replaced",
                 self.pid,
-                len(self.lanes),
+                len(self.executors),
                 how_it_ended(self.death.exit_code),
             )
-        for lane in list(self.lanes.values()):
-            self._refuse(lane)
+        for executor in list(self.executors.values()):
+            self._refuse(executor)
         if not self._is_stopped:
             self._workers.replace(self)
 
     def end_if_stuck(self) -> None:
         """End the process if nobody waits for any of the calls that it makes."""
-        if self.given_up and self.given_up == len(self.lanes) and not self._is_stopped:
+        if self.given_up and self.given_up == len(self.executors) and not self._is_stopped:
             logger.warning("worker process %s is ended: its calls do not come back", self.pid)
             self._end()
 
@@ -258,37 +258,37 @@ class WorkerProcess:
 
     # ------------------------------------------------------------------ calls
 
-    def submit(self, lane: WorkerExecutor, call: Order) -> None:
+    def submit(self, executor: WorkerExecutor, call: ExecutorCall) -> None:
         """Have a call made, or refuse it if the worker is dead."""
         command = call.command
         if self.death is not None:
-            self._refuse(lane)
+            self._refuse(executor)
         elif type(command) is Open:
-            self.link.send(Kind.OPEN, lane.key, command.session_id.encode())
+            self.link.send(Kind.OPEN, executor.key, command.session_id.encode())
         elif type(command) is Close:
-            self.link.send(Kind.CLOSE, lane.key)
+            self.link.send(Kind.CLOSE, executor.key)
         else:
             try:
-                if call.encode != lane.encode:
+                if call.encode != executor.encode:
                     encode = pickle.dumps(call.encode, PICKLE_PROTOCOL)
-                    self.link.send(Kind.ENCODE, lane.key, encode)
-                    lane.encode = call.encode
+                    self.link.send(Kind.ENCODE, executor.key, encode)
+                    executor.encode = call.encode
                 asked = (command, call.strict, call.number, call.trace)
                 data = pickle.dumps(asked, PICKLE_PROTOCOL)
             except Exception as error:
-                lane.answer(None, error)
+                executor.answer(None, error)
             else:
-                self.link.send(Kind.SERVE, lane.key, data)
+                self.link.send(Kind.SERVE, executor.key, data)
 
-    def _refuse(self, lane: WorkerExecutor) -> None:
+    def _refuse(self, executor: WorkerExecutor) -> None:
         """Answer for the worker, which cannot any more."""
-        if lane.call is None:
+        if executor.call is None:
             return
-        command = type(lane.call.command)
+        command = type(executor.call.command)
         if command is Close:
-            lane.answer(None, None)  # there is nothing left to close
+            executor.answer(None, None)  # there is nothing left to close
         else:
-            lane.answer(None, self.factory_error() if command is Open else self.death)
+            executor.answer(None, self.factory_error() if command is Open else self.death)
 
     def factory_error(self) -> EnvironmentFactoryError:
         """Say why no environment was made."""
@@ -303,7 +303,7 @@ class WorkerProcess:
         return error
 
     def _received(self, kind: int, key: int, data: bytes, seconds: float) -> None:
-        lane = self.lanes.get(key)
+        executor = self.executors.get(key)
         if kind == Kind.READY:
             self.asked_at = None
             if self.ready_at is None:
@@ -311,28 +311,28 @@ class WorkerProcess:
                 self._workers.is_proven = True
         elif kind == Kind.UNFIT:
             self.unfit = load_error(data)
-        elif lane is None or lane.call is None:
+        elif executor is None or executor.call is None:
             return
         elif kind == Kind.BYTES:
-            lane.answer(data, None, seconds)
+            executor.answer(data, None, seconds)
         elif kind == Kind.ERROR:
-            lane.answer(None, load_error(data), seconds)
+            executor.answer(None, load_error(data), seconds)
         else:
             try:
                 result = load_value(data)
             except Exception as error:
-                lane.answer(None, error)
+                executor.answer(None, error)
                 return
-            if type(lane.call.command) is Open and result is not None:
+            if type(executor.call.command) is Open and result is not None:
                 self._workers.spec.learn(*result)
-            lane.answer(result, None, seconds)
+            executor.answer(result, None, seconds)
 
 
 def _reluctance(worker: WorkerProcess) -> tuple[bool, bool, bool, int]:
     """How little a worker is to be given another session: one with a call that does not come back
     is to be ended as soon as its other sessions have left.
     """
-    return worker.is_pausing, worker.is_silent, worker.given_up > 0, len(worker.lanes)
+    return worker.is_pausing, worker.is_silent, worker.given_up > 0, len(worker.executors)
 
 
 class Workers(Executors):
@@ -393,26 +393,26 @@ class Workers(Executors):
             worker.check()
         self._checking = asyncio.get_running_loop().call_later(CHECK_S, self._check)
 
-    def for_new(self) -> Lane:
+    def for_new(self) -> Executor:
         self.start()
         worker = min(self._crew, key=_reluctance)
         if worker.is_pausing and worker.replaces is not None and self._short_lives >= PATIENCE:
             return WorkerExecutor(worker.replaces, 0)  # which refuses
         self._last_key += 1
-        lane = worker.lanes[self._last_key] = WorkerExecutor(worker, self._last_key)
-        return lane
+        executor = worker.executors[self._last_key] = WorkerExecutor(worker, self._last_key)
+        return executor
 
-    def release(self, lane: Lane) -> None:
-        if isinstance(lane, WorkerExecutor):
-            lane.worker.lanes.pop(lane.key, None)
-            lane.worker.given_up -= lane.is_given_up
-            lane.worker.end_if_stuck()
+    def release(self, executor: Executor) -> None:
+        if isinstance(executor, WorkerExecutor):
+            executor.worker.executors.pop(executor.key, None)
+            executor.worker.given_up -= executor.is_given_up
+            executor.worker.end_if_stuck()
 
-    def give_up(self, lane: Lane) -> None:
-        if isinstance(lane, WorkerExecutor) and not lane.is_given_up:
-            lane.is_given_up = True
-            lane.worker.given_up += 1
-            lane.worker.end_if_stuck()
+    def give_up(self, executor: Executor) -> None:
+        if isinstance(executor, WorkerExecutor) and not executor.is_given_up:
+            executor.is_given_up = True
+            executor.worker.given_up += 1
+            executor.worker.end_if_stuck()
 
     def renew(self, worker: WorkerProcess) -> None:
         """Put another in the place of a worker that is ended on purpose."""
@@ -453,7 +453,7 @@ class Workers(Executors):
                 asked_at = min(w.asked_at or 0.0 for w in few)
                 waited = f"{time.monotonic() - asked_at:.0f} s"
                 some = f"{len(few)} of {self.count} worker processes {doing}, for {waited} by now,"
-                troubles.append(f"{some} and hold {sum(len(w.lanes) for w in few)} sessions")
+                troubles.append(f"{some} and hold {sum(len(w.executors) for w in few)} sessions")
         return "; ".join(troubles) or None
 
     @property
@@ -484,7 +484,7 @@ class Workers(Executors):
                 self._loop.call_soon_threadsafe(self._stop_idle)
 
     def _stop_idle(self) -> None:
-        if not any(worker.lanes for worker in self._crew):
+        if not any(worker.executors for worker in self._crew):
             self.stop()
 
     async def aclose(self) -> None:

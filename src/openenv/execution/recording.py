@@ -43,7 +43,7 @@ from openenv.execution.recorded import Recorded, Recording, kind_of, text_of_fai
 from openenv.execution.spec import EnvironmentSpec
 
 if TYPE_CHECKING:
-    from openenv.execution.session import Work
+    from openenv.execution.session import QueuedCall
 
 __all__ = [
     "FORMAT",
@@ -388,12 +388,12 @@ class SessionRecorder:
         self.followers: list[Follower] = []
         self.episode, self.step = 0, step
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: QueuedCall) -> None:
         """Have it written down what a command comes to."""
         if self._log is not None or self.followers:
             work.encode = Recording(work.encode)
 
-    def finish(self, work: Work) -> None:
+    def finish(self, work: QueuedCall) -> None:
         """Take from a result what was written down; what was asked for stays."""
         kind = kind_of(work.command)
         if kind is None:

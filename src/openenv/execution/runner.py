@@ -1,7 +1,7 @@
 """One environment instance, and the only code that calls it.
 
-A host lives where its environment lives: in this process, on the thread that its lane chooses, or
-in a worker process.
+A runner lives where its environment lives: in this process, on the thread that its executor
+chooses, or in a worker process.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from openenv.settings import ServerMode
 from openenv.tools.functions import is_tool
 from openenv.tools.types import CallToolAction
 
-__all__ = ["Host"]
+__all__ = ["EnvironmentRunner"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ SPEC = "spec"  # under this key of what is known of a reward stands what all of 
 EVENTS = "events"  # under this key the info of a transition says what happened by itself
 
 
-class Host:
+class EnvironmentRunner:
     """Makes one environment and serves commands to it, one at a time.
 
     Context variables that the environment sets are its own, also where it shares its thread.
@@ -329,7 +329,7 @@ class Host:
         if self.plan.reset.is_async:
             return self._serve_with_task_later(arguments, taker, encode, strict)
         if self.spec.tasks is not None:
-            command = begun(*self.spec.tasks.chosen(arguments), taker)
+            command = begun(*self.spec.tasks.resolve(arguments), taker)
         elif asks_for(arguments, taker):
             said = self._task_of_its_own(arguments)
             command = named_by(arguments, said)
@@ -348,7 +348,7 @@ class Host:
         self, arguments: dict[str, Any], taker: Taker, encode: Encode | None, strict: bool
     ) -> Any:
         if self.spec.tasks is not None:  # which may have to be read from a disk
-            chosen = await asyncio.to_thread(self.spec.tasks.chosen, arguments)
+            chosen = await asyncio.to_thread(self.spec.tasks.resolve, arguments)
             command = begun(*chosen, taker)
         elif asks_for(arguments, taker):
             said = self._task_of_its_own(arguments)

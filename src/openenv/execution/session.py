@@ -1,7 +1,7 @@
 """One session: one environment, one caller of it, and everything that is done around a call.
 
 Every transport ends in `Session.serve`, or in `Session.handle`, which awaits it. The environment
-itself is called by the session's `Host`, on the session's lane.
+itself is called by the session's `EnvironmentRunner`, on the session's executor.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from openenv.execution.commands import (
 )
 from openenv.execution.executors import (
     Cancellable,
+    Executor,
     Executors,
-    Lane,
     LatencyClassifier,
     ThreadExecutor,
 )
-from openenv.execution.metrics import Tally
+from openenv.execution.metrics import SessionCounters
 from openenv.execution.recorded import Recording
 from openenv.execution.recording import Follower, SessionRecorder
-from openenv.execution.runner import Host
+from openenv.execution.runner import EnvironmentRunner
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import LoopDispatcher, contain
 from openenv.types import EnvironmentMetadata
@@ -80,7 +80,7 @@ __all__ = [
     "Step",
     "TakeSnapshot",
     "View",
-    "Work",
+    "QueuedCall",
 ]
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class SessionInfo(BaseModel):
     environment_type: str
 
 
-class Work(msgspec.Struct, eq=False):
+class QueuedCall(msgspec.Struct, eq=False):
     """A command for a session, until it is answered.
 
     It is made where the environment lives (`make`) and answered on the event loop (`tell`).
@@ -146,9 +146,9 @@ class Work(msgspec.Struct, eq=False):
     result: Any = None
     error: BaseException | None = None
     task: Cancellable | None = None
-    courier: LoopDispatcher | None = None
+    dispatcher: LoopDispatcher | None = None
     seconds: float = 0.0
-    deadline: Deadline | None = None
+    deadline: CallDeadline | None = None
     is_answered: bool = False
     arrived_at: float = 0.0
     trace: str = ""
@@ -159,19 +159,21 @@ class Work(msgspec.Struct, eq=False):
         return 0
 
     def make(self) -> None:
-        host = self.session._host
-        assert host is not None
+        runner = self.session._runner
+        assert runner is not None
         try:
             if self.trace:
-                self.result = host.context.run(self._make_traced, host)
+                self.result = runner.context.run(self._make_traced, runner)
             else:
-                self.result = host.context.run(host.serve, self.command, self.encode, self.strict)
+                self.result = runner.context.run(
+                    runner.serve, self.command, self.encode, self.strict
+                )
         except BaseException as error:
             self.error = contain(error)
 
-    def _make_traced(self, host: Host) -> Any:
+    def _make_traced(self, runner: EnvironmentRunner) -> Any:
         name = f"environment.{_method(self.command)}"
-        return inside(self.trace, name, host.serve, self.command, self.encode, self.strict)
+        return inside(self.trace, name, runner.serve, self.command, self.encode, self.strict)
 
     def tell(self) -> None:
         self.session._made(self)
@@ -196,7 +198,7 @@ class Work(msgspec.Struct, eq=False):
             _cancel_once_begun(self.task)
 
 
-class Deadline:
+class CallDeadline:
     """When the time of some work is over."""
 
     __slots__ = ("alarm", "began", "timeout_s")
@@ -207,7 +209,7 @@ class Deadline:
         self.began = time.monotonic()
 
 
-class CalledBack(Work, kw_only=True):
+class CallbackCall(QueuedCall, kw_only=True):
     """Work that calls `done` once: when it is answered, or when its deadline is over."""
 
     done: Done | None
@@ -228,7 +230,7 @@ class NotBegunError(asyncio.CancelledError):
 _NOTHING_DONE = (SessionBusyError, NotBegunError)
 
 
-class Owner(Protocol):
+class SessionOwner(Protocol):
     """Whoever has the sessions of a server."""
 
     def begin_to_close(self, session: Session) -> None:
@@ -244,7 +246,7 @@ class Owner(Protocol):
         ...
 
 
-class _Construction:
+class QueuedConstruction:
     """The making of an environment."""
 
     is_light = strict = False
@@ -253,20 +255,20 @@ class _Construction:
     def __init__(
         self,
         command: Open,
-        host: Host,
-        lane: Lane,
-        made: Callable[[_Construction], None],
-        move: Callable[[_Construction], bool],
+        runner: EnvironmentRunner,
+        executor: Executor,
+        made: Callable[[QueuedConstruction], None],
+        move: Callable[[QueuedConstruction], bool],
     ) -> None:
-        self.host = host
-        self.lane = lane
+        self.runner = runner
+        self.executor = executor
         self.command: Command | Open = command
         self.encode: Encode | None = None
         self.coroutine: Coroutine[Any, Any, None] | None = None
         self.result: Any = None
         self.error: BaseException | None = None
         self.task: Cancellable | None = None
-        self.courier: LoopDispatcher | None = None
+        self.dispatcher: LoopDispatcher | None = None
         self.seconds = 0.0
         self._made = made
         self._move = move
@@ -276,7 +278,7 @@ class _Construction:
 
     def make(self) -> None:
         try:
-            self.coroutine = self.host.construct()
+            self.coroutine = self.runner.construct()
         except EnvironmentFactoryError as error:
             self.error = error
 
@@ -284,7 +286,7 @@ class _Construction:
         if self.coroutine is None:
             self._made(self)
         else:
-            task = self.host.begin(asyncio.get_running_loop(), self.coroutine)
+            task = self.runner.begin(asyncio.get_running_loop(), self.coroutine)
             task.add_done_callback(self._awaited)
 
     def _awaited(self, task: asyncio.Task[None]) -> None:
@@ -299,31 +301,31 @@ class Session:
 
     Args:
         spec: What to make and how to call it.
-        lanes: Finds the place; by default the session has threads of its own.
+        executors: Finds the place; by default the session has threads of its own.
         is_throwaway: It serves one request and takes no slot.
         owner: Takes over an environment whose call does not come back. Without one, the session
             waits for it.
-        tally: Where its calls are counted; by default nobody looks.
+        counters: Where its calls are counted; by default nobody looks.
 
     Attributes:
         recorder: Writes down what happens from now on; None where nobody does.
-        closed_by: Why it ends, or will; see `Tally.closed`.
+        closed_by: Why it ends, or will; see `SessionCounters.closed`.
     """
 
     __slots__ = (
         "_born",
+        "_classifier",
         "_closing",
-        "_host",
-        "_lane",
-        "_lanes",
+        "_counters",
+        "_executor",
+        "_executors",
         "_making",
         "_opening",
         "_overdue",
         "_owner",
-        "_owns_lanes",
+        "_owns_executors",
+        "_runner",
         "_running",
-        "_tally",
-        "_tempo",
         "_waiting",
         "attachments",
         "close_error",
@@ -342,10 +344,10 @@ class Session:
         self,
         spec: EnvironmentSpec,
         *,
-        lanes: Executors | None = None,
+        executors: Executors | None = None,
         is_throwaway: bool = False,
-        owner: Owner | None = None,
-        tally: Tally | None = None,
+        owner: SessionOwner | None = None,
+        counters: SessionCounters | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.is_throwaway = is_throwaway
@@ -358,17 +360,17 @@ class Session:
         self.close_error: BaseException | None = None
         self.recorder: SessionRecorder | None = None
         self.closed_by = "request" if is_throwaway else "client"
-        self._tally = tally or Tally()
-        self._lanes = lanes or Executors(spec)
-        self._owns_lanes = lanes is None
-        self._lane: Lane | None = None
-        self._host: Host | None = None
-        self._tempo: LatencyClassifier | None = None
+        self._counters = counters or SessionCounters()
+        self._executors = executors or Executors(spec)
+        self._owns_executors = executors is None
+        self._executor: Executor | None = None
+        self._runner: EnvironmentRunner | None = None
+        self._classifier: LatencyClassifier | None = None
         self._owner = owner
-        self._making: _Construction | None = None
-        self._running: Work | None = None
-        self._overdue: Work | None = None
-        self._waiting: deque[Work] | None = None  # an empty one takes more than all the rest
+        self._making: QueuedConstruction | None = None
+        self._running: QueuedCall | None = None
+        self._overdue: QueuedCall | None = None
+        self._waiting: deque[QueuedCall] | None = None  # an empty one takes more than all the rest
         self._opening: asyncio.Future[None] | None = None
         self._closing: asyncio.Future[None] | None = None
 
@@ -391,42 +393,46 @@ class Session:
         self._opening = loop.create_future()
         self._opening.add_done_callback(_notice)
         if self.phase is SessionPhase.OPENING:
-            self._lane = lane = self._lanes.for_new()
-            host = Host(self.spec)
-            host.context.run(CALLER.set, self)
-            self._making = making = _Construction(
-                Open(self.id), host, lane, self._constructed, self._move
+            self._executor = executor = self._executors.for_new()
+            runner = EnvironmentRunner(self.spec)
+            runner.context.run(CALLER.set, self)
+            self._making = making = QueuedConstruction(
+                Open(self.id), runner, executor, self._constructed, self._move
             )
-            lane.submit(making)
+            executor.submit(making)
         else:
             self._opening.set_exception(SessionClosedError(self.id))
         return self._opening
 
-    def _move(self, construction: _Construction) -> bool:
+    def _move(self, construction: QueuedConstruction) -> bool:
         """Have an environment made on another thread, since the one that it waits for is held."""
         try:
-            lane, old = self._lanes.for_new(), construction.lane
+            executor, old = self._executors.for_new(), construction.executor
         except RuntimeError:  # the system allows no more threads
             return False
-        if getattr(lane, "worker", lane) is getattr(old, "worker", None):  # there is only this one
-            self._lanes.release(lane)
+        if getattr(executor, "worker", executor) is getattr(
+            old, "worker", None
+        ):  # there is only this one
+            self._executors.release(executor)
             return False
-        self._lanes.release(old)
-        self._lane = construction.lane = lane
-        lane.submit(construction)
+        self._executors.release(old)
+        self._executor = construction.executor = executor
+        executor.submit(construction)
         return True
 
-    def _constructed(self, made: _Construction) -> None:
+    def _constructed(self, made: QueuedConstruction) -> None:
         assert self._opening is not None
-        lane, self._making = made.lane, None
+        executor, self._making = made.executor, None
         if made.error is None:
-            self._lane, self._host = self._lanes.for_life(lane), made.host
-            self._tempo = self._lanes.tempo if isinstance(self._lane, ThreadExecutor) else None
-            self._lanes.note(lane, made.seconds, is_construction=True)
+            self._executor, self._runner = self._executors.for_life(executor), made.runner
+            self._classifier = (
+                self._executors.classifier if isinstance(self._executor, ThreadExecutor) else None
+            )
+            self._executors.note(executor, made.seconds, is_construction=True)
         else:
-            self._lanes.release(lane)
-            self._lane = None
-            if not lane.logs or (is_incident(made.error) and not incident_of(made.error)):
+            self._executors.release(executor)
+            self._executor = None
+            if not executor.logs or (is_incident(made.error) and not incident_of(made.error)):
                 log_incident(made.error, log=logger, about=self.log_fields())
         self.last_activity = time.monotonic()  # it may have taken longer than one may idle
         if self.phase is SessionPhase.OPENING and made.error is None:
@@ -462,8 +468,8 @@ class Session:
             waiting, self._waiting = self._waiting or (), None
             for work in waiting:
                 work.answered(None, SessionClosedError(self.id))
-            if self._overdue is not None and self._lane is not None:
-                self._lanes.give_up(self._lane)
+            if self._overdue is not None and self._executor is not None:
+                self._executors.give_up(self._executor)
             if self._running is None and not is_opening:
                 self._end()
         return self._closing
@@ -473,51 +479,55 @@ class Session:
         is not begun; a call that goes on all the same is given up, with its process where it has
         one for itself.
         """
-        running, lane = self._running, self._lane
+        running, executor = self._running, self._executor
         if running is not None and not running.is_cancelled:
             running.cancel()
-            if lane is not None and type(running.command) is not Close and lane.withdraw(running):
+            if (
+                executor is not None
+                and type(running.command) is not Close
+                and executor.withdraw(running)
+            ):
                 self._dismiss(running, NotBegunError())
                 return
-        elif lane is not None:
-            self._lanes.give_up(lane)
+        elif executor is not None:
+            self._executors.give_up(executor)
         call = running or self._making
-        if lane is not None and call is not None:
-            self._lanes.hold(lane, call)
+        if executor is not None and call is not None:
+            self._executors.hold(executor, call)
 
     def abandon(self) -> None:
         """Give it up: its event loop has ended, so nothing of it comes to an end any more. What
         its environment holds is let go with the environment, without `close`.
         """
-        lane, self._lane, self._host = self._lane, None, None
-        if lane is not None:
-            self._lanes.release(lane)
+        executor, self._executor, self._runner = self._executor, None, None
+        if executor is not None:
+            self._executors.release(executor)
         self.phase = SessionPhase.CLOSED
 
     def _end(self) -> None:
-        if self._host is None:
+        if self._runner is None:
             self._ended(None, None)
         else:
-            self._start(CalledBack(self, Close(), done=self._ended))
+            self._start(CallbackCall(self, Close(), done=self._ended))
 
     def _ended(self, _: Any, error: BaseException | None) -> None:
         self.close_error = error
-        if error is not None and not (self._lane is not None and self._lane.logs):
+        if error is not None and not (self._executor is not None and self._executor.logs):
             log_incident(error, "close", log=logger, about=self.log_fields())
-        if self._lane is not None:
-            self._lanes.release(self._lane)
+        if self._executor is not None:
+            self._executors.release(self._executor)
         if self.recorder is not None:
             self.recorder.end()
-        self._lane = self._host = None
-        if self._owns_lanes:
-            self._lanes.stop()
+        self._executor = self._runner = None
+        if self._owns_executors:
+            self._executors.stop()
         self.phase = SessionPhase.CLOSED
         assert self._closing is not None
         _settle(self._closing, None, None)
 
     # ------------------------------------------------------------------ use
 
-    def works(self) -> list[Work]:
+    def works(self) -> list[QueuedCall]:
         """What is under way, and what waits."""
         running = () if self._running is None else (self._running,)
         return [*running, *(self._waiting or ())]
@@ -527,7 +537,7 @@ class Session:
         """The environment, where it lives in this process; None elsewhere, and before and after it
         lives. It is for who shows it: all else goes by `handle`.
         """
-        return getattr(self._host, "environment", None)
+        return getattr(self._runner, "environment", None)
 
     @property
     def is_running(self) -> bool:
@@ -611,7 +621,7 @@ class Session:
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         settle = functools.partial(_settle, answer)
-        work = CalledBack(self, command, encode, strict, trace=trace, done=settle)
+        work = CallbackCall(self, command, encode, strict, trace=trace, done=settle)
         self.serve(work)
         try:
             return await answer
@@ -619,7 +629,7 @@ class Session:
             work.cancel()
             raise
 
-    def serve(self, work: Work) -> None:
+    def serve(self, work: QueuedCall) -> None:
         """Do `work`, as `handle` does a command, and have it `answered`."""
         work.arrived_at = _now()
         phase, command = self.phase, work.command
@@ -644,31 +654,35 @@ class Session:
         else:
             work.answered(None, SessionClosedError(self.id))
 
-    def _start(self, work: Work) -> None:
-        host, lane = self._host, self._lane
-        assert host is not None and lane is not None
+    def _start(self, work: QueuedCall) -> None:
+        runner, executor = self._runner, self._executor
+        assert runner is not None and executor is not None
         self._running = work
         if self.recorder is not None and type(work.encode) is not Recording:
             self.recorder.begin(work)
-        if host.is_async:
-            work.is_light = host.is_light(work.command)
-        lane.submit(work)
+        if runner.is_async:
+            work.is_light = runner.is_light(work.command)
+        executor.submit(work)
 
-    def _made(self, work: Work) -> None:
+    def _made(self, work: QueuedCall) -> None:
         """Go on with work that was made; called on the event loop."""
         if type(work.result) is CoroutineType:
             self._await(work, work.result)
             return
-        tempo = self._tempo
-        if tempo is not None and work.seconds > tempo.noteworthy_s and work is not self._overdue:
-            assert self._lane is not None
-            self._lanes.note(self._lane, work.seconds)
+        classifier = self._classifier
+        if (
+            classifier is not None
+            and work.seconds > classifier.noteworthy_s
+            and work is not self._overdue
+        ):
+            assert self._executor is not None
+            self._executors.note(self._executor, work.seconds)
         self._finish(work)
 
-    def _await(self, work: Work, coroutine: Coroutine[Any, Any, Any]) -> None:
-        assert self._host is not None
+    def _await(self, work: QueuedCall, coroutine: Coroutine[Any, Any, Any]) -> None:
+        assert self._runner is not None
         began = _now()
-        work.task = task = self._host.begin(asyncio.get_running_loop(), coroutine)
+        work.task = task = self._runner.begin(asyncio.get_running_loop(), coroutine)
         if work.is_cancelled:
             _cancel_once_begun(task)
         if task.done():
@@ -676,7 +690,7 @@ class Session:
         else:  # by then the environment may have been given up, and be another session's
             task.add_done_callback(lambda task: work.session._awaited(work, task, began))
 
-    def _awaited(self, work: Work, task: asyncio.Task[Any], began: float) -> None:
+    def _awaited(self, work: QueuedCall, task: asyncio.Task[Any], began: float) -> None:
         work.seconds, work.result = _now() - began, None
         if task.cancelled():
             work.error = asyncio.CancelledError()
@@ -688,7 +702,7 @@ class Session:
 
     # ------------------------------------------------------------------ deadlines
 
-    def _set_deadline(self, work: Work, timeout_s: Any) -> None:
+    def _set_deadline(self, work: QueuedCall, timeout_s: Any) -> None:
         if type(timeout_s) not in (int, float) or not 0 <= timeout_s < math.inf:
             why = "timeout_s is a number of seconds from 0"
             raise InvalidMessageError(
@@ -697,24 +711,24 @@ class Session:
         if timeout_s == 0:
             raise _not_begun(timeout_s)
         alarm = asyncio.get_running_loop().call_later(timeout_s, self._expire, work)
-        work.deadline = Deadline(timeout_s, alarm)
+        work.deadline = CallDeadline(timeout_s, alarm)
 
-    def _expire(self, work: Work) -> None:
+    def _expire(self, work: QueuedCall) -> None:
         """The time of `work` is over: tell its caller, and the environment."""
         assert work.deadline is not None
         timeout_s = work.deadline.timeout_s
-        self._tally.step_timeouts += 1
+        self._counters.step_timeouts += 1
         if self._waiting and work in self._waiting:
             self._waiting.remove(work)
             work.answered(None, _not_begun(timeout_s))
         elif work is self._running:
-            if self._lane is not None and self._lane.withdraw(work):
+            if self._executor is not None and self._executor.withdraw(work):
                 self._dismiss(work, _not_begun(timeout_s))
                 return
             self._overdue = work
             work.cancel()
-            if self._lane is not None:
-                self._lanes.hold(self._lane, work)
+            if self._executor is not None:
+                self._executors.hold(self._executor, work)
             queued, self._waiting = self._waiting or (), None
             for waiting in queued:
                 if self._overdue is work:
@@ -726,7 +740,7 @@ class Session:
             patience_s = 0.0 if work.task is None else CANCEL_PATIENCE_S
             asyncio.get_running_loop().call_later(patience_s, self._tell_overdue, work)
 
-    def _tell_overdue(self, work: Work) -> None:
+    def _tell_overdue(self, work: QueuedCall) -> None:
         if work is self._overdue:
             assert work.deadline is not None
             work.overdue(StepTimeout(work.deadline.timeout_s, is_running=True))
@@ -735,7 +749,7 @@ class Session:
         assert self._overdue is not None and self._overdue.deadline is not None
         return SessionBusyError(time.monotonic() - self._overdue.deadline.began)
 
-    def _serve_though_overdue(self, work: Work) -> None:
+    def _serve_though_overdue(self, work: QueuedCall) -> None:
         """Refuse work while a call does not come back; but a new episode may have a new
         environment.
         """
@@ -744,7 +758,7 @@ class Session:
         else:
             work.answered(None, self._busy())
 
-    def _begin_anew(self, reset: Work) -> None:
+    def _begin_anew(self, reset: QueuedCall) -> None:
         """Have another environment made, and reset that one."""
         self._waiting = deque([reset, *(self._waiting or ())])
         self.start().add_done_callback(self._begun_anew)
@@ -761,8 +775,8 @@ class Session:
         """Leave the environment to the owner, if it takes it: to a session that ends by itself."""
         if self._owner is None or not self.spec.supports_concurrency or self.spec.needs_one_thread:
             return None
-        left = Session(self.spec, lanes=self._lanes)
-        assert self._lane is not None
+        left = Session(self.spec, executors=self._executors)
+        assert self._executor is not None
         if not self._owner.adopt(left, self):
             return None
         logger.warning(
@@ -770,10 +784,14 @@ class Session:
             "the session gets another",
             self.id,
         )
-        left._lane, left._host, left._tempo = self._lane, self._host, self._tempo
+        left._executor, left._runner, left._classifier = (
+            self._executor,
+            self._runner,
+            self._classifier,
+        )
         left.phase, left.closed_by = _OPEN, "replaced"
-        self._running = self._overdue = self._lane = self._host = self._tempo = None
-        self._lanes.give_up(left._lane)
+        self._running = self._overdue = self._executor = self._runner = self._classifier = None
+        self._executors.give_up(left._executor)
         self.phase = SessionPhase.OPENING
         return left
 
@@ -798,7 +816,7 @@ class Session:
 
     # ------------------------------------------------------------------ threads that others hold
 
-    def _held_up(self, work: Work, since: float) -> bool:
+    def _held_up(self, work: QueuedCall, since: float) -> bool:
         """Say what becomes of a call that waits for a thread which is held; see `Executors.hold`.
 
         Its environment may hold what is bound to the thread, so it cannot be called on another.
@@ -812,7 +830,7 @@ class Session:
         self._dismiss(work, SessionBusyError(_now() - since, HELD))
         return True
 
-    def _begins_elsewhere(self, work: Work) -> bool:
+    def _begins_elsewhere(self, work: QueuedCall) -> bool:
         """Serve a reset by another environment, if it may be, since the thread of this one is held
         by a call of another session.
         """
@@ -824,7 +842,7 @@ class Session:
         self._begin_anew(work)
         return True
 
-    def _not_done(self, work: Work, error: BaseException) -> None:
+    def _not_done(self, work: QueuedCall, error: BaseException) -> None:
         """Go on with work of which a worker process says that it has not begun it."""
         if self._begins_elsewhere(work):
             return
@@ -832,7 +850,7 @@ class Session:
             error = _not_begun(work.deadline.timeout_s)
         self._dismiss(work, error)
 
-    def _dismiss(self, work: Work, error: BaseException) -> None:
+    def _dismiss(self, work: QueuedCall, error: BaseException) -> None:
         """Answer work that was not begun, and will not be."""
         if work.deadline is not None:
             work.deadline.alarm.cancel()
@@ -850,7 +868,7 @@ class Session:
         elif self._waiting:
             self._next()
 
-    def _finish(self, work: Work) -> None:
+    def _finish(self, work: QueuedCall) -> None:
         self.last_activity = now = _now()
         error, kind = work.error, type(work.command)
         if error is not None and type(error) in _NOTHING_DONE:
@@ -867,7 +885,7 @@ class Session:
                 self.step_count += 1
             elif kind is Reset:
                 self.step_count = 0
-        latencies = self._tally.latencies
+        latencies = self._counters.latencies
         if kind in latencies:
             latencies[kind].observe(now - work.arrived_at, work.seconds)
         self._running = None
@@ -878,7 +896,7 @@ class Session:
         if not work.is_answered:
             work.answered(work.result, error)
 
-    def _in_time(self, work: Work, error: BaseException | None) -> BaseException | None:
+    def _in_time(self, work: QueuedCall, error: BaseException | None) -> BaseException | None:
         """Note that work with a deadline is over; gives the error that it came to."""
         assert work.deadline is not None
         work.deadline.alarm.cancel()
@@ -889,14 +907,14 @@ class Session:
             return StepTimeout(work.deadline.timeout_s, is_running=False)
         return error
 
-    def _log(self, work: Work, error: BaseException) -> None:
+    def _log(self, work: QueuedCall, error: BaseException) -> None:
         """Log what was raised, unless it is meant for the caller, or logged where it was raised."""
-        assert self._lane is not None
+        assert self._executor is not None
         if isinstance(error, EnvironmentCrashed):
             self.closed_by = "crashed"
         if work.is_cancelled or speaks(error) or isinstance(work.command, Close):
             return  # the error of a close is logged where it ends
-        if not (self._lane.logs and incident_of(error)):
+        if not (self._executor.logs and incident_of(error)):
             where, about = _method(work.command), self.log_fields()
             log_incident(error, where, log=logger, level=logging.WARNING, about=about)
 
@@ -925,7 +943,7 @@ class Session:
         return described
 
 
-def _start_next(work: Work) -> None:
+def _start_next(work: QueuedCall) -> None:
     """Start work whose turn it is, unless its time has ended meanwhile."""
     session = work.session  # another one, where the environment has been given up meanwhile
     if work.is_cancelled:

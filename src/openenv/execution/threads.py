@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Call", "LoopDispatcher", "Pool", "WorkerThread", "contain"]
+__all__ = ["ThreadCall", "LoopDispatcher", "ThreadPool", "WorkerThread", "contain"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +28,17 @@ LONG_CALL_S, HELD_S = 1.0, 0.05
 IDLE_THREADS_KEPT = 4
 
 
-class Call(Protocol):
+class ThreadCall(Protocol):
     """Something to do on a thread, and to tell of on an event loop.
 
     Attributes:
         is_light: It is over in microseconds: a coroutine that begins, a state that is read.
-        courier: Who brings it back from its thread.
+        dispatcher: Who brings it back from its thread.
         seconds: How long it took there.
     """
 
     is_light: bool
-    courier: LoopDispatcher | None
+    dispatcher: LoopDispatcher | None
     seconds: float
 
     def make(self) -> None:
@@ -90,8 +90,8 @@ class LoopDispatcher:
         self.loop = loop
         self._submitted = 0
         self._to_wake: list[WorkerThread] = []
-        self._to_make: list[Call] = []
-        self._finished: deque[Call] = deque()
+        self._to_make: list[ThreadCall] = []
+        self._finished: deque[ThreadCall] = deque()
         self._is_scheduled = self._is_flushing = self._is_called = False
         self._penalty = self._unawaited = 0
 
@@ -108,7 +108,7 @@ class LoopDispatcher:
         """Wake `worker` with the batch; called on the loop."""
         self._to_wake.append(worker)
 
-    def make_later(self, call: Call) -> None:
+    def make_later(self, call: ThreadCall) -> None:
         """Make `call` on the loop, with the batch; called on the loop."""
         self._to_make.append(call)
         self.note()
@@ -151,7 +151,7 @@ class LoopDispatcher:
             self._penalty = self._unawaited = min(2 * self._penalty + 1, self.MAX_UNAWAITED)
         self._deliver()
 
-    def bring_back(self, call: Call) -> bool:
+    def bring_back(self, call: ThreadCall) -> bool:
         """Have the loop told of a call that was made; called on any thread.
 
         Returns:
@@ -172,11 +172,11 @@ class LoopDispatcher:
         self._is_called = False  # before the first is taken: who comes now calls again
         self._tell(self._finished)
 
-    def _tell(self, calls: deque[Call]) -> None:
+    def _tell(self, calls: deque[ThreadCall]) -> None:
         while calls:
             self._tell_until_one_fails(calls)
 
-    def _tell_until_one_fails(self, calls: deque[Call]) -> None:
+    def _tell_until_one_fails(self, calls: deque[ThreadCall]) -> None:
         try:
             while calls:
                 calls.popleft().tell()
@@ -184,7 +184,7 @@ class LoopDispatcher:
             logger.exception("the result of a call could not be delivered")
 
 
-def _make_all(calls: list[Call]) -> None:
+def _make_all(calls: list[ThreadCall]) -> None:
     began = time.perf_counter()
     for call in calls:
         call.make()
@@ -206,9 +206,9 @@ class WorkerThread:
         self.busy_since: float | None = None
         self.is_ending = False
         self.sharers = 0
-        self._call: Call | None = None  # which it makes
-        self._overdue: Call | None = None
-        self._waiting: deque[Call] = deque()
+        self._call: ThreadCall | None = None  # which it makes
+        self._overdue: ThreadCall | None = None
+        self._waiting: deque[ThreadCall] = deque()
         self._bell: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
         self._is_rung = False
         self._on_idle = on_idle
@@ -220,14 +220,14 @@ class WorkerThread:
         """Calls that wait for it."""
         return len(self._waiting)
 
-    def submit(self, call: Call, courier: LoopDispatcher) -> None:
+    def submit(self, call: ThreadCall, dispatcher: LoopDispatcher) -> None:
         """Make `call` on the thread, after those submitted before; called on the loop."""
-        call.courier = courier
+        call.dispatcher = dispatcher
         self._waiting.append(call)
         if not self._is_rung:
             self._is_rung = True
-            courier.wake_later(self)
-        courier.note()
+            dispatcher.wake_later(self)
+        dispatcher.note()
 
     def wake(self) -> None:
         """Have the thread look for calls."""
@@ -253,7 +253,7 @@ class WorkerThread:
         since = self.busy_since
         return 0.0 if since is None else time.perf_counter() - since
 
-    def hold(self, call: Call) -> bool:
+    def hold(self, call: ThreadCall) -> bool:
         """Note that `call` is past its deadline; say whether the thread makes it just now."""
         if self._call is call:
             self._overdue = call
@@ -269,7 +269,7 @@ class WorkerThread:
         """New sessions had better go elsewhere."""
         return self.busy_s > (HELD_S if self.is_held else LONG_CALL_S)
 
-    def withdraw(self, call: Call) -> bool:
+    def withdraw(self, call: ThreadCall) -> bool:
         """Take back a call; say whether it had not begun."""
         try:
             self._waiting.remove(call)
@@ -277,14 +277,14 @@ class WorkerThread:
             return False
         return True
 
-    def put_back(self, calls: deque[Call]) -> None:
+    def put_back(self, calls: deque[ThreadCall]) -> None:
         """Take back what `hand_over` gave, in its order; called on the loop."""
         self._waiting.extendleft(reversed(calls))
         self.wake()  # it may have come back meanwhile, and have found nothing
 
-    def hand_over(self) -> deque[Call]:
+    def hand_over(self) -> deque[ThreadCall]:
         """Give up the calls that have not begun."""
-        left: deque[Call] = deque()
+        left: deque[ThreadCall] = deque()
         with contextlib.suppress(IndexError):  # the thread may take some meanwhile
             while True:
                 left.append(self._waiting.popleft())
@@ -313,13 +313,13 @@ class WorkerThread:
             call.make()
             self.busy_since = time.perf_counter()
             call.seconds, began = self.busy_since - began, self.busy_since
-            assert call.courier is not None
-            if not call.courier.bring_back(call):
+            assert call.dispatcher is not None
+            if not call.dispatcher.bring_back(call):
                 self.stop()
         self._call = self.busy_since = None
 
 
-class Pool:
+class ThreadPool:
     """Makes calls that may be made on any thread; one that takes long holds up no other.
 
     One thread makes the calls, since Python runs one at a time anyway. While calls wait, the
@@ -340,19 +340,19 @@ class Pool:
         """Threads that it has, but for those that a slow call keeps."""
         return len(self._idle) + (self._front is not None)
 
-    def submit(self, call: Call, courier: LoopDispatcher) -> None:
+    def submit(self, call: ThreadCall, dispatcher: LoopDispatcher) -> None:
         """Make `call` soon; called on the loop."""
         if self._stopped:  # the last call of a session that outlived the others
             last = WorkerThread(f"{self._name}-last")
-            last.submit(call, courier)
+            last.submit(call, dispatcher)
             last.stop()
             return
         front = self._front or self._next_front()
-        front.submit(call, courier)
+        front.submit(call, dispatcher)
         if self._watch is None:
-            self._watch = courier.loop.call_later(STUCK_S, self._look, courier)
+            self._watch = dispatcher.loop.call_later(STUCK_S, self._look, dispatcher)
 
-    def withdraw(self, call: Call) -> bool:
+    def withdraw(self, call: ThreadCall) -> bool:
         """Take back a call; say whether it had not begun. Called on the loop."""
         return self._front is not None and self._front.withdraw(call)
 
@@ -365,7 +365,7 @@ class Pool:
         self._front = WorkerThread(f"{self._name}-{self._started}", on_idle=self._retire)
         return self._front
 
-    def _look(self, courier: LoopDispatcher) -> None:
+    def _look(self, dispatcher: LoopDispatcher) -> None:
         self._watch = None
         front = self._front
         if front is None:
@@ -376,10 +376,10 @@ class Pool:
         if since is not None and time.perf_counter() - since > STUCK_S:
             self._front = None
             for call in front.hand_over():
-                self.submit(call, call.courier or courier)
+                self.submit(call, call.dispatcher or dispatcher)
             front.wake()  # once more, so that it retires also if it has just ended
         if self._watch is None:
-            self._watch = courier.loop.call_later(STUCK_S, self._look, courier)
+            self._watch = dispatcher.loop.call_later(STUCK_S, self._look, dispatcher)
 
     def _retire(self, worker: WorkerThread) -> None:
         """Keep a thread that is out of work, or let it go; called on that thread."""

@@ -1,7 +1,7 @@
 """A worker process: it holds environments of a server, which has everything else.
 
 It has a session for each session of the server that it was given, with the same order of calls
-and the same lanes, so that what an environment may rely on is the same. It ends when the server
+and the same executors, so that what an environment may rely on is the same. It ends when the server
 does: its end of the socket, which is standard input at first, then reads as closed.
 """
 
@@ -28,7 +28,7 @@ from openenv._internal.shadowing import keep_libraries
 from openenv.execution.commands import Encode
 from openenv.execution.executors import Executors
 from openenv.execution.link import HEAD, PICKLE_PROTOCOL, Kind, Link, dump_error
-from openenv.execution.session import Session, Work
+from openenv.execution.session import QueuedCall, Session
 from openenv.execution.spec import EnvironmentSpec
 from openenv.execution.threads import contain
 
@@ -43,11 +43,11 @@ class HeldSession(Session):
 
     __slots__ = ()
 
-    def _set_deadline(self, work: Work, timeout_s: Any) -> None:
+    def _set_deadline(self, work: QueuedCall, timeout_s: Any) -> None:
         """Nothing: the server cancels what is overdue."""
 
 
-class _Asked(Work, kw_only=True):
+class _Asked(QueuedCall, kw_only=True):
     """A call that the server has asked for."""
 
     worker: Worker
@@ -73,9 +73,9 @@ class Worker:
     def __init__(self, spec: EnvironmentSpec, grace_s: float) -> None:
         self._spec = spec
         self._grace_s = grace_s
-        self._lanes = Executors(spec)
+        self._executors = Executors(spec)
         self._sessions: dict[int, Session] = {}
-        self._works: dict[int, Work] = {}
+        self._works: dict[int, QueuedCall] = {}
         self._encodes: dict[int, Encode | None] = {}
         self._over = asyncio.Event()
         self.link = Link(self._received, self._over.set)
@@ -89,7 +89,7 @@ class Worker:
         closing = [session.stop() for session in self._sessions.values()]
         if closing:
             await asyncio.wait(closing, timeout=self._grace_s)
-        self._lanes.stop()
+        self._executors.stop()
 
     def _received(self, kind: int, key: int, data: bytes, _: float) -> None:
         if kind == Kind.SERVE:
@@ -107,7 +107,7 @@ class Worker:
             session.stop().add_done_callback(lambda _: self._closed(key, session))
 
     def _open(self, key: int, session_id: str) -> None:
-        session = self._sessions[key] = HeldSession(self._spec, lanes=self._lanes)
+        session = self._sessions[key] = HeldSession(self._spec, executors=self._executors)
         session.id = session_id
         try:
             session.start().add_done_callback(functools.partial(self._opened, key))

@@ -80,7 +80,7 @@ class Metrics:
         yield from self._sessions()
         yield from self._queue()
         yield from self._calls()
-        yield from self._lanes()
+        yield from self._executors()
         yield from self._traffic()
         yield from self._recordings()
 
@@ -92,7 +92,7 @@ class Metrics:
         )
 
     def _sessions(self) -> Iterator[Metric]:
-        manager, tally = self._manager, self._manager.tally
+        manager, counters = self._manager, self._manager.counters
         phases = Counter(session.phase for session in manager.sessions())
         yield self._gauge(
             "openenv_sessions",
@@ -106,42 +106,42 @@ class Metrics:
             "Sessions that wait for their client to come back.",
             self._manager.detached,
         )
-        yield self._counter("openenv_sessions_opened", "Sessions that were begun.", tally.opened)
+        yield self._counter("openenv_sessions_opened", "Sessions that were begun.", counters.opened)
         yield self._counter(
             "openenv_sessions_closed",
             "Sessions that have ended, by the reason.",
-            {("reason",): {(reason,): tally.closed[reason] for reason in REASONS}},
+            {("reason",): {(reason,): counters.closed[reason] for reason in REASONS}},
         )
         yield self._counter(
-            "openenv_resumes", "Connections that a client has resumed.", tally.resumes
+            "openenv_resumes", "Connections that a client has resumed.", counters.resumes
         )
         yield self._counter(
             "openenv_resumes_refused",
             "Connections that a client could not resume.",
-            tally.refused_resumes,
+            counters.refused_resumes,
         )
 
     def _queue(self) -> Iterator[Metric]:
-        tally = self._manager.tally
+        counters = self._manager.counters
         yield self._gauge(
             "openenv_queue_length", "Clients that wait for a slot.", self._manager.queue_length
         )
         yield self._counter(
-            "openenv_queue_timeouts", "Clients that waited in vain.", tally.queue_timeouts
+            "openenv_queue_timeouts", "Clients that waited in vain.", counters.queue_timeouts
         )
         yield self._histogram(
-            "openenv_queue_wait_seconds", "How long clients waited.", {(): tally.queue_wait}
+            "openenv_queue_wait_seconds", "How long clients waited.", {(): counters.queue_wait}
         )
 
     def _calls(self) -> Iterator[Metric]:
-        tally, latencies = self._manager.tally, self._manager.tally.latencies
+        counters, latencies = self._manager.counters, self._manager.counters.latencies
         answered = {cls: latency.whole.count for cls, latency in latencies.items()}
         yield self._counter("openenv_resets", "Resets that were answered.", answered[Reset])
         yield self._counter("openenv_steps", "Steps that were answered.", answered[Step])
         yield self._counter(
             "openenv_errors",
             "Errors that were answered, by code.",
-            {("code",): {(code,): count for code, count in sorted(tally.errors.items())}},
+            {("code",): {(code,): count for code, count in sorted(counters.errors.items())}},
         )
         yield self._histogram(
             "openenv_request_seconds",
@@ -169,16 +169,16 @@ class Metrics:
         yield self._counter(
             "openenv_step_timeouts",
             "Calls that were not done by their deadline.",
-            tally.step_timeouts,
+            counters.step_timeouts,
         )
 
-    def _lanes(self) -> Iterator[Metric]:
-        lanes = self._manager.lanes
-        wanted, ready, deaths = lanes.workers
+    def _executors(self) -> Iterator[Metric]:
+        executors = self._manager.executors
+        wanted, ready, deaths = executors.workers
         yield self._gauge(
-            "openenv_threads", "Threads that environments are called on.", lanes.threads
+            "openenv_threads", "Threads that environments are called on.", executors.threads
         )
-        held, held_up = lanes.held
+        held, held_up = executors.held
         yield self._gauge(
             "openenv_threads_held",
             "Threads of several sessions that a call holds past its deadline.",
@@ -210,21 +210,21 @@ class Metrics:
         )
 
     def _traffic(self) -> Iterator[Metric]:
-        tally = self._manager.tally
+        counters = self._manager.counters
         yield self._counter(
             "openenv_websocket_bytes",
             "Bytes of WebSocket messages.",
-            {("direction",): {("in",): tally.bytes_in, ("out",): tally.bytes_out}},
+            {("direction",): {("in",): counters.bytes_in, ("out",): counters.bytes_out}},
         )
         yield self._counter(
             "openenv_websocket_frames",
             "WebSocket messages.",
-            {("direction",): {("in",): tally.frames_in, ("out",): tally.frames_out}},
+            {("direction",): {("in",): counters.frames_in, ("out",): counters.frames_out}},
         )
         yield self._counter(
             "openenv_slow_readers_cut",
             "Clients that were cut off since they did not read.",
-            tally.slow_readers_cut,
+            counters.slow_readers_cut,
         )
 
     # ------------------------------------------------------------------ the forms of it

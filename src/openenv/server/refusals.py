@@ -35,7 +35,7 @@ def error_response(error: Exception, manager: SessionManager | None = None) -> R
         manager: Where it was, if it got that far: there it is counted.
     """
     if manager is not None:
-        manager.tally.failed(error)
+        manager.counters.failed(error)
     row = outward(error)
     data = error_data(error, debug=manager is not None and manager.debug)
     body: dict[str, Any] = {"detail": data.pop("message"), **data}
@@ -62,6 +62,6 @@ async def refuse(
     if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
         await error_response(error, manager)(scope, receive, send)
         return
-    manager.tally.failed(error)
+    manager.counters.failed(error)
     reason = words(error).encode()[:MAX_REASON_BYTES].decode(errors="ignore")
     await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})

@@ -226,7 +226,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         for manager in self._managers:
-            if not self.is_hopeless and (why := manager.lanes.hopeless) is not None:
+            if not self.is_hopeless and (why := manager.executors.hopeless) is not None:
                 logger.error("the server ends: %s", why)
                 self.is_hopeless = self.should_exit = True
         return await super().on_tick(counter)

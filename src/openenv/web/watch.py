@@ -75,8 +75,8 @@ class Board:
         return self._frame
 
     def _made(self, now: float) -> bytes:
-        manager, tally = self._manager, self._manager.tally
-        steps = tally.latencies[Step].whole.count
+        manager, counters = self._manager, self._manager.counters
+        steps = counters.latencies[Step].whole.count
         if self._before is not None and now > self._before[0]:
             self._rate = (steps - self._before[1]) / (now - self._before[0])
         self._before = now, steps

@@ -44,7 +44,7 @@ from openenv.execution.connections.dialect import (
 )
 from openenv.execution.manager import SessionManager
 from openenv.execution.principal import Principal
-from openenv.execution.session import Session, Work
+from openenv.execution.session import QueuedCall, Session
 from openenv.protocol.codecs import JSONCodec
 from openenv.protocol.connection import ServerConnection
 from openenv.protocol.messages import MCPReply, Request
@@ -125,6 +125,7 @@ class Conversation:
         "_channel",
         "_commands",
         "_connection",
+        "_counters",
         "_frames",
         "_is_draining",
         "_is_over",
@@ -138,7 +139,6 @@ class Conversation:
         "_refused",
         "_session",
         "_session_id",
-        "_tally",
         "_work",
         "ended",
     )
@@ -153,7 +153,7 @@ class Conversation:
         debug: bool = False,
     ) -> None:
         self._manager = manager
-        self._tally = manager.tally
+        self._counters = manager.counters
         self._largest = manager.limits.max_message_bytes
         self._principal = principal
         self._limited = None if principal is None else principal.if_limited()
@@ -162,7 +162,7 @@ class Conversation:
         self._session_id = session_id
         self._connection = ServerConnection(JSONCodec(debug=debug))
         self._session: Session | None = None
-        self._work: Work | None = None
+        self._work: QueuedCall | None = None
         self._frames: deque[str | bytes] | None = None
         self._is_paused = self._is_over = self._is_serving = self._is_draining = False
         self._refused = 0  # frames since the last one that could be read
@@ -178,7 +178,7 @@ class Conversation:
             self._end()
             return
         except OpenEnvError as error:
-            self._tally.failed(error)
+            self._counters.failed(error)
             self._send(self._refusal(error))
             self._finish(NORMAL_CLOSURE)
             return
@@ -225,7 +225,7 @@ class Conversation:
 
     def note_cut_off(self) -> None:
         """Note that the client is cut off, since it does not read."""
-        self._tally.slow_readers_cut += 1
+        self._counters.slow_readers_cut += 1
 
     def go_on(self) -> None:
         """Nothing: what has come is served, at most `QUEUED_FRAMES`, and no more is listened to."""
@@ -283,9 +283,9 @@ class Conversation:
         """Take the client's next frame."""
         if self._is_over or self._is_draining:
             return
-        tally = self._tally
-        tally.frames_in += 1
-        tally.bytes_in += len(frame)
+        counters = self._counters
+        counters.frames_in += 1
+        counters.bytes_in += len(frame)
         if self._session is not None and self._work is None and not self._frames:
             self._serve(frame)
             return
@@ -367,7 +367,7 @@ class Conversation:
 
     def fail_json_rpc(self, asked: Asked, encode: Encode, error: BaseException) -> None:
         """Send why the request by JSON-RPC that is under way failed."""
-        self._tally.failed(error)
+        self._counters.failed(error)
         response = failed(error, asked.answer.id, debug=self._manager.debug)
         self.answer(encode(MCPReply(response)), None)
 
@@ -381,9 +381,9 @@ class Conversation:
         elif (size := len(frame)) > self._largest:
             self._fail(None, self._too_large(size))
         else:
-            tally = self._tally
-            tally.frames_out += 1
-            tally.bytes_out += size
+            counters = self._counters
+            counters.frames_out += 1
+            counters.bytes_out += size
             self._channel.send(frame)
         if self._is_draining:
             self._go()
@@ -395,17 +395,17 @@ class Conversation:
         return TooLargeError("answer", size, self._largest, cure)
 
     def _fail(self, request: Request | None, error: BaseException) -> None:
-        self._tally.failed(error)
+        self._counters.failed(error)
         self._send(self._connection.error(request, error))
 
     def _send(self, frame: bytes) -> None:
-        tally = self._tally
-        tally.frames_out += 1
-        tally.bytes_out += len(frame)
+        counters = self._counters
+        counters.frames_out += 1
+        counters.bytes_out += len(frame)
         self._channel.send(frame)
 
 
-class _Asked(Work, kw_only=True):
+class _Asked(QueuedCall, kw_only=True):
     """A request on its way through its session."""
 
     conversation: Conversation
@@ -449,7 +449,7 @@ class JsonRpcConversation(Conversation):
             if self._limited is not None:
                 self._limited.allow(1, len(frame))
         except OpenEnvError as error:
-            self._tally.failed(error)
+            self._counters.failed(error)
             self._send(encode_json_rpc(failed(error)))
             return
         data = read_json_rpc(frame)

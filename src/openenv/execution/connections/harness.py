@@ -25,7 +25,7 @@ from openenv._internal.incidents import told
 from openenv.errors import InvalidJSONError, NotSupported, OpenEnvError
 from openenv.execution.commands import Call, Look, Reset, Step
 from openenv.execution.connections.conversation import NORMAL_CLOSURE, Conversation
-from openenv.execution.session import Session, Work
+from openenv.execution.session import QueuedCall, Session
 from openenv.execution.spec import HARNESS_NAME, HARNESS_TURN, EnvironmentSpec
 from openenv.protocol.codecs import parse_json
 from openenv.protocol.messages import Transition
@@ -101,7 +101,7 @@ class HarnessConversation(Conversation):
             self._object("INVALID_JSON", str(error))
             return
         except OpenEnvError as error:
-            self._tally.failed(error)
+            self._counters.failed(error)
             self._object("RATE_LIMITED", str(error))
             return
         if self._is_ended:
@@ -135,7 +135,7 @@ class HarnessConversation(Conversation):
         if self._is_over:
             return
         if error is not None:
-            self._tally.failed(error)
+            self._counters.failed(error)
             why = {"message": told(error, debug=self._manager.debug), "recoverable": False}
             self._send(to_json({"type": "error", "timestamp": time.time(), "data": why}))
         elif transition is not None and not was_told:  # it lives in another process
@@ -154,7 +154,7 @@ def _metadata(transition: Transition | None) -> dict[str, Any]:
     return {} if transition is None else transition.metadata or {}
 
 
-class _Turn(Work, kw_only=True):
+class _Turn(QueuedCall, kw_only=True):
     """A turn on its way through its session."""
 
     conversation: HarnessConversation

@@ -45,7 +45,7 @@ from openenv.execution.connections.conversation import (
 from openenv.execution.connections.dialect import Asked, failed
 from openenv.execution.manager import SHUTTING_DOWN, Patience, SessionManager
 from openenv.execution.principal import Principal
-from openenv.execution.session import Session, Work
+from openenv.execution.session import QueuedCall, Session
 from openenv.execution.slow_readers import SlowReaderGuard
 from openenv.protocol.messages import ACTION_TYPES, MCPReply, Request
 from openenv.protocol.resend_buffer import OVERHEAD_BYTES, ResendBuffer
@@ -95,7 +95,7 @@ class _Seat:
         self.early: deque[Request] | None = None
 
 
-class _Asked(Work, kw_only=True):
+class _Asked(QueuedCall, kw_only=True):
     """A request on its way through its session."""
 
     conversation: MultiplexedConversation
@@ -216,7 +216,7 @@ class MultiplexedConversation:
         self.id = secrets.token_hex(8)
         self._token = secrets.token_urlsafe(24)
         self._manager = manager
-        self._tally = manager.tally
+        self._counters = manager.counters
         self._principal = principal
         self._limited = None if principal is None else principal.if_limited()
         self._bare_channel = channel
@@ -262,9 +262,9 @@ class MultiplexedConversation:
         """Take the client's next frame."""
         if self._is_over:
             return
-        size, tally, ledger = len(frame), self._tally, self._ledger
-        tally.frames_in += 1
-        tally.bytes_in += size
+        size, counters, ledger = len(frame), self._counters, self._ledger
+        counters.frames_in += 1
+        counters.bytes_in += size
         try:
             requests = self._codec.decode_requests(frame)
             self._refused = 0
@@ -313,7 +313,7 @@ class MultiplexedConversation:
                 except RateLimitError as limited:
                     error, principal = limited, None
                     data = self._codec.error_data(error)
-            self._tally.failed(error)
+            self._counters.failed(error)
             self._send(self._codec.answer("error", session, number, data))
         self._refused += 1
         if self._refused >= REFUSED_FRAMES:
@@ -363,7 +363,7 @@ class MultiplexedConversation:
         except RateLimitError as error:
             data = self._codec.error_data(error)
             for request in costly:
-                self._tally.failed(error)
+                self._counters.failed(error)
                 self._answer("error", request, data)
             return [request for request in requests if request.type in FREE_OF_CHARGE]
         return requests
@@ -514,7 +514,7 @@ class MultiplexedConversation:
 
     def fail_json_rpc(self, request: Request, asked: Asked, error: BaseException) -> None:
         """Send why a request by JSON-RPC failed."""
-        self._tally.failed(error)
+        self._counters.failed(error)
         response = failed(error, asked.answer.id, debug=self._manager.debug)
         self.answer(request, self.encode_data(MCPReply(response)), None)
 
@@ -562,7 +562,7 @@ class MultiplexedConversation:
 
     def fail(self, request: Request, error: BaseException) -> None:
         """Send why a request failed."""
-        self._tally.failed(error)
+        self._counters.failed(error)
         self._send(self._codec.error(request.session, request.id, error))
 
     def _tell(self, kind: str, data: dict[str, Any], session: int | None = None) -> None:
@@ -596,9 +596,9 @@ class MultiplexedConversation:
         self._send_frame(self._codec.join(messages[first:]))
 
     def _send_frame(self, frame: bytes) -> None:
-        tally, ledger = self._tally, self._ledger
-        tally.frames_out += 1
-        tally.bytes_out += len(frame)
+        counters, ledger = self._counters, self._ledger
+        counters.frames_out += 1
+        counters.bytes_out += len(frame)
         ledger.keep(frame)
         self._channel.send(frame)
         if ledger.kept_bytes > UNACKNOWLEDGED_BYTES:
@@ -633,12 +633,12 @@ class MultiplexedConversation:
                 raise ProtocolError("resume is the first frame of a connection, with a number")
             earlier._resume(mine, received)
         except (SessionNotFoundError, ProtocolError) as error:
-            self._tally.refused_resumes += 1
+            self._counters.refused_resumes += 1
             told = _breach(str(error)) if isinstance(error, ProtocolError) else error
             mine.send(self._codec.error(None, None, told))
             mine.close(NORMAL_CLOSURE)
         else:
-            self._tally.resumes += 1
+            self._counters.resumes += 1
         self._bare_channel = self._channel = _NOWHERE
         self.end()
 
@@ -670,7 +670,7 @@ class MultiplexedConversation:
 
     def note_cut_off(self) -> None:
         """Note that the client is cut off, since it does not read."""
-        self._tally.slow_readers_cut += 1
+        self._counters.slow_readers_cut += 1
 
     def lose(self, *, is_goodbye: bool = True) -> bool:
         """Note that the channel is gone.

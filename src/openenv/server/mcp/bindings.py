@@ -240,7 +240,7 @@ class Seat:
         except SessionClosedError as error:
             raise SessionEnded(told(error)) from error
         except Exception as error:
-            self._manager.tally.failed(error)
+            self._manager.counters.failed(error)
             return failure(told(error, debug=self._manager.debug))
         if (reply.observation or {}).get("error") and is_unknown(reply):
             raise LookupError(reply.observation["error"]["message"])  # type: ignore[index]

@@ -239,7 +239,7 @@ class Bridge:
             return INVALID_PARAMS, str(error.args[0]), error.args[1] if error.args[1:] else None
         if isinstance(error, ServerRefused):
             return error.code, error.message, error.data
-        self.manager.tally.failed(error)
+        self.manager.counters.failed(error)
         if isinstance(error, SessionNotFoundError):
             code = INVALID_PARAMS
         else:

@@ -98,7 +98,7 @@ class MCPEndpoint:
         try:
             return await self._served(request, asked)
         except Exception as error:
-            self._manager.tally.failed(error)
+            self._manager.counters.failed(error)
             return failed(error, asked.id, debug=self._manager.debug)
 
     async def _served(self, http: Request, request: JsonRpcRequest) -> JsonRpcResponse:
