@@ -409,11 +409,11 @@ def test_a_split_alone_has_a_task_drawn_by_the_seed(url: str) -> None:
         ({"split": "trian", "index": 0}, "did you mean 'train'"),
         ({"split": "train", "index": 99}, "15 tasks"),
         ({"split": "train", "index": "x"}, "whole number"),
-        ({"index": 0}, "say which, of train, test"),
+        ({"index": 0}, "expected one of train, test"),
         ({"task": 3}, "task: expected"),
-        ({"task": {}}, "neither an id"),
-        ({"task": {"id": "sum-3", "prompt": "another"}}, "its prompt is not"),
-        ({"task": {"id": "sum-3", "criteria": {"answer": "x"}}}, "its criteria is not"),
+        ({"task": {}}, "expected an id or an index"),
+        ({"task": {"id": "sum-3", "prompt": "another"}}, "has a different prompt"),
+        ({"task": {"id": "sum-3", "criteria": {"answer": "x"}}}, "has a different criteria"),
         ({"task": {"id": "sum-3", "reset": {"seed": 1}}, "seed": 2}, "seed: "),
     ],
 )
@@ -432,7 +432,7 @@ def test_ids_that_two_splits_have_are_told_apart_by_the_split(serve: Serve) -> N
     url = serve(create_app(Sums, tasks=tasks))
     with SumsEnv(base_url=url) as env:
         assert env.reset(task="a", split="test").observation.prompt == "2"
-        with pytest.raises(ExecutionFailed, match="train and in test"):
+        with pytest.raises(ExecutionFailed, match="train and test"):
             env.reset(task="a")
 
 
@@ -448,7 +448,7 @@ def test_arguments_that_a_task_has_for_reset_are_passed(serve: Serve) -> None:
         seen = env.reset(task="a").observation
         assert (seen.level, seen.seed) == (4, 11)
         assert env.reset(task="a", seed=11, level=None).observation.level == 4
-        with pytest.raises(ExecutionFailed, match="seed: task 'a' says 11, not 12"):
+        with pytest.raises(ExecutionFailed, match="seed: task 'a' requires 11, got 12"):
             env.reset(task="a", seed=12)
         with pytest.raises(ExecutionFailed, match=r"levle.*did you mean 'level'"):
             env.reset(task="b")

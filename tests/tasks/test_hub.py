@@ -14,7 +14,7 @@ import pytest
 from support.zygote import PythonProcess, run_python
 
 from openenv.tasks import TasksetError, load_tasks
-from openenv.tasks.hub import Declared, declared_environment
+from openenv.tasks.hub import DataSetEnvironment, read_environment
 
 COMMIT = "a1" * 20
 CARD = """---
@@ -145,8 +145,8 @@ def test_what_names_no_data_set_is_refused(reference: str) -> None:
 def test_what_a_data_set_declares_is_read(tmp_path: Path) -> None:
     path = tmp_path / "environment.yaml"
     path.write_text(MANIFEST)
-    assert declared_environment(path, "sums") == Declared("default", ("train",))
-    assert declared_environment(path, "all") == Declared(None, ())
+    assert read_environment(path, "sums") == DataSetEnvironment("default", ("train",))
+    assert read_environment(path, "all") == DataSetEnvironment(None, ())
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_a_declaration_that_is_none_is_refused(tmp_path: Path, content: str) -> 
     path = tmp_path / "environment.yaml"
     path.write_text(content)
     with pytest.raises(TasksetError):
-        declared_environment(path, "x")
+        read_environment(path, "x")

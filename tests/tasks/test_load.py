@@ -346,16 +346,16 @@ def test_rows_that_say_their_split_are_of_it(kind: str, tmp_path: Path) -> None:
         assert served.list_splits() == ["test", "train"]
         assert [task.id for task in served.list_tasks("test")] == ["0", "3", "6"]
         assert [task.index for task in served.list_tasks("train")] == [0, 1, 2, 3]
-        task, _ = served.chosen({"split": "test", "index": 1})
+        task, _ = served.resolve({"split": "test", "index": 1})
         assert task is not None and (task.id, task.split, task.criteria) == ("3", "test", {"x": 3})
-        named, _ = served.chosen({"task": "4"})
+        named, _ = served.resolve({"task": "4"})
         assert named is not None and named.split == "train"
     assert [task.id for task in load_tasks(source, split="test")] == ["0", "3", "6"]
     assert {name: len(part) for name, part in load_splits(source).items()} == {
         "test": 3,
         "train": 4,
     }
-    with pytest.raises(TasksetError, match="has no split 'tests', but test, train; did you mean"):
+    with pytest.raises(TasksetError, match="has no split 'tests'; expected one of test, train; did you mean"):
         load_tasks(source, split="tests")
     every = pickle.loads(pickle.dumps(load_tasks(source)))
     assert repr(every).endswith("test (3), train (4)>")

@@ -21,13 +21,13 @@ from openenv.tasks.api import (
     PAGE_SIZE,
     TaskAPIClient,
     TaskCalls,
-    checked_page,
-    only_name,
-    pages,
-    question,
-    read,
+    build_request,
+    check_page,
+    page_bounds,
+    pick_environment,
+    read_response,
 )
-from openenv.tasks.served import merged
+from openenv.tasks.served import merge_reset_arguments
 from openenv.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _SyncTasks(TaskCalls):
     def __init__(self, tasks: ClientTasks) -> None:
         self._tasks = tasks
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
+    def call(self, method: str, *arguments: Any) -> Any:
         return resolve(self._tasks._answer(method, *arguments))
 
 
@@ -140,22 +140,22 @@ class TaskPages:
     """The tasks of a split, for a ``for`` or an ``async for``."""
 
     def __init__(self, tasks: ClientTasks, split: str, page_size: int) -> None:
-        pages(0, page_size)  # which refuses what is no size
+        page_bounds(0, page_size)  # raises for an invalid size
         self._tasks = tasks
         self._split = split
         self._page_size = page_size
 
     def __iter__(self) -> Iterator[Any]:
         count: int = resolve(self._tasks.num_tasks(self._split))
-        for start, stop in pages(count, self._page_size):
+        for start, stop in page_bounds(count, self._page_size):
             page = resolve(self._tasks.get_task_range(self._split, start, stop))
-            yield from checked_page(page, start, stop)
+            yield from check_page(page, start, stop)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         count = await self._tasks.num_tasks(self._split)
-        for start, stop in pages(count, self._page_size):
+        for start, stop in page_bounds(count, self._page_size):
             page = await self._tasks.get_task_range(self._split, start, stop)
-            for task in checked_page(page, start, stop):
+            for task in check_page(page, start, stop):
                 yield task
 
 
@@ -205,7 +205,7 @@ class _OverHTTP:
         )
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        return await asyncio.to_thread(self._calls._ask, method, *arguments)
+        return await asyncio.to_thread(self._calls.call, method, *arguments)
 
 
 class _OfApplication:
@@ -219,14 +219,14 @@ class _OfApplication:
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         if self._env_name is None:
-            names = await self._fetched(LIST_ENVIRONMENTS, "")
-            self._env_name = only_name(names, WHERE)
-        return await self._fetched(method, self._env_name, *arguments)
+            names = await self._fetch(LIST_ENVIRONMENTS, "")
+            self._env_name = pick_environment(names, WHERE)
+        return await self._fetch(method, self._env_name, *arguments)
 
-    async def _fetched(self, method: str, env_name: str, *arguments: Any) -> Any:
-        path, body = question(method, env_name, *arguments)
+    async def _fetch(self, method: str, env_name: str, *arguments: Any) -> Any:
+        path, body = build_request(method, env_name, *arguments)
         status, content = await request(self._app, path, body, self._headers)
-        return read(method, WHERE, status, content)
+        return read_response(method, WHERE, status, content)
 
 
 WHERE = "the application in this process"
@@ -266,5 +266,5 @@ def with_task(arguments: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(task, Task):
         return arguments
     others = {name: value for name, value in arguments.items() if name != "task"}
-    known = merged(task.reset, others, f"task {task.id!r}")
+    known = merge_reset_arguments(task.reset, others, f"task {task.id!r}")
     return known if task.is_reference else {**known, "task": task.as_data()}

@@ -22,7 +22,7 @@ from openenv.errors import (
 from openenv.execution.manager import SessionManager
 from openenv.execution.session import Session, SessionPhase
 from openenv.execution.tasks import Ask
-from openenv.tasks.task import told
+from openenv.tasks.task import to_public_data
 
 __all__ = ["TaskService"]
 
@@ -33,7 +33,7 @@ TYPES = frozenset({"train", "validation", "test"})
 def told_split(split: Any) -> Any:
     """What is told of a split: its name and its type."""
     if isinstance(split, Mapping | BaseModel):
-        return told(split)
+        return to_public_data(split)
     name = str(split)
     known = isinstance(split, str) and name in TYPES
     return {"name": name, "type": name if known else "validation"}
@@ -53,12 +53,12 @@ def written(value: Any, method: str, limit: int) -> bytes:
     if method == "num_tasks":
         return _json(int(value))
     if method == "get_task":
-        parts = [_json(told(value))]
+        parts = [_json(to_public_data(value))]
     else:
         if isinstance(value, str | Mapping) or not hasattr(value, "__iter__"):
             raise InvalidReturnError(f"{method} returned a {type(value).__name__}; expected a list")
         parts, size = [], 0
-        tell = told_split if method == "list_splits" else told
+        tell = told_split if method == "list_splits" else to_public_data
         for one in value:
             parts.append(_json(tell(one)))
             size += len(parts[-1]) + 1

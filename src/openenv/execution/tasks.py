@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from openenv._internal.generics import once_per_class
 from openenv.errors import NotSupported, Refused
 from openenv.execution.commands import Call, Reset
-from openenv.tasks.columns import words_of
+from openenv.tasks.columns import describe_validation_error
 from openenv.tasks.errors import did_you_mean
-from openenv.tasks.served import merged
+from openenv.tasks.served import merge_reset_arguments
 from openenv.tasks.task import Task
 from openenv.tools.functions import is_tool
 
@@ -130,7 +130,7 @@ def _task_of(given: Mapping[str, Any]) -> Task:
     try:
         return Task.model_validate(given)
     except ValidationError as error:
-        raise Refused(f"task: is none: {words_of(error)}") from None
+        raise Refused(f"task: is none: {describe_validation_error(error)}") from None
 
 
 def begun(task: Task | None, others: Mapping[str, Any], taker: Taker) -> Ready:
@@ -143,7 +143,7 @@ def begun(task: Task | None, others: Mapping[str, Any], taker: Taker) -> Ready:
     if task is None:
         return Ready(dict(others), None, taker.loads and not taker.takes_task)
     whose = f"task {task.id!r}"
-    arguments = merged(task.reset, others, whose)
+    arguments = merge_reset_arguments(task.reset, others, whose)
     if taker.takes_task:
         # What `reset` has no argument for is in the task.
         known = {n: v for n, v in arguments.items() if n not in task.reset or _takes(taker, n)}

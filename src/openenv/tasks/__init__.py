@@ -1,4 +1,14 @@
-"""What there is to do in an environment: tasks, in splits."""
+"""Tasks, tasksets and samplers: the problems that an environment offers, in splits.
+
+A `Task` is one row; a `Taskset` holds the rows of one split and makes tasks on demand; a sampler
+decides which tasks a trainer plays next; `ServedTasks` and `TaskAPIClient` are the two ends of the
+server's Task API.
+
+Below this package: `openenv.types`, `openenv.errors` and the HTTP door. Above: `execution` (resets
+an environment to a task), `client`, `server`, `rollouts` and `evals`.
+
+Read `task.py`, then `load.py` (sources), `columns.py` (rows to tasks) and `taskset.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The Task API of servers, over HTTP.
+"""The client side of the servers' Task API, over HTTP.
 
-A server says by it which tasks there are; to begin one is `reset(split=..., index=...)`. The routes
-are those of OpenEnv 0.10, the client's names those of RFC 013 ("Task Sampling and In-Training
+A server lists its tasks by this API; `reset(split=..., index=...)` begins one. The routes are those
+of OpenEnv 0.10; the client's names are those of RFC 013 ("Task Sampling and In-Training
 Evaluation").
 """
 
@@ -28,7 +28,14 @@ from openenv.errors import (
 )
 from openenv.tasks.errors import TasksetError
 
-__all__ = ["PAGE_SIZE", "TaskAPIClient", "TaskCalls", "http_url", "only_name", "question", "read"]
+__all__ = [
+    "PAGE_SIZE",
+    "TaskAPIClient",
+    "TaskCalls",
+    "pick_environment",
+    "build_request",
+    "read_response",
+]
 
 PAGE_SIZE = 256
 LIST_ENVIRONMENTS = "list_environments"
@@ -42,12 +49,12 @@ ROUTES: dict[str, tuple[str, tuple[str, ...], str | None]] = {
     "get_task_range": ("task_range", ("split", "start", "stop"), "tasks"),
 }
 
-Question = tuple[str, bytes | None]
+TaskRequest = tuple[str, bytes | None]
 """The path of a request, and its body; None is a GET."""
 
 
-def question(method: str, env_name: str, *arguments: Any) -> Question:
-    """What to ask a server, to have a method of a `TaskProvider` answered."""
+def build_request(method: str, env_name: str, *arguments: Any) -> TaskRequest:
+    """Build the request for a method of a `TaskProvider`."""
     if method == LIST_ENVIRONMENTS:
         return f"/{LIST_ENVIRONMENTS}", None
     route, names, _ = ROUTES[method]
@@ -57,16 +64,16 @@ def question(method: str, env_name: str, *arguments: Any) -> Question:
     return path, to_json(body) if names else None
 
 
-def read(method: str, where: str, status: int, content: bytes) -> Any:
-    """What a server has answered.
+def read_response(method: str, where: str, status: int, content: bytes) -> Any:
+    """Return the result of a method from a server's response.
 
     Raises:
-        NotSupported: It, or its environment, has no such thing.
-        IndexError: There is no such task.
-        TasksetError: There is no such environment.
-        ConnectError: It does not let this client in.
-        ServerError: It answered with another error; a subclass says which.
-        ProtocolError: It is no answer to this.
+        NotSupported: The server or its environment does not have this method.
+        IndexError: The split has no such task.
+        TasksetError: The server has no such environment.
+        ConnectError: The server refuses this client.
+        ServerError: The server answered with another error; a subclass says which.
+        ProtocolError: The response does not fit the request.
     """
     if status == 200:
         place = None if method == LIST_ENVIRONMENTS else ROUTES[method][2]
@@ -89,117 +96,113 @@ def read(method: str, where: str, status: int, content: bytes) -> Any:
     if status in (404, 405):
         if text.startswith("unknown environment"):
             raise TasksetError(where, None, text)
-        raise NotSupported(f"{where} has no tasks to tell of ({text})", feature=method)
+        raise NotSupported(f"{where} lists no tasks ({text})", feature=method)
     data = {**body} if isinstance(body, dict) else {}
     if isinstance(detail, list):
         data |= {"code": "VALIDATION_ERROR", "errors": detail}
     raise server_error({**data, "message": f"{method}: {text}"})
 
 
-def only_name(names: Any, where: str) -> str:
-    """The name of a server's environment, of the names that it gives.
+def pick_environment(names: Any, where: str) -> str:
+    """Return the name of a server's only environment.
 
     Raises:
-        TasksetError: There is not just one.
+        TasksetError: The server has several environments, or none.
     """
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
-        why = f"has the environments {names!r:.200}; say which, by env_name="
+        why = f"has the environments {names!r:.200}; pass env_name="
         raise TasksetError(where, None, why)
     return names[0]
 
 
-def http_url(base_url: str) -> str:
-    """A server's address, of whichever scheme, as one of HTTP."""
-    return over_http(base_url)
-
-
 class TaskCalls(ABC):
-    """The methods of a `TaskProvider`, of a server; what they give is as the server tells it."""
+    """Blocking calls of a server's `TaskProvider`, which return tasks as JSON data."""
 
     @abstractmethod
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """Have a method answered."""
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method on the server and return the result."""
 
     def list_splits(self) -> list[dict[str, str]]:
-        """Name the splits, each with its type.
+        """Return the splits, each with a type.
 
         Raises:
-            NotSupported: The environment has no tasks to tell of.
-            ConnectError: No server answers, or it does not let this client in.
-            ResponseTimeout: It did not answer in time.
-            ServerError: It answered with an error; a subclass says which.
+            NotSupported: The environment has no tasks.
+            ConnectError: No server answers, or the server refuses this client.
+            ResponseTimeout: The server did not answer in time.
+            ServerError: The server answered with an error; a subclass says which.
         """
-        splits: list[dict[str, str]] = self._ask("list_splits")
+        splits: list[dict[str, str]] = self.call("list_splits")
         return splits
 
     def list_tasks(self, split: str) -> list[Any]:
-        """Give every task of a split. Of a large one use `iter_tasks`.
+        """Return every task of a split. For a large split, use `iter_tasks`.
 
         Raises:
-            OpenEnvError: As of `list_splits`.
+            OpenEnvError: As `list_splits` raises.
         """
-        tasks: list[Any] = self._ask("list_tasks", split)
+        tasks: list[Any] = self.call("list_tasks", split)
         return tasks
 
     def num_tasks(self, split: str) -> int:
         """Count the tasks of a split.
 
         Raises:
-            OpenEnvError: As of `list_splits`.
+            OpenEnvError: As `list_splits` raises.
         """
-        return int(self._ask("num_tasks", split))
+        return int(self.call("num_tasks", split))
 
     def get_task(self, split: str, index: int) -> Any:
-        """Give one task.
+        """Return the task at an index of a split.
 
         Raises:
-            IndexError: There is none at this index.
-            OpenEnvError: As of `list_splits`.
+            IndexError: The split has no task at this index.
+            OpenEnvError: As `list_splits` raises.
         """
-        return self._ask("get_task", split, index)
+        return self.call("get_task", split, index)
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Any]:
-        """Give the tasks from `start` to before `stop`, as a slice does.
+        """Return the tasks from `start` to before `stop`, as a slice does.
 
         Raises:
-            OpenEnvError: As of `list_splits`.
+            OpenEnvError: As `list_splits` raises.
         """
-        tasks: list[Any] = self._ask("get_task_range", split, start, stop)
+        tasks: list[Any] = self.call("get_task_range", split, start, stop)
         return tasks
 
     def iter_tasks(self, split: str, page_size: int = PAGE_SIZE) -> Iterator[Any]:
-        """Give every task of a split, one after the other, asking for a page at a time.
+        """Iterate over the tasks of a split, requesting a page at a time.
 
         Args:
             split: The split.
-            page_size: How many tasks a page has.
+            page_size: The number of tasks on a page.
 
         Raises:
-            ProtocolError: A page is not as long as was asked for.
-            OpenEnvError: As of `list_splits`.
+            ProtocolError: A page does not have the requested length.
+            OpenEnvError: As `list_splits` raises.
         """
         count = self.num_tasks(split)
-        for start, stop in pages(count, page_size):
-            yield from checked_page(self.get_task_range(split, start, stop), start, stop)
+        for start, stop in page_bounds(count, page_size):
+            yield from check_page(self.get_task_range(split, start, stop), start, stop)
 
 
 class TaskAPIClient(TaskCalls):
-    """Asks a server for its tasks, which are given as it tells them.
+    """A blocking client of a server's Task API, which returns tasks as JSON data.
 
         tasks = TaskAPIClient("http://localhost:8000")
         for task in tasks.iter_tasks("train"): ...
 
-    It may be used from several threads. `EnvClient.tasks` is the same for a client that is there
-    already; `load_tasks` makes tasks of what is told.
+    It may be used from several threads. `EnvClient.tasks` has the same methods on an existing
+    client;
+    `load_tasks` returns `Task` objects.
 
     Args:
-        base_url: Where the server is: ``http``, ``https``, ``ws``, ``wss`` or no scheme.
-        env_name: The environment's name there; by default the server is asked.
-        headers: Sent with every request, for example for a gateway.
-        api_key: The server's key; by default that of OPENENV_API_KEY.
-        ca_file: Certificates (PEM) by which ``https`` servers are told; by default those of
+        base_url: The server's address: ``http``, ``https``, ``ws``, ``wss`` or no scheme.
+        env_name: The environment's name on the server; by default the server's only one.
+        headers: Headers of every request, for example for a gateway.
+        api_key: The server's key; by default OPENENV_API_KEY.
+        ca_file: Certificates (PEM) that ``https`` servers are verified against; by default
             OPENENV_CA_FILE, else the system's.
         timeout_s: Seconds to wait for an answer; None for no limit.
     """
@@ -214,7 +217,7 @@ class TaskAPIClient(TaskCalls):
         ca_file: str | None = None,
         timeout_s: float | None = 60.0,
     ) -> None:
-        url = urlsplit(http_url(base_url))
+        url = urlsplit(over_http(base_url))
         user, _, netloc = url.netloc.rpartition("@")
         self._url = url._replace(netloc=netloc).geturl()
         self._headers = dict(headers or {})
@@ -229,24 +232,23 @@ class TaskAPIClient(TaskCalls):
 
     @classmethod
     def from_env_client(cls, env: Any, env_name: str | None = None) -> TaskCalls:
-        """Ask the server of a client, as the client reaches it: with its keys and certificates, or
-        within this process.
+        """Make a client that reaches the server as an `EnvClient` does: same keys, or in process.
 
         Args:
-            env: An `EnvClient`, or the synchronous face of one.
-            env_name: The environment's name there; by default the server is asked.
+            env: An `EnvClient`, or its synchronous counterpart.
+            env_name: The environment's name on the server; by default the server's only one.
         """
         client = env.async_client if hasattr(env, "async_client") else env
         found: TaskCalls = client.tasks.sync(env_name)
         return found
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
+    def call(self, method: str, *arguments: Any) -> Any:
         if self._env_name is None:
-            names = self._fetched(LIST_ENVIRONMENTS, question(LIST_ENVIRONMENTS, ""))
-            self._env_name = only_name(names, self._url)
-        return self._fetched(method, question(method, self._env_name, *arguments))
+            names = self._fetch(LIST_ENVIRONMENTS, build_request(LIST_ENVIRONMENTS, ""))
+            self._env_name = pick_environment(names, self._url)
+        return self._fetch(method, build_request(method, self._env_name, *arguments))
 
-    def _fetched(self, method: str, asked: Question) -> Any:
+    def _fetch(self, method: str, asked: TaskRequest) -> Any:
         path, body = asked
         headers = {"Accept": "application/json", **self._headers}
         headers |= key_headers(self._api_key or key_for(self._url), headers)
@@ -262,23 +264,29 @@ class TaskAPIClient(TaskCalls):
                 f"{self._url} did not answer {method} within {self._timeout_s} s"
             ) from error
         except FAILURES as error:
-            raise ConnectError(f"no server tells its tasks at {self._url}: {error}") from error
-        return read(method, self._url, status, content)
+            raise ConnectError(f"cannot list the tasks of {self._url}: {error}") from error
+        return read_response(method, self._url, status, content)
 
 
-def pages(count: int, page_size: int) -> Iterator[tuple[int, int]]:
-    """Where the pages of so many tasks begin, and before where they end."""
+def page_bounds(count: int, page_size: int) -> Iterator[tuple[int, int]]:
+    """Return the start and stop of each page.
+
+    Raises:
+        ValueError: `page_size` is below 1.
+    """
     if page_size < 1:
         raise ValueError(f"page_size={page_size}; expected a number from 1")
     return ((start, min(start + page_size, count)) for start in range(0, count, page_size))
 
 
-def checked_page(page: list[Any], start: int, stop: int) -> list[Any]:
-    """A page, once it is seen that it has all tasks.
+def check_page(page: list[Any], start: int, stop: int) -> list[Any]:
+    """Return the page if no task is missing.
 
     Raises:
-        ProtocolError: It has not.
+        ProtocolError: The page has another length than requested.
     """
     if len(page) != stop - start:
-        raise ProtocolError(f"of the tasks {start} to {stop - 1} the server gave {len(page)}")
+        raise ProtocolError(
+            f"the server returned {len(page)} tasks for the range {start} to {stop - 1}"
+        )
     return page

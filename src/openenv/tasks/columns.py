@@ -1,15 +1,14 @@
-"""Making a task of a row.
+"""Conversion of rows to tasks.
 
-A column that has the name of a field of `Task` is that field. Of any other nobody knows whether
-it holds the answer, so it becomes one of the `criteria`, which no agent is given, unless it is
-mapped. The names that RFC 006 ("HF RL Environment Datasets", a draft of OpenEnv's) gives to
-columns are known too:
+A column that has the name of a field of `Task` becomes that field. Any other column might hold the
+answer, so it becomes one of the `criteria`, which no agent receives, unless it is mapped. The
+column names of RFC 006 ("HF RL Environment Datasets", a draft of OpenEnv's) are known too:
 
 - ``task_id`` is the id.
 - ``openenv_reset`` holds arguments of `reset`.
-- ``task`` holds further columns, where it is an object.
+- ``task`` holds further columns if its value is an object.
 
-Nothing in a row is imported or run: a class's path in it is text.
+Nothing in a row is imported or run: a class's path in a row is text.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.rows import Rows, digest_of_parts
 from openenv.tasks.task import Task
 
-__all__ = ["Columns", "RowReader", "digest_of_function", "words_of"]
+__all__ = ["Columns", "RowTaskReader", "digest_of_function", "describe_validation_error"]
 
 Source = str | Sequence[str] | Mapping[str, str]
 Columns = Mapping[str, Source] | Callable[[Any], Any]
@@ -42,16 +41,16 @@ RFC_006 = {"task_id": "id", "openenv_reset": "reset"}
 NESTED = "task"
 
 
-class RowReader:
-    """Makes tasks of the rows of one split.
+class RowTaskReader:
+    """Converts the rows of a split to tasks.
 
     Args:
         rows: The rows.
-        split: Their split; None where nobody knows.
-        columns: See `Columns`.
+        split: Their split; None if unknown.
+        columns: The mapping of columns to fields; see `Columns`.
 
     Raises:
-        TasksetError: `columns` names a field or a column that there is none of.
+        TasksetError: `columns` names an unknown field or column.
     """
 
     def __init__(self, rows: Rows, split: str | None, columns: Columns | None = None) -> None:
@@ -79,12 +78,12 @@ class RowReader:
     def _check_column(self, column: str, known: Sequence[str], place: str | None) -> None:
         if column not in known:
             hint = did_you_mean(column, known)
-            why = f"there is no column {column!r}{hint}; there are {', '.join(known)}"
+            why = f"there is no column {column!r}{hint}; the columns are {', '.join(known)}"
             raise TasksetError(self._rows.name, place, why)
 
     @property
     def id_column(self) -> str | None:
-        """The column that all ids are in; None where there is none that tells it by its name."""
+        """The column that holds all ids; None if there is no such column."""
         known = self._rows.columns
         if known is None or self._function is not None or NESTED in known:
             return None
@@ -92,48 +91,46 @@ class RowReader:
             return str(self._mapped["id"])
         return next((name for name in ("id", "task_id") if name in set(known) - self._taken), None)
 
-    def counted(self, index: int) -> str | None:
-        """The id of a row, where rows are numbered; None where they say it themselves."""
+    def row_id(self, index: int) -> str | None:
+        """Return the id made from the row's number, or None if the rows hold ids."""
         known = self._rows.columns
         says = known is None or self._function is not None or NESTED in known
         return None if says or self.id_column is not None else self._number(index)
 
     def digest(self) -> str:
-        """A digest of what this makes of rows."""
+        """Return a digest of the settings that decide how rows become tasks."""
         made_by: Any = dict(self._mapped)
         if self._function is not None:
             made_by = digest_of_function(self._function)
         return digest_of_parts(made_by, self._split)
 
-    def read(self, index: int) -> Task:
-        """Make the task of one row.
+    def make_task(self, row: Any, index: int) -> Task:
+        """Make the task of a row.
 
         Raises:
-            TasksetError: The row is none.
+            TasksetError: The row is not a task.
         """
-        return self.made(self._rows[index], index)
-
-    def made(self, row: Any, index: int) -> Task:
-        """Make a task of a row that has been read, and of where it stands."""
         if self._is_plain:
             if isinstance(row, Task):
-                return self._stamped(row, index)
+                return self._add_position(row, index)
             if type(row) is dict and row.keys() <= FIELDS:  # as a rule; it takes half the time
                 try:
-                    return Task.model_validate(self._complete(dict(row), index))
+                    return Task.model_validate(self._fill_defaults(dict(row), index))
                 except ValidationError:
                     pass  # not without what is done below, at any rate
         try:
             fields = self._fields(row)
             if isinstance(fields, Task):
-                return self._stamped(fields, index)
-            return Task.model_validate(self._complete(fields, index))
+                return self._add_position(fields, index)
+            return Task.model_validate(self._fill_defaults(fields, index))
         except ValidationError as error:
-            raise TasksetError(self._rows.name, self._rows.place(index), words_of(error)) from None
-        except _NoTask as error:
+            raise TasksetError(
+                self._rows.name, self._rows.place(index), describe_validation_error(error)
+            ) from None
+        except _NotATask as error:
             raise TasksetError(self._rows.name, self._rows.place(index), str(error)) from None
 
-    def _complete(self, fields: dict[str, Any], index: int) -> dict[str, Any]:
+    def _fill_defaults(self, fields: dict[str, Any], index: int) -> dict[str, Any]:
         if fields.get("split") is None:
             fields["split"] = self._split
         if fields.get("index") is None:
@@ -148,7 +145,7 @@ class RowReader:
     def _number(self, index: int) -> str:
         return str(index) if self._split is None else f"{self._split}/{index}"
 
-    def _stamped(self, task: Task, index: int) -> Task:
+    def _add_position(self, task: Task, index: int) -> Task:
         known = {"split": self._split, "index": index}
         unsaid = {n: v for n, v in known.items() if getattr(task, n) is None and v is not None}
         return task.model_copy(update=unsaid) if unsaid else task
@@ -160,35 +157,35 @@ class RowReader:
                 return made
             if not isinstance(made, Mapping):
                 name = getattr(self._function, "__qualname__", type(self._function).__name__)
-                raise _NoTask(f"{name} made a {type(made).__name__} of it; expected a task")
+                raise _NotATask(f"{name} returned a {type(made).__name__}; expected a task")
             return dict(made)
         if isinstance(row, Task):
             row = row.model_dump(exclude_defaults=True)
         if not isinstance(row, Mapping):
-            raise _NoTask(f"is a {type(row).__name__}; expected an object")
+            raise _NotATask(f"is a {type(row).__name__}; expected an object")
         fields = {
             field: self._mapped_value(field, source, row) for field, source in self._mapped.items()
         }
         left = {name: value for name, value in row.items() if name not in self._taken}
         is_table = self._rows.columns is not None
-        return _tidied(_with_the_rest(fields, left), is_table=is_table)
+        return _normalize_objects(_add_unmapped(fields, left), is_table=is_table)
 
     def _mapped_value(self, field: str, source: Source, row: Mapping[str, Any]) -> Any:
         for column in _columns_of(source):
             if column not in row:
                 hint = did_you_mean(column, row)
-                raise _NoTask(f"has no column {column!r}{hint}; it has {', '.join(row)}")
+                raise _NotATask(f"has no column {column!r}{hint}; the columns are {', '.join(row)}")
         if isinstance(source, Mapping):
             return {name: row[column] for name, column in source.items()}
         if not isinstance(source, str):
             return {column: row[column] for column in source}
-        value = _object_in(row[source]) if field in OBJECTS else row[source]
+        value = _parse_object(row[source]) if field in OBJECTS else row[source]
         is_other = field in OBJECTS and not isinstance(value, Mapping)
         return {source: value} if is_other and value is not None else value
 
 
-class _NoTask(Exception):
-    """A row is none; the text says why."""
+class _NotATask(Exception):
+    """A row is not a task; the text gives the reason."""
 
 
 def _columns_of(source: Source) -> Sequence[str]:
@@ -197,9 +194,9 @@ def _columns_of(source: Source) -> Sequence[str]:
     return list(source.values()) if isinstance(source, Mapping) else source
 
 
-def _with_the_rest(fields: dict[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the columns that nobody has mapped."""
-    left = _unnested(left)
+def _add_unmapped(fields: dict[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the columns that are not mapped."""
+    left = _flatten_nested(left)
     # Where a table is not made for tasks, what it calls metadata may be anything.
     is_ours = set(left) <= FIELDS | set(RFC_006)
     private: dict[str, Any] = {}
@@ -210,28 +207,28 @@ def _with_the_rest(fields: dict[str, Any], left: Mapping[str, Any]) -> dict[str,
         else:
             fields[field] = value
     if private:
-        known = _object_in(fields.get("criteria")) or {}
+        known = _parse_object(fields.get("criteria")) or {}
         if not isinstance(known, Mapping):
-            raise _NoTask(f"criteria: expected an object, got {type(known).__name__}")
+            raise _NotATask(f"criteria: expected an object, got {type(known).__name__}")
         if twice := sorted(set(known) & set(private)):
-            raise _NoTask(f"criteria: {twice[0]!r} is in them, and a column beside them")
+            raise _NotATask(f"criteria: {twice[0]!r} is both a criterion and a column")
         fields["criteria"] = {**known, **private}
     return fields
 
 
-def _unnested(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The columns of a row, with those in its column ``task``."""
-    inner = _object_in(row.get(NESTED))
+def _flatten_nested(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row's columns, with those in the column ``task`` beside the others."""
+    inner = _parse_object(row.get(NESTED))
     if not isinstance(inner, Mapping):
         return row
     outer = {name: value for name, value in row.items() if name != NESTED}
     if twice := sorted(set(inner) & set(outer)):
-        raise _NoTask(f"{twice[0]!r} is a column, and is in the column {NESTED!r}")
+        raise _NotATask(f"{twice[0]!r} is both a column and a member of the column {NESTED!r}")
     return {**inner, **outer}
 
 
-def _object_in(value: Any) -> Any:
-    """The object that a text holds as JSON, since tables hold objects so; else the value itself."""
+def _parse_object(value: Any) -> Any:
+    """Parse an object from JSON text, as tables store objects; return any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] == "{":
         try:
             found = from_json(value)
@@ -241,10 +238,10 @@ def _object_in(value: Any) -> Any:
     return value
 
 
-def _tidied(fields: dict[str, Any], *, is_table: bool) -> dict[str, Any]:
-    """Read objects that are texts, and leave out what a row does not have."""
+def _normalize_objects(fields: dict[str, Any], *, is_table: bool) -> dict[str, Any]:
+    """Parse objects that are texts, and leave out values that a row does not have."""
     for name in OBJECTS & fields.keys():
-        value = _object_in(fields[name])
+        value = _parse_object(fields[name])
         if value is None and name != "state":
             value = {}
         if is_table and name in ("reset", "files") and isinstance(value, Mapping):
@@ -254,15 +251,15 @@ def _tidied(fields: dict[str, Any], *, is_table: bool) -> dict[str, Any]:
     return fields
 
 
-def words_of(error: ValidationError) -> str:
-    """What is wrong, without the values, which may be what no agent is to see."""
+def describe_validation_error(error: ValidationError) -> str:
+    """Describe a validation error without the values, since these may be private."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     listed = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
     return "; ".join(listed)
 
 
 def digest_of_function(function: Callable[..., Any]) -> str:
-    """A digest of a function's name and, where it is to be had, its source."""
+    """Return a digest of a function's name and, if available, of the source."""
     named = (
         getattr(function, "__module__", None),
         getattr(function, "__qualname__", type(function).__qualname__),

@@ -1,4 +1,10 @@
-"""A curriculum: tasks that are neither always solved nor never, more often than others."""
+"""A curriculum sampler, which prefers tasks that the policy solves sometimes, not always or never.
+
+Invariant: equal histories draw equal tasks. Weights are therefore whole numbers, whose sums do not
+depend on the order of addition, and draws hash the seed and a counter instead of keeping a
+generator's state. Drawing and updating take O(log keys), by two Fenwick trees: one of the weights
+of known keys, one that counts the unknown keys.
+"""
 
 from __future__ import annotations
 
@@ -23,43 +29,49 @@ PRIOR = 1.0  # of successes, and of failures: the Beta distribution that is unif
 
 
 def signal_probability(success: float, group_size: int) -> float:
-    """The probability that a group's rewards are not all the same, where each rollout succeeds with
-    probability `success`: ``1 - p^G - (1 - p)^G`` (RFC 013).
+    """Return the probability that the rewards of a group differ: ``1 - p^G - (1 - p)^G`` (RFC 013).
+
+    Args:
+        success: The probability p that a rollout succeeds.
+        group_size: The number G of rollouts.
     """
     return float(1 - success**group_size - (1 - success) ** group_size)
 
 
 class CurriculumSampler(Sampler):
-    """Gives tasks as they promise signal, by what they cost.
+    """A sampler that draws tasks in proportion to expected signal per cost.
 
     The advantage of GRPO is 0 throughout a group whose rollouts all succeed, or all fail. DAPO (Yu
-    et al. 2025, arXiv:2503.14476, section 3.2) throws such groups away and samples further ones;
-    this sampler gives tasks that lead to them less often. For each `key` of tasks it keeps a Beta
-    posterior of the rate of success, and what a rollout costs, both decayed so that they follow a
-    policy that learns; a key is drawn in proportion to
+    et al. 2025, arXiv:2503.14476, section 3.2) discards such groups and samples further ones;
+    this sampler draws tasks that lead to them less often. For each `key` of tasks it keeps a Beta
+    posterior of the success rate, and the mean cost of a rollout, both decayed so that they follow
+    the policy as it learns. A key is drawn in proportion to
 
         (1 - p^G - (1 - p)^G + epsilon) / cost
 
-    and within a key every task once before any again. A key of which nothing is known has p = 0.5
-    and the mean cost of the others, so that each is tried early. After RFC 013 ("Task Sampling and
-    In-Training Evaluation"), section "CurriculumSampler".
+    and within a key, every task is drawn once before any is repeated. A key without results has
+    p = 0.5 and the mean cost of the others, so that each is tried early. After RFC 013 ("Task
+    Sampling
+    and In-Training Evaluation"), section "CurriculumSampler".
 
     Args:
-        tasks: The tasks, or whatever `load_tasks` takes.
+        tasks: A taskset, or any source that `load_tasks` accepts.
         group_size: Rollouts of a group: G.
-        key: What is taken together: ``difficulty``, ``group`` or ``id``, or a function that gives
-            it for a task. By default the first of these that every task has.
-        cost: ``episodes``, where every rollout costs the same. Otherwise the unit of the costs
-            that `update` is then always given, such as ``tokens``; or a function of a task and of
-            what `update` is given in place of a cost.
-        success_threshold: A reward from which on a rollout has succeeded.
-        decay: What remains of older evidence with each group of a key, from 0 to 1.
-        epsilon: Keeps keys within reach that promise no signal; above 0.
-        seed: Decides what is drawn.
+        key: How tasks are grouped: ``difficulty``, ``group`` or ``id``, or a function that returns
+            a
+            task's key. By default the first of these that every task has.
+        cost: ``episodes`` if every rollout costs the same. Otherwise the unit of the costs that
+            `update` must then receive, such as ``tokens``; or a function that computes a cost from
+            a
+            task and the value that `update` receives.
+        success_threshold: The least reward of a successful rollout.
+        decay: The share of older evidence that remains after each group of a key, from 0 to 1.
+        epsilon: Keeps keys without expected signal within reach; above 0.
+        seed: Determines the draws.
 
     Raises:
-        ValueError: An argument is out of its range.
-        TasksetError: There are no tasks, or one lacks the `key`.
+        ValueError: An argument is out of range.
+        TasksetError: There are no tasks, or a task lacks the `key`.
     """
 
     def __init__(
@@ -87,7 +99,7 @@ class CurriculumSampler(Sampler):
         self._decay = decay
         self._epsilon = epsilon
         self._seed = seed
-        self._keys = _Keys(self.tasks, key)
+        self._keys = _TaskKeys(self.tasks, key)
         self._go_to({"drawn": 0, "keys": {}})
 
     # ------------------------------------------------------------------ drawing
@@ -95,16 +107,16 @@ class CurriculumSampler(Sampler):
     def _draw(self) -> Task | None:
         unknown = self._weight(0.5, self._mean_cost())
         known, total = self._known.total, self._known.total + unknown * self._unknown.total
-        point = _whole_chance(self._seed, self._drawn, total)
+        point = _random_below(self._seed, self._drawn, total)
         if point < known:
             key = self._known.at(point)
         else:
             key = self._unknown.at((point - known) // unknown)
         self._drawn += 1
-        return self.tasks[self._next_of(key)]
+        return self.tasks[self._next_task_of(key)]
 
-    def _next_of(self, key: int) -> int:
-        """The task of a key whose turn it is."""
+    def _next_task_of(self, key: int) -> int:
+        """Return the position of the key's next task, and advance the key's turn."""
         taken = self._taken.get(key, 0)
         self._taken[key] = taken + 1
         count = self._keys.count(key)
@@ -117,7 +129,7 @@ class CurriculumSampler(Sampler):
         return max(1, round(promise / cost * UNIT))
 
     def _mean_cost(self) -> float:
-        """The mean of what rollouts of a key cost, over the keys of which that is known."""
+        """Return the mean cost of a rollout over the keys of known cost."""
         return self._cost_sum / len(self._costs_known) / UNIT if self._costs_known else 1.0
 
     # ------------------------------------------------------------------ learning
@@ -125,7 +137,7 @@ class CurriculumSampler(Sampler):
     def _costs(self, task: Task, costs: Sequence[Any] | None) -> list[float] | None:
         if callable(self._cost):
             if costs is None:
-                raise ValueError("costs: expected what the function `cost` takes, of each rollout")
+                raise ValueError("costs: expected a value for the function `cost` for each rollout")
             costs = [self._cost(task, one) for one in costs]
         elif self._cost != "episodes" and costs is None:
             raise ValueError(f"costs: expected a number of {self._cost} for each rollout")
@@ -142,7 +154,7 @@ class CurriculumSampler(Sampler):
                 self._decay * wins + won,
                 self._decay * losses + len(rewards) - won,
             )
-        self._weigh(key)
+        self._update_weight(key)
 
     def _learn_cost(self, key: int, cost: float) -> None:
         if cost == 0:  # nothing was generated, say; that says nothing of what a rollout costs
@@ -152,8 +164,8 @@ class CurriculumSampler(Sampler):
         self._costs_known[key] = after
         self._cost_sum += round(after * UNIT) - (0 if before is None else round(before * UNIT))
 
-    def _weigh(self, key: int) -> None:
-        """Put down how often a key is to be drawn; one of which nothing is known stays so."""
+    def _update_weight(self, key: int) -> None:
+        """Set a key's weight from the evidence; without evidence the key stays unknown."""
         if key not in self._record:
             return
         # Without a cost of its own it was only ever given rollouts that cost nothing.
@@ -162,12 +174,12 @@ class CurriculumSampler(Sampler):
         self._unknown.set(key, 0)
 
     def success_rate(self, key: int) -> float:
-        """The mean of the posterior of a key, by its number."""
+        """Return the posterior mean of a key's success rate."""
         wins, losses = self._record.get(key, (0.0, 0.0))
         return (wins + PRIOR) / (wins + losses + 2 * PRIOR)
 
     def rates(self) -> dict[Any, float]:
-        """The estimated rate of success of every key of which something is known."""
+        """Return the estimated success rate of every key with results."""
         with self._turn:
             return {self._keys.name(key): self.success_rate(key) for key in sorted(self._record)}
 
@@ -206,8 +218,8 @@ class CurriculumSampler(Sampler):
         self._record: dict[int, tuple[float, float]] = {}
         self._costs_known: dict[int, float] = {}
         self._cost_sum = 0
-        self._known = _Sums(len(self._keys))
-        self._unknown = _Sums(len(self._keys), each=1)
+        self._known = _FenwickTree(len(self._keys))
+        self._unknown = _FenwickTree(len(self._keys), each=1)
         for name, (taken, wins, losses, cost, weight) in position["keys"].items():
             key = int(name)
             self._taken[key] = taken
@@ -220,8 +232,8 @@ class CurriculumSampler(Sampler):
                 self._unknown.set(key, 0)
 
 
-def _whole_chance(seed: int, count: int, below: int) -> int:
-    """A whole number from 0 to below `below`."""
+def _random_below(seed: int, count: int, below: int) -> int:
+    """Return a whole number from 0 to below `below` that the seed and the count determine."""
     digest = hashlib.blake2b(f"{seed}:{count}".encode(), digest_size=32).digest()
     return int.from_bytes(digest, "little") * below >> 256
 
@@ -229,11 +241,11 @@ def _whole_chance(seed: int, count: int, below: int) -> int:
 # ------------------------------------------------------------------ keys
 
 
-class _Keys:
-    """Which tasks have which key; keys are numbered as they first come.
+class _TaskKeys:
+    """The keys of a taskset's tasks, numbered in order of appearance.
 
     Attributes:
-        kind: What the key is.
+        kind: ``difficulty``, ``group``, ``id`` or ``function``.
         digest: A digest of the key of every task.
     """
 
@@ -245,18 +257,18 @@ class _Keys:
         self.digest: str | None = None
         found = None
         if key is None:  # the first that every task has
-            key, found = _usual_key(tasks)
+            key, found = _find_common_key(tasks)
         self.kind = "function" if callable(key) else key
         if self.kind == "id":
             return
         self._function = key if callable(key) else _attribute(tasks, self.kind)
         names = map(self._function, tasks) if found is None else found
-        self._sort([self._number(name) for name in names])
+        self._group([self._number(name) for name in names])
 
     def _number(self, name: Hashable) -> int:
         return self._numbers.setdefault(name, len(self._numbers))
 
-    def _sort(self, numbers: list[int]) -> None:
+    def _group(self, numbers: list[int]) -> None:
         self._order = array("Q", sorted(range(len(numbers)), key=numbers.__getitem__))
         counts = [0] * (len(self._numbers) + 1)
         for number in numbers:
@@ -270,18 +282,18 @@ class _Keys:
         return len(self._tasks) if self._function is None else len(self._numbers)
 
     def count(self, key: int) -> int:
-        """How many tasks have a key."""
+        """Return the number of tasks that have a key."""
         return 1 if self._function is None else self._begins[key + 1] - self._begins[key]
 
     def task(self, key: int, place: int) -> int:
-        """Where one of the tasks of a key stands in the taskset."""
+        """Return the taskset position of a key's task."""
         return key if self._function is None else self._order[self._begins[key] + place]
 
     def key_of(self, task: Task) -> int:
-        """The key of a task.
+        """Return the number of a task's key.
 
         Raises:
-            TasksetError: The taskset has no task of this key.
+            TasksetError: No task of the taskset has this key.
         """
         if self._function is None:
             return int(self._tasks.find(task.id))
@@ -292,12 +304,12 @@ class _Keys:
         return self._numbers[name]
 
     def name(self, key: int) -> Any:
-        """The key of this number."""
+        """Return the key that has this number."""
         return self._tasks[key].id if self._function is None else list(self._numbers)[key]
 
 
-def _usual_key(tasks: Any) -> tuple[str, list[Hashable]]:
-    """The first of the usual keys that every task has, and that of each; an id is its own."""
+def _find_common_key(tasks: Any) -> tuple[str, list[Hashable]]:
+    """Return the first usual key that every task has, with each task's value (none for ``id``)."""
     kinds: dict[str, list[Hashable]] = {"difficulty": [], "group": []}
     for task in tasks:
         for kind in list(kinds):
@@ -323,12 +335,12 @@ def _attribute(tasks: Any, kind: str) -> Callable[[Task], Hashable]:
     return read
 
 
-class _Sums:
-    """Whole numbers whose sums are at hand (a binary indexed tree; Fenwick 1994).
+class _FenwickTree:
+    """Whole numbers with prefix sums in O(log n): a binary indexed tree (Fenwick 1994).
 
     Args:
-        count: How many there are.
-        each: What each is at first.
+        count: The number of entries.
+        each: The initial value of each entry.
     """
 
     def __init__(self, count: int, each: int = 0) -> None:
@@ -338,11 +350,9 @@ class _Sums:
         self.total = count * each
 
     def get(self, place: int) -> int:
-        """One of them."""
         return self._values.get(place, self._each)
 
     def set(self, place: int, value: int) -> None:
-        """Change one of them."""
         difference = value - self.get(place)
         self._values[place] = value
         self.total += difference
@@ -352,7 +362,7 @@ class _Sums:
             place += place & -place
 
     def at(self, point: int) -> int:
-        """The place at which the sum of all before it and itself first is above `point`."""
+        """Return the first position at which the running sum is above `point`."""
         place, step = 0, 1 << (len(self._tree) - 1).bit_length()
         while step:
             after = place + step

@@ -1,4 +1,4 @@
-"""What is wrong with tasks."""
+"""Errors of tasks and tasksets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ __all__ = ["TasksetError", "did_you_mean"]
 
 
 class TasksetError(OpenEnvError, ValueError):
-    """Tasks cannot be had, or a row is none.
+    """A source of tasks cannot be read, or a row is not a task.
 
     Attributes:
-        source: Where they are: a file, a dataset, a function.
-        row: Which row, as one finds it there: ``line 7``, ``row 6``; None where it is no one row.
+        source: The source: a file, a data set, a function.
+        row: The row's location in the source, such as ``line 7`` or ``row 6``; None if the error
+            does
+            not concern a single row.
     """
 
     def __init__(self, source: str, row: str | None, why: str) -> None:
@@ -25,6 +27,6 @@ class TasksetError(OpenEnvError, ValueError):
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Ask whether the closest of the known names was meant; empty if none comes close."""
+    """Return a hint that names the closest known name, or an empty string if none is close."""
     close = difflib.get_close_matches(wrong, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,9 +1,9 @@
-"""Tasksets of data sets of the Hugging Face hub, each at one commit.
+"""Tasksets of data sets of the Hugging Face hub, pinned to a commit.
 
-A reference is ``hf://datasets/ORG/NAME``, and after it may come the id of an environment that the
-data set's ``environment.yaml`` declares, and ``@REVISION``. Of that file (RFC 006, "HF RL
-Environment Datasets") the configuration and the splits are read; what runs the environment is not
-for a data set to say, so nothing else in it is used.
+A reference is ``hf://datasets/ORG/NAME``, optionally followed by the id of an environment that the
+data set's ``environment.yaml`` declares, and by ``@REVISION``. From that file (RFC 006, "HF RL
+Environment Datasets") only the configuration and the splits are used: a data set must not decide
+what code runs an environment.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from openenv._internal.packages import needs
 from openenv._internal.yaml import UnreadableYAML, read_yaml
 from openenv.tasks.errors import TasksetError, did_you_mean
-from openenv.tasks.load import Opened
+from openenv.tasks.load import TaskSource
 from openenv.tasks.rows import TABLES, TableRows, digest_of_parts
 
-__all__ = ["Declared", "declared_environment", "open_hub"]
+__all__ = ["DataSetEnvironment", "read_environment", "open_hub"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,45 +32,47 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 MANIFEST = "environment.yaml"
 
 
-class Declared(NamedTuple):
-    """What a data set says of one of its environments.
+class DataSetEnvironment(NamedTuple):
+    """An environment that a data set declares.
 
     Attributes:
-        config: The configuration that its tasks are in; None is the default one.
-        splits: The splits that it has; empty where all are.
+        config: The configuration that holds the tasks; None for the default one.
+        splits: The environment's splits; empty if it has all of the configuration's.
     """
 
     config: str | None
     splits: tuple[str, ...]
 
 
-def open_hub(reference: str, split: str | None, revision: str | None, config: str | None) -> Opened:
+def open_hub(
+    reference: str, split: str | None, revision: str | None, config: str | None
+) -> TaskSource:
     """Open a data set of the hub; see `openenv.tasks.load_tasks`."""
     parts = REFERENCE.fullmatch(reference)
     if parts is None:
-        why = "expected hf://datasets/ORG/NAME, and maybe /ENVIRONMENT and @REVISION after it"
+        why = "expected hf://datasets/ORG/NAME, optionally with /ENVIRONMENT and @REVISION"
         raise TasksetError(reference, None, why)
     if revision is not None and parts["revision"] is not None:
-        raise TasksetError(reference, None, f"names a revision, and so does revision={revision!r}")
+        raise TasksetError(reference, None, f"names a revision; omit revision={revision!r}")
     if config is not None and parts["environment"] is not None:
-        raise TasksetError(reference, None, "the environment says its configuration; omit config=")
-    data_set = _DataSet(reference.partition("@")[0], parts["repo"])
+        raise TasksetError(reference, None, "the environment fixes the configuration; omit config=")
+    data_set = _HubDataset(reference.partition("@")[0], parts["repo"])
     commit = data_set.pin(revision or parts["revision"])
-    declared = Declared(config, ())
+    declared = DataSetEnvironment(config, ())
     if parts["environment"] is not None:
-        declared = declared_environment(data_set.manifest(), parts["environment"])
+        declared = read_environment(data_set.manifest(), parts["environment"])
     splits = declared.splits or data_set.splits(declared.config)
-    return Opened(
+    return TaskSource(
         data_set.name, tuple(splits), lambda split: data_set.rows(declared.config, split), commit
     )
 
 
-class _DataSet:
-    """A data set at one commit.
+class _HubDataset:
+    """A data set of the hub, pinned to a commit.
 
     Args:
-        name: What to call it.
-        repo: Its repository, as ``ORG/NAME``.
+        name: The name for messages.
+        repo: The repository, as ``ORG/NAME``.
     """
 
     def __init__(self, name: str, repo: str) -> None:
@@ -84,11 +86,13 @@ class _DataSet:
         self._hub: Any = huggingface_hub
 
     def pin(self, revision: str | None) -> str:
-        """Find the commit that a revision is now, and take no other from now on."""
+        """Resolve a revision to a commit, and read only that commit from now on."""
         if revision is not None and COMMIT.fullmatch(revision):
             self._commit = revision
             return revision
-        found = self._asked(lambda: self._hub.HfApi().dataset_info(self._repo, revision=revision))
+        found = self._call_hub(
+            lambda: self._hub.HfApi().dataset_info(self._repo, revision=revision)
+        )
         self._commit = str(found.sha)
         if revision is None:
             logger.warning(
@@ -101,29 +105,31 @@ class _DataSet:
         return self._commit
 
     def manifest(self) -> Path:
-        """Where its ``environment.yaml`` now is on this machine."""
+        """Download the ``environment.yaml`` and return the path."""
         download = self._hub.hf_hub_download
         at = {"repo_type": "dataset", "revision": self._commit}
-        return Path(self._asked(lambda: download(self._repo, MANIFEST, **at)))
+        return Path(self._call_hub(lambda: download(self._repo, MANIFEST, **at)))
 
     def splits(self, config: str | None) -> Sequence[str]:
-        """The splits of a configuration."""
+        """Return the splits of a configuration."""
         names = self._datasets.get_dataset_split_names
-        found: Sequence[str] = self._asked(lambda: names(self._repo, config, revision=self._commit))
+        found: Sequence[str] = self._call_hub(
+            lambda: names(self._repo, config, revision=self._commit)
+        )
         return found
 
     def rows(self, config: str | None, split: str) -> TableRows:
-        """The rows of a split."""
+        """Return the rows of a split."""
         load = self._datasets.load_dataset
-        table = self._asked(lambda: load(self._repo, config, split=split, revision=self._commit))
+        table = self._call_hub(lambda: load(self._repo, config, split=split, revision=self._commit))
         digest = digest_of_parts(self._repo, self._commit, table.info.config_name, split)
         return TableRows(self.name, table, digest)
 
-    def _asked(self, ask: Callable[[], Any]) -> Any:
-        """What the hub, or the library that reads it, answers.
+    def _call_hub(self, ask: Callable[[], Any]) -> Any:
+        """Call the hub, or the library that reads the hub.
 
         Raises:
-            TasksetError: It is an error.
+            TasksetError: The call fails.
         """
         errors = (
             OSError,
@@ -137,16 +143,16 @@ class _DataSet:
             raise TasksetError(self.name, None, f"cannot be loaded: {error}") from error
 
 
-def declared_environment(path: Path, environment: str) -> Declared:
-    """What an ``environment.yaml`` says of one environment.
+def read_environment(path: Path, environment: str) -> DataSetEnvironment:
+    """Read an environment's declaration from an ``environment.yaml``.
 
     Raises:
-        TasksetError: The file is none, or declares no such environment.
+        TasksetError: The file is not valid, or does not declare the environment.
     """
     try:
         content, _ = read_yaml(path.read_text(encoding="utf-8"))
     except (UnreadableYAML, UnicodeDecodeError) as error:
-        raise TasksetError(MANIFEST, None, f"is no YAML: {error}") from error
+        raise TasksetError(MANIFEST, None, f"is not valid YAML: {error}") from error
     listed = content.get("environments") if isinstance(content, dict) else None
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise TasksetError(MANIFEST, None, "environments: expected a list of objects")
@@ -154,11 +160,11 @@ def declared_environment(path: Path, environment: str) -> Declared:
     found = by_id.get(environment)
     if found is None:
         hint = did_you_mean(environment, by_id)
-        why = f"declares no environment {environment!r}, but {', '.join(by_id)}{hint}"
+        why = f"declares no environment {environment!r}; expected one of {', '.join(by_id)}{hint}"
         raise TasksetError(MANIFEST, None, why)
     config, splits = found.get("config_name"), found.get("splits") or []
     if not (config is None or isinstance(config, str)):
-        raise TasksetError(MANIFEST, environment, "config_name: expected a text")
+        raise TasksetError(MANIFEST, environment, "config_name: expected a string")
     if not (isinstance(splits, list) and all(isinstance(one, str) for one in splits)):
         raise TasksetError(MANIFEST, environment, "splits: expected a list of names")
-    return Declared(config, tuple(splits))
+    return DataSetEnvironment(config, tuple(splits))

@@ -1,4 +1,4 @@
-"""Tasksets of whatever holds tasks."""
+"""Loading of tasksets from files, data sets, functions, lists and servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from openenv._internal.packages import needs
-from openenv.tasks.columns import Columns, RowReader, digest_of_function, words_of
+from openenv.tasks.columns import (
+    Columns,
+    RowTaskReader,
+    describe_validation_error,
+    digest_of_function,
+)
 from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.rows import (
     TABLES,
@@ -26,15 +31,15 @@ from openenv.tasks.rows import (
     digest_of_files,
     digest_of_parts,
 )
-from openenv.tasks.task import Task, told
+from openenv.tasks.task import Task, to_public_data
 from openenv.tasks.taskset import (
-    Reader,
     SplitTasksets,
     StreamRows,
+    TaskReader,
     Taskset,
     TaskStream,
-    no_split,
-    say_which,
+    ambiguous_split,
+    unknown_split,
 )
 
 __all__ = ["ONLY_SPLIT", "load_splits", "load_tasks"]
@@ -51,24 +56,24 @@ EXPECTED = (
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A source, once it is known what it is.
+class TaskSource:
+    """A source of tasks of a known kind.
 
     Attributes:
-        name: For messages.
-        splits: Its splits; empty where it does not say.
-        rows: The rows of a split; of ONLY_SPLIT where it does not say.
-        revision: Its version, where it has one.
-        reader: Makes tasks of them, where the columns are not for the caller to say.
-        rows_say_it: Its splits are what its rows say, one by one.
+        name: The source's name, for messages.
+        splits: Its splits; empty if it has no notion of splits.
+        rows: Returns the rows of a split (`ONLY_SPLIT` if the source has no splits).
+        revision: Its version, or None.
+        reader: Makes the converter of rows to tasks, if the caller may not map columns.
+        has_split_column: True if each row names its split.
     """
 
     name: str
     splits: Sequence[str]
-    rows: Callable[[str], Rows | StreamRows]
+    rows: Callable[[str], Rows]
     revision: str | None = None
-    reader: Callable[[Rows, str], Reader] | None = None
-    rows_say_it: bool = False
+    reader: Callable[[Rows, str], TaskReader] | None = None
+    has_split_column: bool = False
 
 
 def load_tasks(
@@ -80,49 +85,54 @@ def load_tasks(
     config: str | None = None,
     limit: int | None = None,
 ) -> Taskset:
-    """Load the tasks of one split.
+    """Load the tasks of a split.
 
     Args:
-        source: Where they are:
+        source: One of these sources:
 
             - ``hf://datasets/ORG/NAME``: a data set of the Hugging Face hub; with an environment of
-              its ``environment.yaml`` and a revision, ``hf://datasets/ORG/NAME/ENVIRONMENT@REVISION``
-              (RFC 006). What is loaded is one commit, which `Taskset.revision` names.
-            - A folder: what ``save_to_disk`` of the `datasets` library has written, or a folder of
-              data files that it loads.
+              its ``environment.yaml`` and a revision,
+              ``hf://datasets/ORG/NAME/ENVIRONMENT@REVISION``
+              (RFC 006). One commit is loaded, which `Taskset.revision` names.
+            - A folder: written by ``save_to_disk`` of the `datasets` library, or a folder of data
+              files that the library loads.
             - A file of JSON lines (``.jsonl``, ``.ndjson``), or a Parquet file (``.parquet``).
-            - ``module:function``, or a function: it returns a list, or gives rows one after the
-              other, and then is a `TaskStream` unless there is a `limit`. One that takes an
-              argument `split` is given it.
+            - ``module:function``, or a function that returns a list or yields rows. Yielded rows
+              make
+              a `TaskStream` unless there is a `limit`. A function with an argument `split` receives
+              the split.
             - A list of tasks or of rows, a dict of lists by split, a `datasets.Dataset`.
-            - A server's address, a client of one, or whatever has the methods of a `TaskProvider`:
-              the tasks that an environment has by itself.
-        split: Which split; by default the only one. A source that knows no splits is one split,
-            called by this name, by default ``train``. One whose rows have a column ``split``, of
-            several values, gives a `SplitTasksets` where none is named, which a server takes.
-        revision: Of a data set of the hub: a commit, a tag or a branch. By default what its main
-            branch is now, which a warning names.
-        columns: Which columns the fields of a task come from, or a function that makes a task of a
+            - A server's address, a client, or any object with the methods of a `TaskProvider`: the
+              tasks of that environment.
+        split: The split; by default the only one. A source without splits has one split, of this
+            name, by default ``train``. If the rows have a column ``split`` with several values and
+            no
+            split is named, the result is a `SplitTasksets`, which a server accepts.
+        revision: For a data set of the hub: a commit, a tag or a branch. By default the latest
+            commit
+            of its main branch, which a warning names.
+        columns: A mapping of fields of a task to columns, or a function that makes a task of a
             row; see `openenv.tasks.columns`. A column that is neither mapped nor has the name of
-            a field is one of the `criteria`.
-        config: Of a data set of the hub, or of a folder: which of its configurations.
-        limit: Take so many tasks, the first ones.
+            a field becomes one of the `criteria`.
+        config: For a data set of the hub, or a folder: one of its configurations.
+        limit: Load only the first `limit` tasks.
 
     Raises:
-        TasksetError: There is no such source or split, a row is no task, or two have the same id.
-        MissingPackage: What the source needs is not installed.
+        TasksetError: The source or split does not exist, a row is not a task, or two tasks have the
+            same id.
+        MissingPackage: A package that the source needs is not installed.
         ConnectError: No server answers.
         ValueError: `limit` is negative.
     """
     if limit is not None and limit < 0:
         raise ValueError(f"limit={limit}; expected a number of tasks from 0")
     if isinstance(source, Taskset):
-        return _limited(_of_split(source, split), limit)
+        return _limit(_check_split(source, split), limit)
     opened = _open(source, split, revision, config, limit)
-    if split is None and limit is None and opened.rows_say_it:
-        parts = {name: _taskset(opened, name, columns) for name in opened.splits}
+    if split is None and limit is None and opened.has_split_column:
+        parts = {name: _make_taskset(opened, name, columns) for name in opened.splits}
         return SplitTasksets(opened.name, parts)
-    return _limited(_taskset(opened, _chosen(opened, split), columns), limit)
+    return _limit(_make_taskset(opened, _choose_split(opened, split), columns), limit)
 
 
 def load_splits(
@@ -135,7 +145,7 @@ def load_splits(
     """Load every split; the arguments are those of `load_tasks`.
 
     Raises:
-        TasksetError: As of `load_tasks`.
+        TasksetError: As `load_tasks` raises.
     """
     if isinstance(source, SplitTasksets):
         return source.by_split()
@@ -143,44 +153,44 @@ def load_splits(
         return {source.split or ONLY_SPLIT: source}
     opened = _open(source, None, revision, config, None)
     names = opened.splits or (ONLY_SPLIT,)
-    return {name: _taskset(opened, name, columns) for name in names}
+    return {name: _make_taskset(opened, name, columns) for name in names}
 
 
-def _of_split(taskset: Taskset, split: str | None) -> Taskset:
+def _check_split(taskset: Taskset, split: str | None) -> Taskset:
     if isinstance(taskset, SplitTasksets) and split is not None:
         return taskset.of(split)
     if split not in (None, taskset.split):
-        raise TasksetError(taskset.name, None, f"is of split {taskset.split!r}, not {split!r}")
+        raise TasksetError(taskset.name, None, f"holds split {taskset.split!r}, not {split!r}")
     return taskset
 
 
-def _limited(taskset: Taskset, limit: int | None) -> Taskset:
+def _limit(taskset: Taskset, limit: int | None) -> Taskset:
     if limit is None or (taskset.is_finite and limit >= len(taskset)):
         return taskset
     return taskset[:limit]
 
 
-def _chosen(opened: Opened, split: str | None) -> str:
+def _choose_split(opened: TaskSource, split: str | None) -> str:
     if not opened.splits:
         return split or ONLY_SPLIT
     if split is None:
         if len(opened.splits) > 1:
-            raise say_which(opened.name, opened.splits)
+            raise ambiguous_split(opened.name, opened.splits)
         return opened.splits[0]
     if split not in opened.splits:
-        raise no_split(opened.name, split, opened.splits)
+        raise unknown_split(opened.name, split, opened.splits)
     return split
 
 
-def _taskset(opened: Opened, split: str, columns: Columns | None) -> Taskset:
+def _make_taskset(opened: TaskSource, split: str, columns: Columns | None) -> Taskset:
     rows = opened.rows(split)
     splits = opened.splits or (split,)
     if isinstance(rows, StreamRows):
-        return TaskStream(rows, RowReader(rows, split, columns), split=split, splits=splits)
+        return TaskStream(rows, RowTaskReader(rows, split, columns), split=split, splits=splits)
     if opened.reader is not None and columns is None:
         reader = opened.reader(rows, split)
     else:
-        reader = RowReader(rows, split, columns)
+        reader = RowTaskReader(rows, split, columns)
     taskset = Taskset(
         opened.name, rows, reader, split=split, splits=splits, revision=opened.revision
     )
@@ -194,17 +204,19 @@ def _taskset(opened: Opened, split: str, columns: Columns | None) -> Taskset:
 
 def _open(
     source: Any, split: str | None, revision: str | None, config: str | None, limit: int | None
-) -> Opened:
+) -> TaskSource:
     name = source if isinstance(source, str) else None
     if name is not None and name.startswith(HUB):
         from openenv.tasks.hub import open_hub
 
         return open_hub(name, split, revision, config)
     if revision is not None:
-        raise TasksetError(_named(source), None, "revision= is for data sets of a hub")
+        raise TasksetError(
+            _source_name(source), None, "revision= applies only to data sets of the hub"
+        )
     is_folder = isinstance(source, str | Path) and Path(source).is_dir()
     if config is not None and not is_folder:
-        raise TasksetError(_named(source), None, "config= is for data sets")
+        raise TasksetError(_source_name(source), None, "config= applies only to data sets")
     if is_folder:
         return _open_folder(Path(source), config)
     if isinstance(source, Path) or (name is not None and Path(name).suffix in JSONL + PARQUET):
@@ -214,22 +226,22 @@ def _open(
 
         return _open_provider(name, TaskAPIClient(name))
     if name is not None:
-        return _open_function(name, _imported(name), split, limit)
+        return _open_function(name, _import_function(name), split, limit)
     return _open_object(source, split, limit)
 
 
-def _named(source: Any) -> str:
+def _source_name(source: Any) -> str:
     return str(source) if isinstance(source, str | Path) else type(source).__name__
 
 
-def _open_object(source: Any, split: str | None, limit: int | None) -> Opened:
+def _open_object(source: Any, split: str | None, limit: int | None) -> TaskSource:
     if isinstance(source, Mapping):
         return _open_mapping(source)
     if _is_table(source):
-        return _with_splits_of_table(TableRows("Dataset", source))
+        return _split_table(TableRows("Dataset", source))
     if isinstance(source, Sequence):
-        return _with_splits_of_rows(ListRows("list", source), source)
-    provider = _provider_of(source)
+        return _split_rows(ListRows("list", source), source)
+    provider = _find_provider(source)
     if provider is not None:
         return _open_provider(type(source).__name__, provider)
     if callable(source):
@@ -237,15 +249,17 @@ def _open_object(source: Any, split: str | None, limit: int | None) -> Opened:
     if isinstance(source, Iterator):
         why = "cannot be read twice; pass the function that makes it, or list(...)"
         raise TasksetError(type(source).__name__, None, why)
-    raise TasksetError(type(source).__name__, None, f"is no source of tasks: expected {EXPECTED}")
+    raise TasksetError(
+        type(source).__name__, None, f"is not a source of tasks; expected {EXPECTED}"
+    )
 
 
 def _is_table(source: Any) -> bool:
-    """Whether it is a `datasets.Dataset`, which need not be imported to tell."""
+    """Return whether the source is a `datasets.Dataset`, without importing the library."""
     return hasattr(source, "column_names") and hasattr(source, "select_columns")
 
 
-def _open_mapping(source: Mapping[str, Any]) -> Opened:
+def _open_mapping(source: Mapping[str, Any]) -> TaskSource:
     def rows(split: str) -> Rows:
         found = source[split]
         return TableRows(split, found) if _is_table(found) else ListRows(split, found)
@@ -256,40 +270,40 @@ def _open_mapping(source: Mapping[str, Any]) -> Opened:
         if not (_is_table(found) or (isinstance(found, Sequence) and not isinstance(found, str))):
             why = f"split {split!r} is a {type(found).__name__}; expected a list of tasks"
             raise TasksetError("dict", None, why)
-    return Opened(type(source).__name__, tuple(source), rows)
+    return TaskSource(type(source).__name__, tuple(source), rows)
 
 
 # ------------------------------------------------------------------ files
 
 
-def _open_file(path: Path) -> Opened:
+def _open_file(path: Path) -> TaskSource:
     if not path.exists():
-        raise TasksetError(str(path), None, f"there is no such file or folder{_nearby(path)}")
+        raise TasksetError(str(path), None, f"there is no such file or folder{_suggest_file(path)}")
     if path.suffix in PARQUET:
-        return _with_splits_of_table(ParquetRows(path))
+        return _split_table(ParquetRows(path))
     if path.suffix not in JSONL:
-        raise TasksetError(str(path), None, f"is no source of tasks: expected {EXPECTED}")
+        raise TasksetError(str(path), None, f"is not a source of tasks; expected {EXPECTED}")
     rows = JSONLRows(path)
     if not rows.may_say_splits:
-        return Opened(str(path), (), lambda _: rows)
-    return _with_splits_of_rows(rows, rows.scan())
+        return TaskSource(str(path), (), lambda _: rows)
+    return _split_rows(rows, rows.scan())
 
 
-def _nearby(path: Path) -> str:
+def _suggest_file(path: Path) -> str:
     if not path.parent.is_dir():
         return ""
     return did_you_mean(path.name, (one.name for one in path.parent.iterdir()))
 
 
-def _with_splits_of_table(table: ParquetRows | TableRows) -> Opened:
-    """A table that may have a column of splits."""
+def _split_table(table: ParquetRows | TableRows) -> TaskSource:
+    """Make a source of a table that may have a column ``split``."""
     if "split" not in (table.columns or ()):
-        return Opened(table.name, (), lambda _: table)
-    return _with_splits_of_rows(table, ({"split": value} for value in table.column("split")))
+        return TaskSource(table.name, (), lambda _: table)
+    return _split_rows(table, ({"split": value} for value in table.column("split")))
 
 
-def _with_splits_of_rows(rows: Rows, content: Iterable[Any]) -> Opened:
-    """Rows that may each say their split."""
+def _split_rows(rows: Rows, content: Iterable[Any]) -> TaskSource:
+    """Make a source of rows that may each name a split."""
     places: dict[str, list[int]] = {}
     for index, row in enumerate(content):
         said = row.split if isinstance(row, Task) else None
@@ -298,25 +312,25 @@ def _with_splits_of_rows(rows: Rows, content: Iterable[Any]) -> Opened:
         if isinstance(said, str):
             places.setdefault(said, []).append(index)
     if len(places) < 2:
-        return Opened(rows.name, tuple(places), lambda _: rows)
+        return TaskSource(rows.name, tuple(places), lambda _: rows)
     if sum(map(len, places.values())) < len(rows):
         told = set[int]().union(*places.values())
         place = rows.place(next(i for i in range(len(rows)) if i not in told))
-        raise TasksetError(rows.name, place, "says no split, and others do")
-    return Opened(
+        raise TasksetError(rows.name, place, "has no split, but other rows do")
+    return TaskSource(
         rows.name,
         tuple(places),
-        lambda split: PartOfRows(rows, places[split]),
-        rows_say_it=True,
+        lambda split: RowSubset(rows, places[split]),
+        has_split_column=True,
     )
 
 
-class PartOfRows:
-    """Some of the rows of a source.
+class RowSubset(Rows):
+    """A subset of the rows of a source.
 
     Args:
-        rows: All of them.
-        places: Where those are that are meant.
+        rows: All rows.
+        places: The indices of the rows of the subset.
     """
 
     def __init__(self, rows: Rows, places: Sequence[int]) -> None:
@@ -336,8 +350,7 @@ class PartOfRows:
         return (row for index, row in enumerate(self._rows.scan()) if index in wanted)
 
     def column(self, name: str) -> Iterable[Any]:
-        """The values of one column, of a table."""
-        values = list(self._rows.column(name))  # type: ignore[attr-defined]
+        values = list(self._rows.column(name))
         return [values[place] for place in self._places]
 
     def place(self, index: int) -> str:
@@ -347,7 +360,7 @@ class PartOfRows:
         return digest_of_parts(self._rows.digest(), list(self._places))
 
 
-def _open_folder(path: Path, config: str | None) -> Opened:
+def _open_folder(path: Path, config: str | None) -> TaskSource:
     with needs("a taskset in a folder", TABLES):
         import datasets
         from datasets.exceptions import DatasetsError
@@ -357,11 +370,11 @@ def _open_folder(path: Path, config: str | None) -> Opened:
         else:
             found = datasets.load_dataset(str(path), config)  # nosec B615  # it is a folder
     except (OSError, ValueError, DatasetsError) as error:
-        raise TasksetError(str(path), None, f"is no folder of a data set: {error}") from error
+        raise TasksetError(str(path), None, f"cannot be loaded as a data set: {error}") from error
     name, digest = str(path), digest_of_parts(digest_of_files(path), config)
     if not isinstance(found, Mapping):
-        return Opened(name, (), lambda _: TableRows(name, found, digest))
-    return Opened(
+        return TaskSource(name, (), lambda _: TableRows(name, found, digest))
+    return TaskSource(
         name,
         tuple(found),
         lambda split: TableRows(name, found[split], digest_of_parts(digest, split)),
@@ -371,13 +384,13 @@ def _open_folder(path: Path, config: str | None) -> Opened:
 # ------------------------------------------------------------------ functions
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def _import_function(name: str) -> Callable[..., Any]:
     if not FUNCTION.fullmatch(name):
         path = Path(name)
         if path.suffix or "/" in name:
-            why = f"there is no such file or folder{_nearby(path)}"
+            why = f"there is no such file or folder{_suggest_file(path)}"
             raise TasksetError(name, None, why)
-        raise TasksetError(name, None, f"is no source of tasks: expected {EXPECTED}")
+        raise TasksetError(name, None, f"is not a source of tasks; expected {EXPECTED}")
     module, _, attribute = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -401,33 +414,33 @@ def _function_name(function: Callable[..., Any]) -> str:
 
 def _open_function(
     name: str, function: Callable[..., Any], split: str | None, limit: int | None
-) -> Opened:
-    begin = _with_split(function, split)
+) -> TaskSource:
+    begin = _bind_split(function, split)
     found = begin()
     if isinstance(found, Mapping):
         return replace(_open_mapping(found), name=name)
     if isinstance(found, Taskset):
         names = (found.split,) if found.split is not None else ()
         rows = ListRows(name, found)  # type: ignore[arg-type]  # it is as good as a sequence
-        return Opened(name, names, lambda _: rows, found.revision)
+        return TaskSource(name, names, lambda _: rows, found.revision)
     if _is_table(found):
-        return _with_splits_of_table(TableRows(name, found))
+        return _split_table(TableRows(name, found))
     if isinstance(found, Sequence) and not isinstance(found, str | bytes):
-        return _with_splits_of_rows(ListRows(name, found), found)
-    if (provider := _provider_of(found)) is not None:
+        return _split_rows(ListRows(name, found), found)
+    if (provider := _find_provider(found)) is not None:
         return _open_provider(name, provider)
     if not isinstance(found, Iterator):
         why = f"returned a {type(found).__name__}; expected a list of tasks, or an iterator"
         raise TasksetError(name, None, why)
     if limit is not None:
         some = list(itertools.islice(found, limit))
-        return Opened(name, (), lambda _: ListRows(name, some))
+        return TaskSource(name, (), lambda _: ListRows(name, some))
     stream = StreamRows(name, begin, digest_of_function(function))
-    return Opened(name, (), lambda _: stream)
+    return TaskSource(name, (), lambda _: stream)
 
 
-def _with_split(function: Callable[..., Any], split: str | None) -> Callable[[], Any]:
-    """The function, given the split if it takes one."""
+def _bind_split(function: Callable[..., Any], split: str | None) -> Callable[[], Any]:
+    """Bind a function's argument `split`, if the function has this argument."""
     import inspect
 
     try:
@@ -443,10 +456,10 @@ def _with_split(function: Callable[..., Any], split: str | None) -> Callable[[],
 # ------------------------------------------------------------------ environments
 
 
-def _provider_of(source: Any) -> Any:
-    """What has the methods of a `TaskProvider`, such that they can be called; None if nothing."""
+def _find_provider(source: Any) -> Any:
+    """Return the object that has a `TaskProvider`'s methods as blocking calls, or None."""
     if isinstance(source, type):
-        return _provider_of(source()) if hasattr(source, "num_tasks") else None
+        return _find_provider(source()) if hasattr(source, "num_tasks") else None
     if hasattr(source, "num_tasks"):
         return source
     face: Any = source  # of a client, the synchronous one
@@ -456,19 +469,19 @@ def _provider_of(source: Any) -> Any:
     return None if face is None else face.tasks
 
 
-def _open_provider(name: str, provider: Any) -> Opened:
+def _open_provider(name: str, provider: Any) -> TaskSource:
     name = re.sub(r"//[^/@]*@", "//", name)  # without a password
     listed: Any = provider.list_splits()
     if hasattr(listed, "__await__"):
         listed.close()
-        cure = "GenericEnvClient.local(...), a client of it, can be asked"
-        raise TasksetError(name, None, f"tells of its tasks in coroutines; {cure}")
+        cure = "pass a client of it: GenericEnvClient.local(...)"
+        raise TasksetError(name, None, f"lists its tasks in coroutines; {cure}")
     splits = tuple(_split_name(one) for one in listed)
-    return Opened(
+    return TaskSource(
         name,
         splits,
         lambda split: ProviderRows(name, provider, split),
-        reader=lambda _, split: ReferenceReader(name, split),
+        reader=lambda _, split: ReferenceTaskReader(name, split),
     )
 
 
@@ -478,15 +491,15 @@ def _split_name(split: Any) -> str:
     return str(getattr(split, "name", split))
 
 
-class ReferenceReader:
-    """Makes tasks of what an environment says of its own.
+class ReferenceTaskReader:
+    """Converts an environment's own tasks to references.
 
-    They say which task it is, and their `reset` is how one has it: by split and index. What else
-    the environment says is in `metadata`, since it says that to everybody.
+    The `reset` of such a task names the split and the index. Everything else that the environment
+    reveals is in `metadata`, since any client may see it.
 
     Args:
-        name: Where they are from.
-        split: Their split.
+        name: The source's name.
+        split: The split.
     """
 
     id_column = None
@@ -495,22 +508,22 @@ class ReferenceReader:
         self._name = name
         self._split = split
 
-    def counted(self, index: int) -> str | None:
-        """None: the environment says ids itself, or else none are known."""
+    def row_id(self, index: int) -> str | None:
+        """Return None, as ids come from the environment."""
         return None
 
     def digest(self) -> str:
-        """A digest of what it makes of them."""
+        """Return a digest of the settings that decide how rows become tasks."""
         return digest_of_parts(self._split)
 
-    def made(self, row: Any, index: int) -> Task:
-        """Make a task of what is said of one: to everybody, so that it is as over the wire, without
-        what is private.
+    def make_task(self, row: Any, index: int) -> Task:
+        """Make a reference from the public part of an environment's task, as a remote client sees
+        it.
 
         Raises:
-            TasksetError: It is none.
+            TasksetError: The row is not a task.
         """
-        row = told(row)
+        row = to_public_data(row)
         said = dict(row) if isinstance(row, Mapping) else {"task": row}
         own_id = said.pop("id", None)
         fields: dict[str, Any] = {
@@ -532,4 +545,4 @@ class ReferenceReader:
             return Task(**fields, metadata={**known, **said})
         except ValidationError as error:
             place = f"task {index} of {self._split}"
-            raise TasksetError(self._name, place, words_of(error)) from None
+            raise TasksetError(self._name, place, describe_validation_error(error)) from None

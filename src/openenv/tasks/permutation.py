@@ -1,8 +1,8 @@
-"""An order of any number of places, by a seed, without holding it.
+"""A pseudorandom permutation of any size that needs no memory.
 
-It is a Feistel network over the smallest even number of bits that the places fit into, and a
-result that is none of them is put in again ("cycle walking"; Black and Rogaway 2002, "Ciphers with
-Arbitrary Finite Domains", section 3). That takes four times at most, on average.
+It is a Feistel network over the smallest even number of bits that fits the size; a result out of
+range is fed in again ("cycle walking"; Black and Rogaway 2002, "Ciphers with Arbitrary Finite
+Domains", section 3). That takes at most four rounds on average.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MASK = 2**64 - 1
 
 
 class Permutation:
-    """An order of the numbers from 0 to below `size`; ``order[3]`` is the fourth in it.
+    """A permutation of the numbers from 0 to below `size`; ``order[3]`` is the fourth number.
 
     Args:
-        size: How many there are.
-        seed: Decides the order.
+        size: The number of elements.
+        seed: Determines the order.
     """
 
     __slots__ = ("_half", "_keys", "_low", "size")
@@ -42,19 +42,19 @@ class Permutation:
         if not 0 <= place < self.size:
             raise IndexError(place)
         while True:
-            place = self._mixed(place)
+            place = self._mix(place)
             if place < self.size:
                 return place
 
-    def _mixed(self, number: int) -> int:
+    def _mix(self, number: int) -> int:
         left, right = number >> self._half, number & self._low
         for key in self._keys:
-            left, right = right, left ^ (_scrambled(right ^ key) & self._low)
+            left, right = right, left ^ (_scramble(right ^ key) & self._low)
         return left << self._half | right
 
 
-def _scrambled(number: int) -> int:
-    """The finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
+def _scramble(number: int) -> int:
+    """Apply the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
     number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & MASK
     number = (number ^ (number >> 27)) * 0x94D049BB133111EB & MASK
     return number ^ (number >> 31)

@@ -1,4 +1,4 @@
-"""The methods by which an environment offers its tasks, and by which it is given one."""
+"""Protocols of environments that offer tasks or load them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ __all__ = ["LoadsTasks", "TaskProvider"]
 
 
 class TaskProvider(Protocol):
-    """An environment that lists its tasks. Only for typing: having the methods is enough.
+    """An environment that lists tasks. For typing only: having the methods is enough.
 
     Each method may also be a coroutine. A split is a name (``"train"``), or an object with a
-    `name` and a `type`; a task is anything that JSON can carry, or a Pydantic model.
+    `name` and a `type`. A task is any JSON value, or a Pydantic model.
 
-    The methods change nothing, and work on an instance that was never reset: a server asks one
-    that it keeps for this.
+    The methods must not change the environment. A server calls them on a separate instance that is
+    never reset.
     """
 
     def list_splits(self) -> list[Any]:
-        """Name the splits."""
+        """Return the splits."""
         ...
 
     def list_tasks(self, split: str) -> list[Any]:
-        """Give every task of a split."""
+        """Return every task of a split."""
         ...
 
     def num_tasks(self, split: str) -> int:
@@ -33,36 +33,40 @@ class TaskProvider(Protocol):
         ...
 
     def get_task(self, split: str, index: int) -> Any:
-        """Give one task.
+        """Return the task at an index of a split.
 
         Raises:
-            IndexError: There is none at this index.
+            IndexError: The split has no task at this index.
         """
         ...
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Any]:
-        """Give the tasks from `start` to before `stop`, as a slice does. May be left out."""
+        """Return the tasks from `start` to before `stop`, as a slice does. Optional."""
         ...
 
 
 class LoadsTasks(Protocol):
-    """An environment that is given the task of the episode to come. Only for typing.
+    """An environment that loads a task before the episode begins. For typing only.
 
-    It is for environments whose `reset` takes no argument `task`; one that does is given the whole
-    task there instead.
+    It is for environments whose `reset` has no argument `task`. An environment that has this
+    argument
+    receives the whole task there instead.
     """
 
     def load_task(self, task: Task | None) -> Any:
-        """Take the task of the episode that the next `reset` begins, with its files, its state and
-        its criteria; the arguments that it has for `reset` are passed to `reset` itself.
+        """Load the task of the episode that the next `reset` begins, with files, state and
+        criteria.
 
-        It is called right before every `reset` on a server that has tasks, with None where the
-        caller names no task; on any other server before those that are given one. It may be a
-        coroutine method where `reset` is one.
+        The task's arguments for `reset` are passed to `reset` itself. On a server that has tasks,
+        this is
+        called right before every `reset`, with None if the caller names no task. On other servers
+        it is
+        called only before a `reset` that names a task. It may be a coroutine method if `reset` is
+        one.
 
         Raises:
-            Refused: The task is none of this environment's; its text reaches the caller.
+            Refused: The task does not belong to this environment; the text reaches the caller.
         """
         ...

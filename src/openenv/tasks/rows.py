@@ -1,7 +1,6 @@
-"""Where the rows of a taskset are: a list, a file of JSON lines, a table, an environment.
+"""Rows of tasksets: lists, JSON lines files, tables and environments.
 
-Rows are read when they are asked for. What is held for each row of a file of JSON lines is where
-its line begins.
+Rows are read on demand. For a JSON lines file, only the offset of each line is held in memory.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ import collections
 import hashlib
 import os
 import threading
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
@@ -50,43 +50,47 @@ BATCH_ROWS = 1000
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Rows(Protocol):
-    """Rows that can be read in any order, from any thread.
+class Rows(ABC):
+    """Base class of row sources, which are read in any order and from any thread.
 
     Attributes:
-        name: Where they are, for messages.
-        columns: The names of the columns, where all rows have the same; None where a row has
-            whatever it has.
+        name: The source's name, for messages.
+        columns: The names of the columns if all rows have the same ones, else None.
     """
 
     name: str
-    columns: Sequence[str] | None
+    columns: Sequence[str] | None = None
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def __getitem__(self, index: int) -> Any:
-        """One row.
+        """Return a row.
 
         Raises:
-            TasksetError: It cannot be read.
+            TasksetError: The row cannot be read.
         """
-        ...
 
     def scan(self) -> Iterator[Any]:
-        """Every row, from the first one on."""
-        ...
+        """Iterate over all rows, from the first."""
+        return (self[index] for index in range(len(self)))
+
+    def column(self, name: str) -> Iterable[Any]:
+        """Return the values of a column, if the source has `columns`."""
+        raise NotImplementedError
 
     def place(self, index: int) -> str:
-        """Where a row is, as one finds it there."""
-        ...
+        """Return the row's location in the source, for messages, such as ``line 7``."""
+        return f"row {index}"
 
+    @abstractmethod
     def digest(self) -> str:
-        """A digest of all the rows."""
-        ...
+        """Return a digest of all rows."""
 
 
 def digest_of_parts(*parts: Any) -> str:
-    """A digest of values that JSON can carry."""
+    """Return a digest of values that can be serialized to JSON."""
     found = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         text = to_json(part, serialize_unknown=True, inf_nan_mode="constants")
@@ -96,12 +100,12 @@ def digest_of_parts(*parts: Any) -> str:
 
 
 def digest_of_bytes(data: bytes) -> str:
-    """A digest of bytes."""
+    """Return a digest of bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def digest_of_files(path: Path) -> str:
-    """A digest of a file, or of every file in a directory but the hidden ones."""
+    """Return a digest of a file, or of all files in a directory except hidden ones."""
     found = hashlib.blake2b(digest_size=DIGEST_BYTES)
     files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
     for file in files:
@@ -115,10 +119,8 @@ def digest_of_files(path: Path) -> str:
     return found.hexdigest()
 
 
-class ListRows:
-    """Rows in memory: dicts, or tasks."""
-
-    columns: Sequence[str] | None = None
+class ListRows(Rows):
+    """Rows in memory: dicts or tasks."""
 
     def __init__(self, name: str, rows: Sequence[Any]) -> None:
         self.name = name
@@ -133,9 +135,6 @@ class ListRows:
     def scan(self) -> Iterator[Any]:
         return iter(self._rows)
 
-    def place(self, index: int) -> str:
-        return f"row {index}"
-
     def digest(self) -> str:
         return digest_of_parts(*self._rows)
 
@@ -143,17 +142,15 @@ class ListRows:
 # ------------------------------------------------------------------ JSON lines
 
 
-class JSONLRows:
-    """A file of JSON lines; empty lines are left out.
+class JSONLRows(Rows):
+    """Rows of a JSON lines file; empty lines are skipped.
 
     Attributes:
-        may_say_splits: There is a line that may have a member ``split``.
+        may_say_splits: True if a line may have a member ``split``.
 
     Raises:
         TasksetError: The file cannot be read.
     """
-
-    columns: Sequence[str] | None = None
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -190,40 +187,42 @@ class JSONLRows:
 
     def __getitem__(self, index: int) -> Any:
         begin = self._begins[index]
-        return self._parsed(self._read(begin, self._begin_after(index)), index)
+        return self._parse(self._read(begin, self._end_of(index)), index)
 
     def scan(self) -> Iterator[Any]:
         first = 0
         while first < len(self):
             begin = self._begins[first]
             after = bisect.bisect_right(self._begins, begin + BLOCK_BYTES)
-            block = self._read(begin, self._begin_after(after - 1))
+            block = self._read(begin, self._end_of(after - 1))
             for index in range(first, after):
-                line = block[self._begins[index] - begin : self._begin_after(index) - begin]
-                yield self._parsed(line, index)
+                line = block[self._begins[index] - begin : self._end_of(index) - begin]
+                yield self._parse(line, index)
             first = after
 
-    def _begin_after(self, index: int) -> int:
-        """Where the row after one begins, or the file ends."""
+    def _end_of(self, index: int) -> int:
+        """Return the offset at which the next row begins, or the file ends."""
         is_last = index == len(self._begins) - 1
         return self._written[0] if is_last else self._begins[index + 1]
 
     def _read(self, begin: int, end: int) -> bytes:
-        # Opened each time: threads, and processes that were forked, would share where it is read.
+        # Opened for each read: threads and forked processes would share the position of one file.
         try:
             with self._path.open("rb", buffering=0) as opened:
                 if self._stamp(os.fstat(opened.fileno())) != self._written:
-                    raise TasksetError(self.name, None, "was changed after it was loaded")
+                    raise TasksetError(self.name, None, "has changed since it was loaded")
                 opened.seek(begin)
                 return opened.read(end - begin)
         except OSError as error:
             raise TasksetError(self.name, None, f"cannot be read: {error.strerror}") from error
 
-    def _parsed(self, line: bytes, index: int) -> Any:
+    def _parse(self, line: bytes, index: int) -> Any:
         try:
             return from_json(line)
         except ValueError as error:
-            raise TasksetError(self.name, self.place(index), f"is no JSON: {error}") from None
+            raise TasksetError(
+                self.name, self.place(index), f"is not valid JSON: {error}"
+            ) from None
 
     def place(self, index: int) -> str:
         with self._path.open("rb") as opened:
@@ -240,8 +239,8 @@ class JSONLRows:
 # ------------------------------------------------------------------ tables
 
 
-class ParquetRows:
-    """A Parquet file, held in memory as an Arrow table.
+class ParquetRows(Rows):
+    """Rows of a Parquet file, held in memory as an Arrow table.
 
     Raises:
         TasksetError: The file cannot be read.
@@ -251,7 +250,7 @@ class ParquetRows:
         self.name = str(path)
         self._path = path
         self._table = self._read()
-        self.columns: Sequence[str] | None = self._table.column_names
+        self.columns = self._table.column_names
 
     def _read(self) -> pyarrow.Table:
         with needs("a taskset in a Parquet file", TABLES):
@@ -273,12 +272,8 @@ class ParquetRows:
             yield from batch.to_pylist()
 
     def column(self, name: str) -> Iterable[Any]:
-        """The values of one column."""
         values: Iterable[Any] = self._table.column(name).to_pylist()
         return values
-
-    def place(self, index: int) -> str:
-        return f"row {index}"
 
     def digest(self) -> str:
         return digest_of_files(self._path)
@@ -291,20 +286,20 @@ class ParquetRows:
         self._table = self._read()
 
 
-class TableRows:
-    """A `datasets.Dataset`; images and sounds in it stay the bytes that they are.
+class TableRows(Rows):
+    """Rows of a `datasets.Dataset`; images and sounds stay encoded bytes.
 
     Args:
-        name: Where it is from.
-        table: It.
-        digest: A digest of all of it; by default its rows are read for one.
+        name: The data set's name.
+        table: The data set.
+        digest: A digest of the data set; by default it is computed from the rows.
     """
 
     def __init__(self, name: str, table: datasets.Dataset, digest: str | None = None) -> None:
         self.name = name
-        self._table = _undecoded(table)
+        self._table = _disable_decoding(table)
         self._digest = digest
-        self.columns: Sequence[str] | None = table.column_names
+        self.columns = table.column_names
 
     def __len__(self) -> int:
         return len(self._table)
@@ -320,11 +315,7 @@ class TableRows:
                 yield dict(zip(names, values, strict=True))
 
     def column(self, name: str) -> Iterable[Any]:
-        """The values of one column."""
         return self._table.select_columns([name])[:][name]  # type: ignore[no-any-return]
-
-    def place(self, index: int) -> str:
-        return f"row {index}"
 
     def digest(self) -> str:
         if self._digest is None:
@@ -332,8 +323,8 @@ class TableRows:
         return self._digest
 
 
-def _undecoded(table: datasets.Dataset) -> datasets.Dataset:
-    """The same, but that no column is decoded: to an image, say, which JSON cannot carry."""
+def _disable_decoding(table: datasets.Dataset) -> datasets.Dataset:
+    """Return the table with undecoded columns, since JSON cannot carry an image, for example."""
     for name, feature in (table.features or {}).items():
         if getattr(feature, "decode", False):
             table = table.cast_column(name, type(feature)(decode=False))
@@ -343,10 +334,8 @@ def _undecoded(table: datasets.Dataset) -> datasets.Dataset:
 # ------------------------------------------------------------------ an environment
 
 
-class ProviderRows:
-    """A split of whatever has the methods of a `TaskProvider`, as a client's `tasks` do."""
-
-    columns: Sequence[str] | None = None
+class ProviderRows(Rows):
+    """Rows of a split of a `TaskProvider`, such as a client's `tasks`, read and cached by page."""
 
     def __init__(self, name: str, provider: Any, split: str) -> None:
         self.name = name
@@ -377,20 +366,19 @@ class ProviderRows:
         if page is None:
             page = [self._provider.get_task(self._split, index) for index in range(start, stop)]
         if len(page) != stop - start:
-            why = f"asked for tasks {start} to {stop - 1}, it gave {len(page)}"
+            why = f"returned {len(page)} tasks for the range {start} to {stop - 1}"
             raise TasksetError(self.name, None, why)
         return page
 
     def _range(self, start: int, stop: int) -> list[Any] | None:
-        """The tasks from `start` to before `stop`; None where only single ones are to be had."""
+        """Return the tasks from `start` to before `stop`, or None if the provider has no range
+        method.
+        """
         read = getattr(self._provider, "get_task_range", None)
         try:
             return None if read is None else list(read(self._split, start, stop))
         except NotSupported:
             return None
-
-    def scan(self) -> Iterator[Any]:
-        return (self[index] for index in range(self._count))
 
     def place(self, index: int) -> str:
         return f"task {index} of {self._split}"
@@ -404,11 +392,11 @@ def _plain(task: Any) -> Any:
 
 
 class IdIndex:
-    """Finds rows by their ids, in 16 bytes a row.
+    """An index from task ids to rows, which takes 16 bytes a row.
 
     Args:
-        hashes: The `id_hash` of the id of every row.
-        read: Gives the id of one row.
+        hashes: The `id_hash` of each row's id.
+        read: Returns the id of a row.
     """
 
     def __init__(self, hashes: array[int], read: Callable[[int], str]) -> None:
@@ -417,7 +405,7 @@ class IdIndex:
         self._read = read
 
     def find(self, task_id: str) -> int | None:
-        """The first row of this id; None if there is none."""
+        """Return the first row with this id, or None."""
         wanted = id_hash(task_id)
         at = bisect.bisect_left(self._hashes, wanted)
         while at < len(self._hashes) and self._hashes[at] == wanted:
@@ -427,7 +415,7 @@ class IdIndex:
         return None
 
     def duplicates(self) -> tuple[int, int] | None:
-        """Two rows that have the same id; None if all are different."""
+        """Return two rows that have the same id, or None if all ids differ."""
         begin = 0
         for at in range(1, len(self._hashes) + 1):
             if at < len(self._hashes) and self._hashes[at] == self._hashes[begin]:
@@ -442,5 +430,5 @@ class IdIndex:
 
 
 def id_hash(task_id: str) -> int:
-    """64 bits of an id's digest."""
+    """Return a 64-bit hash of a task id."""
     return int.from_bytes(hashlib.blake2b(task_id.encode(), digest_size=8).digest(), "little")

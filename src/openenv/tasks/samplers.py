@@ -1,8 +1,7 @@
-"""Samplers: which tasks the next groups of rollouts are of.
+"""Samplers: which tasks a trainer plays next.
 
-The protocol is that of RFC 013 ("Task Sampling and In-Training Evaluation", a draft of OpenEnv's).
-A sampler runs beside the trainer, never in an environment, so no agent has a say in what it is
-given.
+The protocol follows RFC 013 ("Task Sampling and In-Training Evaluation", a draft of OpenEnv's). A
+sampler runs beside the trainer, never in an environment, so agents cannot influence the choice.
 
     sampler = CurriculumSampler(load_tasks("tasks.jsonl"), group_size=8)
     while training:
@@ -11,8 +10,9 @@ given.
             sampler.update(task, rewards)
         save(sampler.state_dict())
 
-What a sampler gives depends on nothing but its arguments and what it was told, so that one which
-is given the state of another goes on exactly where that was; see `TaskSampler.state_dict`.
+A sampler's choices depend only on its arguments and on the rewards that `update` received. A
+sampler that loads another one's state therefore continues exactly where that one stood; see
+`TaskSampler.state_dict`.
 """
 
 from __future__ import annotations
@@ -48,58 +48,61 @@ STATE_VERSION = 1
 
 
 class TaskSampler(Protocol):
-    """Chooses tasks. Only for typing: having the methods is enough.
+    """A sampler of tasks. For typing only: having the methods is enough.
 
     The methods may be called from any thread.
     """
 
     def sample(self, n: int) -> list[Task]:
-        """Choose the tasks of the next `n` groups; fewer, or none, where there are no more."""
+        """Choose the tasks of the next `n` groups; fewer, or none, at the end."""
         ...
 
     def update(
         self, task: Task, rewards: Sequence[float | None], costs: Sequence[Any] | None = None
     ) -> None:
-        """Tell what became of a group: all rollouts of one task.
+        """Report the result of a group, that is, all rollouts of a task.
 
         Args:
             task: The task.
-            rewards: Of each rollout; None where it could not be scored, which is no failure.
-            costs: What each rollout cost, in the trainer's unit: generated tokens, say.
+            rewards: The reward of each rollout; None if a rollout could not be scored, which does
+                not
+                count as a failure.
+            costs: The cost of each rollout in the trainer's unit, such as generated tokens.
 
         Raises:
-            ValueError: A reward is not finite, or there are more costs than rewards, or fewer.
+            ValueError: A reward is not finite, or the number of costs differs from that of rewards.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """What another sampler of the same tasks and arguments needs to go on from here, as values
-        that JSON can carry.
+        """Return the state from which a sampler of the same tasks and arguments continues, as
+        JSON data.
         """
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another sampler was.
+        """Continue from the state of another sampler.
 
         Raises:
-            TasksetError: It is of other tasks, or of a sampler with other arguments.
+            TasksetError: The state belongs to other tasks, or to a sampler with other arguments.
         """
         ...
 
 
 class SamplerCounters:
-    """What a sampler was told of the groups that it has given, in numbers.
+    """Counters of the results that a sampler received.
 
-    A group has signal where its rewards are not all the same: the advantage of GRPO (Shao et al.
-    2024) is 0 throughout any other, and it teaches nothing.
+    A group has signal if its rewards differ. The advantage of GRPO (Shao et al. 2024) is 0
+    throughout
+    any other group, so the policy learns nothing from it.
 
     Attributes:
         groups: Groups with a reward.
-        signal_groups: Those of them that have signal.
+        signal_groups: Groups that have signal.
         unscored_groups: Groups of which no rollout could be scored.
         episodes: Rollouts.
-        unscored_episodes: Those of them that could not be scored.
-        cost: What they cost, in the trainer's unit; 1 each where it says nothing.
+        unscored_episodes: Rollouts that could not be scored.
+        cost: The total cost of the rollouts in the trainer's unit; 1 each if costs are not given.
     """
 
     COUNTED = (
@@ -130,28 +133,28 @@ class SamplerCounters:
 
     @property
     def zero_signal_fraction(self) -> float | None:
-        """The share of groups without signal; None before the first."""
+        """The share of groups without signal; None before the first group."""
         return 1 - self.signal_groups / self.groups if self.groups else None
 
     @property
     def signal_groups_per_episode(self) -> float | None:
-        """Groups with signal by rollouts; None before the first."""
+        """Groups with signal per rollout; None before the first rollout."""
         return self.signal_groups / self.episodes if self.episodes else None
 
     @property
     def signal_groups_per_cost(self) -> float | None:
-        """Groups with signal by what everything has cost; None while that is nothing."""
+        """Groups with signal per unit of cost; None while the cost is 0."""
         return self.signal_groups / self.cost if self.cost else None
 
 
 class Sampler(SamplerCounters):
-    """What all samplers have. Subclass it and write `_draw`.
+    """Base class of samplers. A subclass implements `_draw`.
 
     Args:
-        tasks: The tasks, or whatever `load_tasks` takes.
+        tasks: A taskset, or any source that `load_tasks` accepts.
 
     Attributes:
-        tasks: The tasks.
+        tasks: The taskset.
     """
 
     needs_length: ClassVar[bool] = True
@@ -167,21 +170,21 @@ class Sampler(SamplerCounters):
 
     @abstractmethod
     def _draw(self) -> Task | None:
-        """The next task; None where there are no more. It is called in turn."""
+        """Return the next task, or None at the end. Calls are serialized by a lock."""
 
     def _settings(self) -> dict[str, Any]:
-        """The arguments that decide what it gives."""
+        """Return the arguments that decide the choices."""
         return {}
 
     def _position(self) -> dict[str, Any]:
-        """Where it stands, as values that JSON can carry."""
+        """Return the sampler's position, as JSON data."""
         return {}
 
     def _go_to(self, position: Mapping[str, Any]) -> None:
-        """Stand where `_position` says."""
+        """Move to a position that `_position` returned."""
 
     def _learn(self, task: Task, rewards: Sequence[float], costs: Sequence[float] | None) -> None:
-        """Take in the rewards of those rollouts of a task that were scored."""
+        """Learn from the rewards of the scored rollouts of a task."""
 
     def _costs(self, task: Task, costs: Sequence[Any] | None) -> list[float] | None:
         return None if costs is None else [_cost(one) for one in costs]
@@ -189,7 +192,7 @@ class Sampler(SamplerCounters):
     # ------------------------------------------------------------------ what callers see
 
     def sample(self, n: int) -> list[Task]:
-        """Choose the tasks of the next `n` groups; fewer, or none, where there are no more."""
+        """Choose the tasks of the next `n` groups; fewer, or none, at the end."""
         if n < 0:
             raise ValueError(f"n={n}; expected a number of tasks from 0")
         with self._turn:
@@ -197,14 +200,14 @@ class Sampler(SamplerCounters):
             return list(itertools.takewhile(lambda task: task is not None, drawn))  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Task]:
-        """The tasks one after the other, as `sample` gives them."""
+        """Iterate over the tasks, as `sample` chooses them."""
         while found := self.sample(1):
             yield found[0]
 
     def update(
         self, task: Task, rewards: Sequence[float | None], costs: Sequence[Any] | None = None
     ) -> None:
-        """Tell what became of a group: all rollouts of one task; see `TaskSampler.update`."""
+        """Report the result of a group; see `TaskSampler.update`."""
         for reward in rewards:
             if reward is not None and not math.isfinite(reward):
                 why = f"a reward of task {task.id!r} is {reward}"
@@ -218,8 +221,10 @@ class Sampler(SamplerCounters):
             self.count(rewards, numbers)
 
     def state_dict(self) -> dict[str, Any]:
-        """What another sampler of the same tasks and arguments needs to go on from here, as values
-        that JSON can carry. It may be taken at any time.
+        """Return the state from which a sampler of the same tasks and arguments continues, as JSON
+        data.
+
+        It may be called at any time.
         """
         with self._turn:
             return {
@@ -232,7 +237,7 @@ class Sampler(SamplerCounters):
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another sampler was; see `TaskSampler.load_state_dict`."""
+        """Continue from the state of another sampler; see `TaskSampler.load_state_dict`."""
         expected = {
             "version": STATE_VERSION,
             "sampler": type(self).__name__,
@@ -242,7 +247,7 @@ class Sampler(SamplerCounters):
         for name, mine in expected.items():
             if state.get(name) != mine:
                 given = f"{state.get(name)!r:.200}"
-                why = f"the state is of another {name}: {given}, and this is {mine!r:.200}"
+                why = f"the state has another {name}: {given}, expected {mine!r:.200}"
                 raise TasksetError(self.tasks.name, None, why)
         with self._turn:
             self._go_to(state["position"])
@@ -260,8 +265,8 @@ def _cost(value: Any) -> float:
     return number
 
 
-def chance(seed: int, *counts: Any) -> float:
-    """A number from 0 to below 1 that depends on the seed and what it is the chance of."""
+def _random_fraction(seed: int, *counts: Any) -> float:
+    """Return a number from 0 to below 1 that the seed and the counts determine."""
     text = ":".join(map(str, (seed, *counts))).encode()
     bits = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     return (bits >> 11) / 2**53
@@ -271,16 +276,16 @@ def chance(seed: int, *counts: Any) -> float:
 
 
 class SequentialSampler(Sampler):
-    """Gives every task in its order, and with every seed where there are seeds; for evaluation.
+    """A sampler that gives every task in order, for evaluation; with seeds, once for each seed.
 
     Args:
-        tasks: The tasks, or whatever `load_tasks` takes. They may be a `TaskStream`.
-        seeds: Each task is given once with each of them: its `reset` then has the argument `seed`.
-        epochs: How often all of it is given; None is without end.
+        tasks: A taskset, which may be a `TaskStream`, or any source that `load_tasks` accepts.
+        seeds: Seeds with which each task is given: as the argument `seed` of its `reset`.
+        epochs: Number of passes over the tasks; None repeats without end.
 
     Raises:
-        ValueError: There are no seeds in `seeds`, or `epochs` is below 1.
-        TasksetError: A task fixes a seed of its own, and there are others in `seeds`.
+        ValueError: `seeds` is empty, or `epochs` is below 1.
+        TasksetError: A task fixes its own seed, and `seeds` holds another.
     """
 
     needs_length = False
@@ -292,7 +297,7 @@ class SequentialSampler(Sampler):
         if seeds is not None and not seeds:
             raise ValueError("seeds=[]: expected at least one, or None")
         self._seeds = None if seeds is None else [int(seed) for seed in seeds]
-        self._epochs = _checked_epochs(epochs)
+        self._epochs = _check_epochs(epochs)
         self._drawn = 0  # of the tasks of this epoch, each with each seed
         self._epoch = 0
 
@@ -306,10 +311,10 @@ class SequentialSampler(Sampler):
                 self._epoch, self._drawn = self._epoch + 1, 0
                 continue
             self._drawn += 1
-            return task if self._seeds is None else self._seeded(task, self._seeds[which])
+            return task if self._seeds is None else self._with_seed(task, self._seeds[which])
         return None
 
-    def _seeded(self, task: Task, seed: int) -> Task:
+    def _with_seed(self, task: Task, seed: int) -> Task:
         own = task.reset.get("seed")
         if own not in (None, seed):
             why = f"task {task.id!r} fixes the seed {own}, so it cannot be given with {seed}"
@@ -326,25 +331,25 @@ class SequentialSampler(Sampler):
         self._epoch, self._drawn = position["epoch"], position["drawn"]
 
 
-def _checked_epochs(epochs: int | None) -> int | None:
+def _check_epochs(epochs: int | None) -> int | None:
     if epochs is not None and epochs < 1:
         raise ValueError(f"epochs={epochs}; expected a number from 1, or None for no end")
     return epochs
 
 
-# ------------------------------------------------------------------ by chance
+# ------------------------------------------------------------------ by _random_fraction
 
 
 class ShuffledSampler(Sampler):
-    """Gives every task once an epoch, in an order that the seed and the epoch decide.
+    """A sampler that gives every task once an epoch, in an order set by the seed and the epoch.
 
-    The order is computed place by place (`openenv.tasks.permutation`), so that of a million tasks
-    neither the sampler nor its state holds more than of ten.
+    The order is computed position by position (`openenv.tasks.permutation`), so neither the sampler
+    nor its state grows with the number of tasks.
 
     Args:
-        tasks: The tasks, or whatever `load_tasks` takes.
-        seed: Decides the order.
-        epochs: How often every task is given; None is without end.
+        tasks: A taskset, or any source that `load_tasks` accepts.
+        seed: Determines the order.
+        epochs: Number of passes over the tasks; None repeats without end.
 
     Raises:
         ValueError: `epochs` is below 1.
@@ -354,7 +359,7 @@ class ShuffledSampler(Sampler):
     def __init__(self, tasks: Any, seed: int = 0, *, epochs: int | None = None) -> None:
         super().__init__(tasks)
         self._seed = seed
-        self._epochs = _checked_epochs(epochs)
+        self._epochs = _check_epochs(epochs)
         self._go_to({"epoch": 0, "drawn": 0})
 
     def _draw(self) -> Task | None:
@@ -383,17 +388,17 @@ class UniformSampler(ShuffledSampler):
 
 
 class WeightedSampler(Sampler):
-    """Gives tasks by chance, each time from all of them, as their weights have it.
+    """A sampler that draws tasks with replacement, in proportion to weights.
 
     Args:
-        tasks: The tasks, or whatever `load_tasks` takes.
-        weights: A number from 0 for each task; or a function that gives it for a task.
-        seed: Decides what is drawn.
-        num_samples: How many are given; None is without end.
+        tasks: A taskset, or any source that `load_tasks` accepts.
+        weights: A weight from 0 for each task, or a function that returns a task's weight.
+        seed: Determines the draws.
+        num_samples: Number of draws; None draws without end.
 
     Raises:
-        ValueError: There are not as many weights as tasks, one is negative or not finite, or all
-            are 0.
+        ValueError: The number of weights differs from that of tasks, a weight is negative or not
+            finite, or all are 0.
         TasksetError: There are no tasks.
     """
 
@@ -423,7 +428,7 @@ class WeightedSampler(Sampler):
     def _draw(self) -> Task | None:
         if self._num_samples is not None and self._drawn >= self._num_samples:
             return None
-        point = chance(self._seed, self._drawn) * self._ends[-1]
+        point = _random_fraction(self._seed, self._drawn) * self._ends[-1]
         self._drawn += 1
         last = bisect.bisect_left(self._ends, self._ends[-1])  # those after it weigh nothing
         return self.tasks[min(bisect.bisect_right(self._ends, point), last)]

@@ -1,4 +1,4 @@
-"""The tasks of a server, and which of them a caller of `reset` means."""
+"""The tasks that a server serves, and how the arguments of a `reset` select one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openenv.tasks.load import load_splits, load_tasks
 from openenv.tasks.task import Task
 from openenv.tasks.taskset import Taskset
 
-__all__ = ["ServedTasks", "merged"]
+__all__ = ["ServedTasks", "merge_reset_arguments"]
 
 REFERENCES = frozenset({"task", "split", "index"})
 CONTENT = ("prompt", "files", "state", "criteria")
@@ -21,21 +21,21 @@ CONTENT = ("prompt", "files", "state", "criteria")
 class ServedTasks:
     """Tasksets by split, with the methods of a `TaskProvider`.
 
-    Where a task stands, in `Task.split` and `Task.index`, is told as it is here.
+    `Task.split` and `Task.index` are set to the task's position on this server.
 
     Args:
-        tasks: A `Taskset`; a dict of them by split; or whatever `load_tasks` takes, of which every
-            split is served.
+        tasks: A `Taskset`, a dict of tasksets by split, or any source that `load_tasks` accepts, of
+            which every split is served.
 
     Raises:
-        TasksetError: There are none, or nobody knows how many.
+        TasksetError: There are no tasks, or their number is unknown.
     """
 
     def __init__(self, tasks: Any) -> None:
-        self._splits = _by_split(tasks)
+        self._splits = _load_by_split(tasks)
         for split, taskset in self._splits.items():
             if not taskset.is_finite:
-                why = f"split {split!r} has no known end, and a server counts tasks; give a limit"
+                why = f"split {split!r} has no known length, which a server needs; pass a limit"
                 raise TasksetError(taskset.name, None, why)
 
     def __repr__(self) -> str:
@@ -50,11 +50,11 @@ class ServedTasks:
     # ------------------------------------------------------------------ TaskProvider
 
     def list_splits(self) -> list[str]:
-        """Name the splits."""
+        """Return the names of the splits."""
         return list(self._splits)
 
     def list_tasks(self, split: str) -> list[Task]:
-        """Give every task of a split."""
+        """Return every task of a split."""
         return self.get_task_range(split)
 
     def num_tasks(self, split: str) -> int:
@@ -66,21 +66,21 @@ class ServedTasks:
         return len(self._of(split))
 
     def get_task(self, split: str, index: int) -> Task:
-        """Give one task.
+        """Return the task at an index of a split.
 
         Raises:
-            IndexError: There is none at this index.
+            IndexError: The split has no task at this index.
             Refused: There is no such split.
         """
         tasks = self._of(split)
         if not 0 <= index < len(tasks):
-            raise IndexError(f"{split} has {len(tasks)} tasks, from 0 on, and none at {index}")
+            raise IndexError(f"{split} has {len(tasks)} tasks; index {index} is out of range")
         return tasks[index].model_copy(update={"split": split, "index": index})
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Task]:
-        """Give the tasks from `start` to before `stop`, as a slice does.
+        """Return the tasks from `start` to before `stop`, as a slice does.
 
         Raises:
             Refused: There is no such split.
@@ -90,7 +90,7 @@ class ServedTasks:
     def iter_tasks(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> Iterator[Task]:
-        """The same, one after the other.
+        """Iterate over the tasks from `start` to before `stop`.
 
         Raises:
             Refused: There is no such split.
@@ -102,17 +102,18 @@ class ServedTasks:
         if split not in self._splits:
             listed = ", ".join(self._splits)
             hint = did_you_mean(str(split), self._splits)
-            raise Refused(f"split: there is no {split!r:.200}, but {listed}{hint}")
+            raise Refused(f"split: unknown split {split!r:.200}; expected one of {listed}{hint}")
         return self._splits[split]
 
     # ------------------------------------------------------------------ reset
 
-    def chosen(self, arguments: Mapping[str, Any]) -> tuple[Task | None, dict[str, Any]]:
-        """Part the arguments of a `reset` into the task that they name and the others.
+    def resolve(self, arguments: Mapping[str, Any]) -> tuple[Task | None, dict[str, Any]]:
+        """Split the arguments of a `reset` into the task that they name and the other arguments.
 
-        A task is named by ``task``: its id, or an object with its id, or with split and index; or
-        by ``split`` and ``index``. A ``split`` alone has one of its tasks drawn, by the seed if
-        there is one.
+        ``task`` names a task by its id, or as an object with an id, or with split and index; so do
+        ``split`` and ``index`` together. A ``split`` alone draws one of its tasks at random, by the
+        seed
+        if the arguments have one.
 
         Raises:
             Refused: There is no such task, or the arguments contradict one another or the task.
@@ -123,18 +124,18 @@ class ServedTasks:
         if not given:
             return None, others
         if "task" not in given:
-            return self._at(given.get("split"), given.get("index"), others.get("seed")), others
-        task, own = self._named(given["task"], given.get("split"))
+            return self._task_at(given.get("split"), given.get("index"), others.get("seed")), others
+        task, own = self._find_task(given["task"], given.get("split"))
         for name in ("split", "index"):
             if name in given and given[name] != getattr(task, name):
                 why = f"{name}: {given[name]!r} contradicts task {task.id!r}, which is "
                 raise Refused(f"{why}{getattr(task, name)!r}")
-        return task, merged(own, others, "the task that was given")
+        return task, merge_reset_arguments(own, others, "the given task")
 
-    def _at(self, split: str | None, index: Any, seed: Any) -> Task:
+    def _task_at(self, split: str | None, index: Any, seed: Any) -> Task:
         if split is None:
             if len(self._splits) > 1:
-                raise Refused(f"split: say which, of {', '.join(self._splits)}")
+                raise Refused(f"split: expected one of {', '.join(self._splits)}")
             split = next(iter(self._splits))
         tasks = self._of(split)
         if index is None:
@@ -148,73 +149,77 @@ class ServedTasks:
         except IndexError as error:
             raise Refused(f"index: {error}") from None
 
-    def _named(self, task: Any, split: str | None) -> tuple[Task, dict[str, Any]]:
-        """The task that is meant, and the arguments of `reset` that came with it."""
+    def _find_task(self, task: Any, split: str | None) -> tuple[Task, dict[str, Any]]:
+        """Return the task that an argument ``task`` names, and its own arguments of `reset`."""
         if isinstance(task, Task):
             task = task.as_data()
         if isinstance(task, str):
-            return self._with_id(task, split), {}
+            return self._find_by_id(task, split), {}
         if not isinstance(task, Mapping):
             why = "expected its id, or an object with its id or with split and index"
             raise Refused(f"task: {why}; got a {type(task).__name__}")
         own = task.get("reset") or {}
         if not isinstance(own, Mapping):
-            raise Refused(f"task: its reset: expected an object, got a {type(own).__name__}")
+            raise Refused(f"task.reset: expected an object, got a {type(own).__name__}")
         if {"split", "index"} <= set(own):  # it only says which one it is
             own = {name: value for name, value in own.items() if name not in ("split", "index")}
         if task.get("id") is None:
             if task.get("index") is None:
-                raise Refused("task: there is neither an id in it nor an index")
-            return self._at(task.get("split") or split, task["index"], None), dict(own)
-        found = self._with_id(str(task["id"]), split or task.get("split"))
+                raise Refused("task: expected an id or an index")
+            return self._task_at(task.get("split") or split, task["index"], None), dict(own)
+        found = self._find_by_id(str(task["id"]), split or task.get("split"))
         known = found.as_data()
         for name in CONTENT:
             if task.get(name) and task[name] != known.get(name):
-                why = f"task: {found.id!r} is another one here, its {name} is not that which came"
-                raise Refused(f"{why}; pass its id")
+                why = f"task: {found.id!r} has a different {name} on this server"
+                raise Refused(f"{why}; pass only the id")
         return found, dict(own)
 
-    def _with_id(self, task_id: str, split: str | None) -> Task:
+    def _find_by_id(self, task_id: str, split: str | None) -> Task:
         splits = self._splits if split is None or split not in self._splits else [split]
-        places = {name: self._splits[name].place_of(task_id) for name in splits}
+        places = {name: self._splits[name].position_of(task_id) for name in splits}
         found = {name: place for name, place in places.items() if place is not None}
         if not found:
-            raise Refused(f"task: {self._unknown(task_id)}")
+            raise Refused(f"task: {self._describe_unknown(task_id)}")
         if len(found) > 1:
-            raise Refused(f"task: {task_id!r} is in {' and in '.join(found)}; say which, by split")
+            raise Refused(f"task: {task_id!r} is in the splits {' and '.join(found)}; pass split")
         ((name, place),) = found.items()
         return self.get_task(name, place)
 
-    def _unknown(self, task_id: str) -> str:
+    def _describe_unknown(self, task_id: str) -> str:
         hints = (taskset.hint(task_id) for taskset in self._splits.values())
-        return f"there is none with the id {task_id!r:.200}{next(filter(None, hints), '')}"
+        return f"no task has the id {task_id!r:.200}{next(filter(None, hints), '')}"
 
 
-def _by_split(tasks: Any) -> dict[str, Taskset]:
+def _load_by_split(tasks: Any) -> dict[str, Taskset]:
     if isinstance(tasks, Mapping) and any(isinstance(one, Taskset | str) for one in tasks.values()):
-        return {str(split): _loaded(one, str(split)) for split, one in tasks.items()}
+        return {str(split): _load_split(one, str(split)) for split, one in tasks.items()}
     found = load_splits(tasks)
     if not found:
         raise TasksetError(type(tasks).__name__, None, "has no tasks")
     return found
 
 
-def _loaded(tasks: Any, split: str) -> Taskset:
+def _load_split(tasks: Any, split: str) -> Taskset:
     return tasks if isinstance(tasks, Taskset) else load_tasks(tasks, split=split)
 
 
-def merged(fixed: Mapping[str, Any], given: Mapping[str, Any], whose: str) -> dict[str, Any]:
-    """Arguments of `reset` of which some are fixed.
+def merge_reset_arguments(
+    fixed: Mapping[str, Any], given: Mapping[str, Any], whose: str
+) -> dict[str, Any]:
+    """Merge arguments of `reset` that a task fixes with those that the caller passes.
 
     Args:
-        fixed: Those.
-        given: What the caller gives; None there is nothing.
+        fixed: The fixed arguments.
+        given: The caller's arguments; None counts as absent.
         whose: Who fixes them, for the message.
 
     Raises:
-        Refused: One is fixed to another value than is given.
+        Refused: The caller passes another value for a fixed argument.
     """
     for name in fixed:
         if given.get(name) is not None and given[name] != fixed[name]:
-            raise Refused(f"{name}: {whose} says {fixed[name]!r:.200}, not {given[name]!r:.200}")
+            raise Refused(
+                f"{name}: {whose} requires {fixed[name]!r:.200}, got {given[name]!r:.200}"
+            )
     return {**given, **fixed}

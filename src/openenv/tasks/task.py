@@ -1,4 +1,4 @@
-"""A task: one row of a taskset."""
+"""The `Task` model: one row of a taskset."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ from pydantic import (
 
 from openenv.types import Private, private_fields, public_view
 
-__all__ = ["Task", "told"]
+__all__ = ["Task", "to_public_data"]
 
 BASE64 = "base64"
 
 
-def _decoded(content: Any) -> Any:
-    """The bytes of ``{"base64": "..."}``, as JSON has them; anything else as it is."""
+def _decode_content(content: Any) -> Any:
+    """Decode ``{"base64": "..."}`` to bytes; return any other value unchanged."""
     if not (isinstance(content, Mapping) and set(content) == {BASE64}):
         return content
     try:
         return base64.b64decode(content[BASE64], validate=True)
     except (TypeError, binascii.Error) as error:
-        raise ValueError(f"no Base64: {error}") from None
+        raise ValueError(f"not valid Base64: {error}") from None
 
 
-def _encoded(content: str | bytes) -> Any:
+def _encode_content(content: str | bytes) -> Any:
     return {BASE64: base64.b64encode(content).decode()} if isinstance(content, bytes) else content
 
 
-def _relative(path: str) -> str:
-    """A path that stays below the directory that the files are put into."""
+def _check_relative(path: str) -> str:
+    """Return the path if it stays below the directory that receives the files."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\\" in path:
-        raise ValueError(f"{path!r:.200} is no relative path of a file, with '/' between its parts")
+        raise ValueError(f"{path!r:.200} is not a relative path with '/' separators")
     return path
 
 
 FileContent = Annotated[
     str | bytes,
-    BeforeValidator(_decoded),
-    PlainSerializer(_encoded, when_used="json"),
+    BeforeValidator(_decode_content),
+    PlainSerializer(_encode_content, when_used="json"),
 ]
-FilePath = Annotated[str, AfterValidator(_relative)]
+FilePath = Annotated[str, AfterValidator(_check_relative)]
 
 
 class Task(BaseModel):
-    """One thing to do in an environment, and how one tells whether it was done.
+    """A problem to solve in an environment, with the criteria that score the solution.
 
-    The `criteria` are for who scores it: an answer, hidden tests. No agent is given them, and no
-    client that is not trusted to score; `public` leaves them out.
+    The `criteria` (an answer, hidden tests) are private: agents never receive them, nor do clients
+    that are not trusted to score. `public` leaves them out.
 
-    In JSON, a file of bytes is ``{"base64": "..."}``; one of text is a string.
+    In JSON, a text file is a string and a binary file is ``{"base64": "..."}``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=False)
@@ -94,18 +94,20 @@ class Task(BaseModel):
 
     @property
     def is_reference(self) -> bool:
-        """It only says which task of a server it is: its `reset` names a split and an index, and
-        there is nothing in it that the server would not have.
+        """True if the task only refers to a task of a server.
+
+        A reference's `reset` names a split and an index, and the task holds no files, state or
+        criteria.
         """
         has_more = bool(self.files or self.state or self.criteria)
         return not has_more and {"split", "index"} <= set(self.reset)
 
     def public(self) -> dict[str, Any]:
-        """The task as JSON has it, without what it is scored by, and without empty fields."""
+        """Return the task as JSON data, without its criteria and without empty fields."""
         return _without_empty(public_view(self))
 
     def as_data(self) -> dict[str, Any]:
-        """The whole task as JSON has it, criteria and all, without empty fields."""
+        """Return the whole task as JSON data, criteria included, without empty fields."""
         return _without_empty(self.model_dump(mode="json"))
 
 
@@ -113,11 +115,11 @@ def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if value not in (None, {}, [])}
 
 
-def told(value: Any) -> Any:
-    """What is told of a task, or of a split, to whoever asks: as JSON has it, less what is private.
+def to_public_data(value: Any) -> Any:
+    """Convert a task or a split to JSON data that any caller may see, without private fields.
 
-    A model is its public fields; any other object its attributes, but for those whose name begins
-    with an underscore; and what has none is its text.
+    A model becomes its public fields. Any other object becomes its attributes, except those whose
+    name begins with an underscore. A value without attributes becomes its text.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -126,9 +128,9 @@ def told(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return public_view(value)
     if isinstance(value, Mapping):
-        return {str(name): told(one) for name, one in value.items()}
+        return {str(name): to_public_data(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [told(one) for one in value]
+        return [to_public_data(one) for one in value]
     attributes = getattr(value, "__dict__", None)
     hidden: frozenset[str] = frozenset()
     if is_dataclass(value) and not isinstance(value, type):  # which may have slots
@@ -137,4 +139,4 @@ def told(value: Any) -> Any:
     if attributes is None or isinstance(value, type):
         return str(value)
     shown = {n: one for n, one in attributes.items() if n not in hidden and not n.startswith("_")}
-    return {name: told(one) for name, one in shown.items()}
+    return {name: to_public_data(one) for name, one in shown.items()}

@@ -1,4 +1,4 @@
-"""Tasksets: the tasks of one split, in their order."""
+"""Tasksets: the tasks of a split, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Protocol, overload
 
 from typing_extensions import Self
 
-from openenv.tasks.columns import RowReader, digest_of_function
+from openenv.tasks.columns import RowTaskReader, digest_of_function
 from openenv.tasks.errors import TasksetError, did_you_mean
 from openenv.tasks.rows import (
     IdIndex,
@@ -25,51 +25,52 @@ from openenv.tasks.rows import (
 )
 from openenv.tasks.task import Task
 
-__all__ = ["SplitTasksets", "TaskStream", "Taskset", "no_split", "say_which"]
+__all__ = ["SplitTasksets", "TaskStream", "Taskset", "unknown_split", "ambiguous_split"]
 
 HINTED_IDS = 2000  # of so many tasks the ids are compared to one that is unknown
 
 
-class Reader(Protocol):
-    """Makes tasks of rows; see `openenv.tasks.columns.RowReader`."""
+class TaskReader(Protocol):
+    """A converter of rows to tasks; see `openenv.tasks.columns.RowTaskReader`."""
 
-    def made(self, row: Any, index: int) -> Task:
-        """Make a task of a row, and of where it stands."""
+    def make_task(self, row: Any, index: int) -> Task:
+        """Make the task of a row."""
         ...
 
     @property
     def id_column(self) -> str | None:
-        """The column that all ids are in; None where they are not in one."""
+        """The column that holds all ids, or None."""
         ...
 
-    def counted(self, index: int) -> str | None:
-        """The id of a row, where rows are numbered; None where they say it themselves."""
+    def row_id(self, index: int) -> str | None:
+        """Return the id made from the row's number, or None if the rows hold ids."""
         ...
 
     def digest(self) -> str:
-        """A digest of what it makes of rows."""
+        """Return a digest of the settings that decide how rows become tasks."""
         ...
 
 
 class Taskset:
-    """The tasks of one split. Use `openenv.tasks.load_tasks`.
+    """The tasks of a split. Use `openenv.tasks.load_tasks` to make a taskset.
 
-    It is a sequence: ``len(tasks)``, ``tasks[3]``, ``tasks[:100]``, ``for task in tasks``. A task
-    is made when it is asked for, and not kept. It may be used from several threads, and pickled.
+    A taskset is a sequence: ``len(tasks)``, ``tasks[3]``, ``tasks[:100]``, ``for task in tasks``.
+    Tasks
+    are made on demand and not kept. A taskset may be used from several threads, and pickled.
 
     Args:
-        name: Where the tasks are from.
-        rows: Their rows.
-        reader: Makes tasks of the rows.
-        split: Their split; None where nobody knows.
-        splits: The splits that there are.
-        revision: Which version of the source it is: the commit of a dataset of a hub.
+        name: The source's name.
+        rows: The rows.
+        reader: Converts rows to tasks.
+        split: The split; None if unknown.
+        splits: All splits of the source.
+        revision: The version of the source, such as the commit of a data set of a hub.
 
     Attributes:
-        name: Where the tasks are from.
-        split: Their split; None where nobody knows.
-        splits: The splits that there are.
-        revision: Which version of the source it is; None where it has none.
+        name: The source's name.
+        split: The split; None if unknown.
+        splits: All splits of the source.
+        revision: The version of the source; None if it has none.
     """
 
     is_finite = True
@@ -78,7 +79,7 @@ class Taskset:
         self,
         name: str,
         rows: Rows,
-        reader: Reader,
+        reader: TaskReader,
         *,
         split: str | None = None,
         splits: Sequence[str] = (),
@@ -107,65 +108,69 @@ class Taskset:
 
     def __getitem__(self, key: int | slice) -> Task | Taskset:
         if isinstance(key, slice):
-            return self._sifted(self._chosen[key], "slice")
+            return self._select_rows(self._chosen[key], "slice")
         row = self._chosen[key]
-        return self._mapped(self._reader.made(self._rows[row], row))
+        return self._apply_all(self._reader.make_task(self._rows[row], row))
 
     def at(self, position: int) -> Task | None:
-        """The task at a place from 0; None where they have ended before."""
+        """Return the task at a position from 0, or None past the end."""
         return self[position] if position < len(self) else None
 
     def __iter__(self) -> Iterator[Task]:
         if isinstance(self._chosen, range) and self._chosen == range(len(self._rows)):
             for row, content in enumerate(self._rows.scan()):
-                yield self._mapped(self._reader.made(content, row))
+                yield self._apply_all(self._reader.make_task(content, row))
             return
         for position in range(len(self)):
             yield self[position]
 
-    def _mapped(self, task: Task) -> Task:
+    def _apply_all(self, task: Task) -> Task:
         for function in self._functions:
-            task = self._as_mapped(task, function)
+            task = self._apply(task, function)
         return task
 
-    def _as_mapped(self, task: Task, function: Callable[[Task], Task]) -> Task:
+    def _apply(self, task: Task, function: Callable[[Task], Task]) -> Task:
         made = function(task)
         if isinstance(made, Task) and made.id == task.id:
             return made
         what = f"task {made.id!r}" if isinstance(made, Task) else f"a {type(made).__name__}"
-        why = f"of task {task.id!r} map made {what}; expected a Task of the same id"
+        why = f"map turned task {task.id!r} into {what}; expected a Task of the same id"
         raise TasksetError(self.name, None, why)
 
     # ------------------------------------------------------------------ choosing
 
     def select(self, indices: Iterable[int]) -> Taskset:
-        """The tasks at these places, in this order.
+        """Return a taskset of the tasks at these positions, in this order.
 
         Raises:
-            IndexError: There is none at one of them.
+            IndexError: A position is past the end.
         """
-        return self._sifted(array("Q", (self._chosen[index] for index in indices)), "select")
+        return self._select_rows(array("Q", (self._chosen[index] for index in indices)), "select")
 
     def filter(self, function: Callable[[Task], Any]) -> Taskset:
-        """The tasks of which `function` is true; it is asked once, now."""
+        """Return a taskset of the tasks for which `function` is true; each task is tested once,
+        now.
+        """
         kept = (self._chosen[at] for at, task in enumerate(self) if function(task))
-        return self._sifted(array("Q", kept), "filter")
+        return self._select_rows(array("Q", kept), "filter")
 
     def map(self, function: Callable[[Task], Task]) -> Taskset:
-        """The same tasks, each as `function` makes it when it is asked for.
+        """Return a taskset whose tasks are transformed by `function` when they are read.
 
         Args:
-            function: Gives a task of the same id; it gives the same one every time.
+            function: Returns a task of the same id, and the same task for the same argument.
         """
         mapped = self._copy()
         mapped._functions = (*self._functions, function)
         mapped._origin = lambda: digest_of_parts(self.fingerprint, digest_of_function(function))
         return mapped
 
-    def _sifted(self, chosen: Sequence[int], how: str) -> Taskset:
+    def _select_rows(self, chosen: Sequence[int], how: str) -> Taskset:
         sifted = self._copy()
         sifted._chosen = chosen
-        sifted._origin = lambda: digest_of_parts(self.fingerprint, how, _digest_of(chosen))
+        sifted._origin = lambda: digest_of_parts(
+            self.fingerprint, how, _digest_of_positions(chosen)
+        )
         return sifted
 
     def _copy(self) -> Self:
@@ -177,10 +182,10 @@ class Taskset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of what the tasks are, and of their order.
+        """A digest of the tasks and their order.
 
-        It is that of the content; of a dataset of a hub, that of its name and its commit. What
-        goes on where it has been interrupted compares it.
+        It covers the content; for a data set of a hub, the name and the commit. A run that resumes
+        compares it.
         """
         return self._origin()
 
@@ -188,28 +193,30 @@ class Taskset:
         return digest_of_parts(self._rows.digest(), self._reader.digest())
 
     def find(self, task_id: str) -> int:
-        """Where the task of this id stands.
+        """Return the position of the task with this id.
 
         Raises:
-            TasksetError: There is none.
+            TasksetError: No task has this id.
         """
-        position = self.place_of(task_id)
+        position = self.position_of(task_id)
         if position is None:
             why = f"there is no task {task_id!r:.200}{self.hint(task_id)}"
             raise TasksetError(self.name, None, why)
         return position
 
-    def place_of(self, task_id: str) -> int | None:
-        """Where the task of this id stands; None where there is none."""
+    def position_of(self, task_id: str) -> int | None:
+        """Return the position of the task with this id, or None."""
         row = self._ids.find(task_id)
-        return None if row is None else self._position(row)
+        return None if row is None else self._position_of_row(row)
 
     def hint(self, task_id: str) -> str:
-        """Ask whether the closest of the first ids was meant; empty if none comes close."""
+        """Return a hint that names the closest of the first ids, or an empty string if none is
+        close.
+        """
         return did_you_mean(task_id, (task.id for task in itertools.islice(self, HINTED_IDS)))
 
-    def _position(self, row: int) -> int | None:
-        """Where a row stands among those that were chosen."""
+    def _position_of_row(self, row: int) -> int | None:
+        """Return the position of a row among the chosen rows, or None."""
         chosen = self._chosen
         if isinstance(chosen, range):
             return chosen.index(row) if row in chosen else None
@@ -226,25 +233,25 @@ class Taskset:
         return IdIndex(array("Q", map(id_hash, self._all_ids())), self._id_of)
 
     def _all_ids(self) -> Iterator[str]:
-        """The id of every row, chosen or not."""
+        """Return the id of every row, chosen or not."""
         reader, rows = self._reader, self._rows
-        if reader.counted(0) is not None:
+        if reader.row_id(0) is not None:
             return (self._id_of(row) for row in range(len(rows)))
         if reader.id_column is None:
-            return (reader.made(content, row).id for row, content in enumerate(rows.scan()))
-        values: Iterable[Any] = rows.column(reader.id_column)  # type: ignore[attr-defined]
+            return (reader.make_task(content, row).id for row, content in enumerate(rows.scan()))
+        values = rows.column(reader.id_column)
         return (str(v) if v is not None else self._id_of(row) for row, v in enumerate(values))
 
     def _id_of(self, row: int) -> str:
-        return self._reader.counted(row) or self._reader.made(self._rows[row], row).id
+        return self._reader.row_id(row) or self._reader.make_task(self._rows[row], row).id
 
     def check(self) -> None:
-        """See that rows are tasks, and that no two have the same id.
+        """Check that all rows are tasks with different ids.
 
         Raises:
-            TasksetError: One is none, or two have.
+            TasksetError: A row is not a task, or two rows have the same id.
         """
-        if self._reader.counted(0) is not None:
+        if self._reader.row_id(0) is not None:
             return
         twice = self._ids.duplicates()
         if twice is not None:
@@ -253,9 +260,9 @@ class Taskset:
             raise TasksetError(self.name, second, f"has the id {task_id!r} of {first}")
 
     def __repr__(self) -> str:
-        return f"<Taskset {self._described()}: {len(self)} tasks>"
+        return f"<Taskset {self._describe()}: {len(self)} tasks>"
 
-    def _described(self) -> str:
+    def _describe(self) -> str:
         version = "" if self.revision is None else f"@{self.revision}"
         split = "" if self.split is None else f" ({self.split})"
         return f"{self.name}{version}{split}"
@@ -275,7 +282,7 @@ class Taskset:
 _CACHED = frozenset({"fingerprint", "_ids"})
 
 
-def _digest_of(chosen: Sequence[int]) -> str:
+def _digest_of_positions(chosen: Sequence[int]) -> str:
     if isinstance(chosen, range):
         return digest_of_parts(chosen.start, chosen.stop, chosen.step)
     places = array("Q", chosen)
@@ -287,26 +294,28 @@ def _digest_of(chosen: Sequence[int]) -> str:
 # ------------------------------------------------------------------ several splits
 
 
-def say_which(name: str, splits: Sequence[str]) -> TasksetError:
-    """The error of who asks for the tasks of a source, and names none of its splits."""
+def ambiguous_split(name: str, splits: Sequence[str]) -> TasksetError:
+    """Return the error for a source of several splits of which the caller named none."""
     listed = ", ".join(splits)
     return TasksetError(name, None, f"has the splits {listed}; say which: split={splits[0]!r}")
 
 
-def no_split(name: str, split: str, splits: Iterable[str]) -> TasksetError:
-    """The error of who names a split that there is not."""
+def unknown_split(name: str, split: str, splits: Iterable[str]) -> TasksetError:
+    """Return the error for a split that the source does not have."""
     listed, hint = ", ".join(splits), did_you_mean(split, splits)
-    return TasksetError(name, None, f"has no split {split!r}, but {listed}{hint}")
+    return TasksetError(name, None, f"has no split {split!r}; expected one of {listed}{hint}")
 
 
 class SplitTasksets(Taskset):
-    """The tasks of a source of several splits, of which none was named. A server has them all.
+    """The tasksets of a source of several splits of which the caller named none.
 
-    Reading tasks from it is a `TasksetError`, so that nobody trains on what is to be tested on.
+    A server serves all of them. Reading tasks raises a `TasksetError`, so that nobody trains on a
+    test
+    split by accident.
 
     Args:
-        name: Where the tasks are from.
-        parts: The tasks of each split.
+        name: The source's name.
+        parts: The taskset of each split.
     """
 
     def __init__(self, name: str, parts: Mapping[str, Taskset]) -> None:
@@ -316,22 +325,22 @@ class SplitTasksets(Taskset):
         self._parts = dict(parts)
 
     def by_split(self) -> dict[str, Taskset]:
-        """Give the taskset of each split."""
+        """Return the taskset of each split."""
         return dict(self._parts)
 
     def of(self, split: str) -> Taskset:
-        """Give the taskset of a split.
+        """Return the taskset of a split.
 
         Raises:
-            TasksetError: There is no such split.
+            TasksetError: The source has no such split.
         """
         if split not in self._parts:
-            raise no_split(self.name, split, self._parts)
+            raise unknown_split(self.name, split, self._parts)
         return self._parts[split]
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_ONE_SPLIT:
-            raise say_which(self.name, self.splits)
+            raise ambiguous_split(self.name, self.splits)
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __repr__(self) -> str:
@@ -352,16 +361,14 @@ _OF_ONE_SPLIT = frozenset({"_rows", "_reader", "_functions", "_chosen", "_origin
 # ------------------------------------------------------------------ streams
 
 
-class StreamRows:
-    """Rows that a function gives one after the other; it begins anew each time that it is called.
+class StreamRows(Rows):
+    """Rows that a function yields; each call of the function starts over.
 
     Args:
-        name: Where they are, for messages.
+        name: The source's name, for messages.
         begin: The function.
-        digest: A digest of what it gives, or of itself.
+        digest: A digest of the rows, or of the function.
     """
-
-    columns: Sequence[str] | None = None
 
     def __init__(self, name: str, begin: Callable[[], Iterable[Any]], digest: str) -> None:
         self.name = name
@@ -370,8 +377,8 @@ class StreamRows:
 
     def __len__(self) -> int:
         raise TypeError(
-            f"{self.name} gives tasks one after the other, and nobody knows how many; take the "
-            "first N with limit=N, or have it return a list"
+            f"{self.name} has no known length; take the "
+            "first N tasks with limit=N, or return a list"
         )
 
     def __getitem__(self, index: int) -> Any:
@@ -380,24 +387,22 @@ class StreamRows:
     def scan(self) -> Iterator[Any]:
         return iter(self._begin())
 
-    def place(self, index: int) -> str:
-        return f"row {index}"
-
     def digest(self) -> str:
         return self._digest
 
 
 class TaskStream(Taskset):
-    """Tasks whose number nobody knows, in the order in which a function gives them.
+    """A taskset of unknown length, in the order in which a function yields the rows.
 
-    It has no length. ``stream[n]`` goes there from where it was last, and back by beginning anew;
-    ``stream[:n]`` is a `Taskset`. That no two tasks have the same id is not checked.
+    It has no ``len``. ``stream[n]`` reads forward from the last position, or starts over to go
+    back;
+    ``stream[:n]`` is a `Taskset`. Duplicate ids are not detected.
     """
 
     is_finite = False
 
     def __init__(
-        self, rows: StreamRows, reader: Reader, *, split: str | None, splits: Sequence[str] = ()
+        self, rows: StreamRows, reader: TaskReader, *, split: str | None, splits: Sequence[str] = ()
     ) -> None:
         self.name = rows.name
         self.split = split
@@ -416,13 +421,15 @@ class TaskStream(Taskset):
         return True
 
     def __iter__(self) -> Iterator[Task]:
-        made = (self._reader.made(content, row) for row, content in enumerate(self._rows.scan()))
+        made = (
+            self._reader.make_task(content, row) for row, content in enumerate(self._rows.scan())
+        )
         for task in made:
             kept: Task | None = task
             for is_filter, function in self._steps:
                 assert kept is not None
                 if not is_filter:
-                    kept = self._as_mapped(kept, function)
+                    kept = self._apply(kept, function)
                 elif not function(kept):
                     kept = None
                     break
@@ -439,40 +446,40 @@ class TaskStream(Taskset):
         if not isinstance(key, slice):
             task = self.at(key)
             if task is None:
-                raise IndexError(f"{self.name} has no task {key}: it ended before")
+                raise IndexError(f"{self.name} has no task {key}")
             return task
         if key.stop is None:
             len(self)  # raises: it has none
         tasks = list(itertools.islice(self, key.start, key.stop, key.step))
         rows = ListRows(self.name, tasks)
         return Taskset(
-            self.name, rows, RowReader(rows, self.split), split=self.split, splits=self.splits
+            self.name, rows, RowTaskReader(rows, self.split), split=self.split, splits=self.splits
         )
 
     def at(self, position: int) -> Task | None:
-        """The task at a place from 0; None where they have ended before."""
+        """Return the task at a position from 0, or None past the end."""
         if position < 0:
-            raise IndexError(f"{self.name}: a stream has no end to count from")
+            raise IndexError(f"{self.name}: a stream has no negative positions")
         return self._cursor.go_to(position, self)
 
     def select(self, indices: Iterable[int]) -> Taskset:
-        """The tasks at these places, in this order.
+        """Return a taskset of the tasks at these positions, in this order.
 
         Raises:
-            IndexError: There is none at one of them.
+            IndexError: A position is past the end.
         """
         wanted = list(indices)
         return self[: max(wanted, default=-1) + 1].select(wanted)
 
     def filter(self, function: Callable[[Task], Any]) -> TaskStream:
-        """The tasks of which `function` is true."""
-        return self._with(True, function)
+        """Return a stream of the tasks for which `function` is true."""
+        return self._append_step(True, function)
 
     def map(self, function: Callable[[Task], Task]) -> TaskStream:
-        """The same tasks, each as `function` makes it; see `Taskset.map`."""
-        return self._with(False, function)
+        """Return a stream whose tasks are transformed by `function`; see `Taskset.map`."""
+        return self._append_step(False, function)
 
-    def _with(self, is_filter: bool, function: Callable[[Task], Any]) -> TaskStream:
+    def _append_step(self, is_filter: bool, function: Callable[[Task], Any]) -> TaskStream:
         changed = self._copy()
         changed._steps = (*self._steps, (is_filter, function))
         changed._cursor = _Cursor()
@@ -480,19 +487,21 @@ class TaskStream(Taskset):
         changed._origin = lambda: digest_of_parts(self.fingerprint, is_filter, how)
         return changed
 
-    def place_of(self, task_id: str) -> int | None:
-        """Where the task of this id stands; of a stream without end it may look for ever."""
+    def position_of(self, task_id: str) -> int | None:
+        """Return the position of the task with this id; on an endless stream this may never
+        return.
+        """
         return next((place for place, task in enumerate(self) if task.id == task_id), None)
 
     def check(self) -> None:
-        """Nothing: its rows are seen when they come."""
+        """Do nothing: a stream's rows are checked when they are read."""
 
     def __repr__(self) -> str:
-        return f"<TaskStream {self._described()}>"
+        return f"<TaskStream {self._describe()}>"
 
 
 class _Cursor:
-    """Where a stream was last read."""
+    """The last read position of a stream."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -500,7 +509,7 @@ class _Cursor:
         self._position = sys.maxsize
 
     def go_to(self, position: int, stream: TaskStream) -> Task | None:
-        """The task at a place; None where the stream ends before."""
+        """Return the task at a position, or None if the stream ends before."""
         with self._turn:
             if position < self._position:
                 self._tasks, self._position = iter(stream), 0

@@ -178,7 +178,7 @@ def _tasks(source: str | None, split: str | None) -> Callable[[str], Task | None
     taskset = load_tasks(source, split=split)
 
     def find(id: str) -> Task | None:
-        position = taskset.place_of(id)
+        position = taskset.position_of(id)
         return None if position is None else taskset.at(position)
 
     return find
