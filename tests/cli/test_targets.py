@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from openenv import create_app
 from openenv._internal.addresses import image_of
 from openenv.cli.__main__ import app
 from openenv.cli._console import CommandError
@@ -44,7 +45,7 @@ def test_a_name_that_is_spelled_wrong_is_told_with_what_was_meant(
     assert f"did you mean {meant}?" in f"{error} {error.hint}"
 
 
-@pytest.mark.parametrize("command", ["serve", "mcp"])
+@pytest.mark.parametrize("command", [("serve",), ("mcp",), ("mcp", "--config")])
 @pytest.mark.parametrize(
     ("target", "said"),
     [
@@ -54,11 +55,12 @@ def test_a_name_that_is_spelled_wrong_is_told_with_what_was_meant(
     ],
 )
 def test_what_runs_elsewhere_is_not_served_and_it_is_told_how_it_is_used(
-    command: str, target: str, said: str, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], target: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
-    error = run(command, target).exception
-    assert isinstance(error, CommandError) and said in str(error)
+    error = run(*command, target).exception
+    assert isinstance(error, CommandError) and said in f"{error}, {error.hint}"
+    assert "\n" not in f"{error}{error.hint}"
 
 
 # ------------------------------------------------------------------ docker://IMAGE
@@ -75,6 +77,7 @@ def test_an_image_is_told_from_what_else_may_be_named() -> None:
     ("arguments", "said"),
     [
         (("info", IMAGE), "BlackjackEnvironment"),
+        (("validate", IMAGE), "Verdict: PASS"),
         (("rollout", IMAGE, "-n", "2"), "2 scored"),
         (("rollout", IMAGE, "--tasks", "own", "--split", "test", "--num-tasks", "1"), "1 scored"),
         (("collect", IMAGE, "--policy", "random", "-n", "1", "-o", "out"), "episodes"),
@@ -91,6 +94,25 @@ def test_an_image_can_be_given_for_an_environment(
     assert said in done.output
 
 
+@pytest.mark.slow("starts a server, here in a process in place of a container")
+def test_a_recording_is_replayed_against_an_image(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from blackjack_env import BlackjackAction, BlackjackEnv
+    from blackjack_env.server.blackjack_environment import BlackjackEnvironment
+
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("OPENENV_RUN_IMAGES", "process")
+    application = create_app(BlackjackEnvironment, record=tmp_path)
+    with BlackjackEnv.local(application).sync() as env:
+        env.reset(seed=1)
+        env.step(BlackjackAction(action="stand"))
+    (file,) = tmp_path.glob("*/*.jsonl")
+    done = run("replay", str(file), "--target", IMAGE)
+    assert done.exception is None, done.output
+    assert "the same: episodes: 1, events: 2" in done.output
+
+
 @pytest.mark.slow("starts a server")
 def test_trainers_libraries_take_an_image_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENENV_RUN_IMAGES", "process")
@@ -102,8 +124,11 @@ def test_trainers_libraries_take_an_image_too(monkeypatch: pytest.MonkeyPatch) -
         env.close()
 
 
-def test_an_image_that_cannot_be_run_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", [("rollout", "-n", "1"), ("validate",)])
+def test_an_image_that_cannot_be_run_is_one_line(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENENV_RUN_IMAGES", "process")
-    error = run("rollout", "docker://no-such-env:latest", "-n", "1").exception
+    error = run(*command, "docker://no-such-env:latest").exception
     assert isinstance(error, CommandError) and "\n" not in str(error)
     assert "no_such_env" in str(error)

@@ -32,7 +32,14 @@ from openenv.settings import max_concurrent_envs
 from openenv.wrappers.made import AdapterError
 from openenv.wrappers.targets import PYTHON, SCHEMES, Reference, environment_of, reference
 
-__all__ = ["TARGET_SCHEMES", "TargetError", "load_recorded", "load_target"]
+__all__ = [
+    "TARGET_SCHEMES",
+    "RunsElsewhere",
+    "TargetError",
+    "check_runs_here",
+    "load_recorded",
+    "load_target",
+]
 
 DEFAULT_APP = "server.app:app"
 
@@ -44,13 +51,28 @@ class TargetError(OpenEnvError, ValueError):
     """The target names nothing that can be served; the text says what was expected."""
 
 
+class RunsElsewhere(TargetError):
+    """The target names a server or an image, which has no code for this process to import.
+
+    Attributes:
+        reason: What the target is.
+        hint: How to use it instead.
+    """
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(f"{reason}: {hint}")
+        self.reason = reason
+        self.hint = hint
+
+
 def load_target(target: str = ".") -> Any:
     """Import what `target` names and return it as an ASGI application.
 
     Raises:
+        RunsElsewhere: It names a server or an image.
         TargetError: There is nothing of that name, or it cannot be served.
     """
-    _refuse_what_runs_elsewhere(target)
+    check_runs_here(target)
     named = _reference(target)
     if named is not None:
         return _adapted(named)
@@ -67,17 +89,24 @@ def load_target(target: str = ".") -> Any:
     return _application(_import(path_part), attribute)
 
 
-def _refuse_what_runs_elsewhere(target: str) -> None:
-    """Tell apart what is no code of this machine, and say how it is used."""
+def check_runs_here(target: str) -> None:
+    """Check that a target names code to import, not a server or an image.
+
+    Raises:
+        RunsElsewhere: It names a server or an image.
+    """
     if is_address(target):
-        raise TargetError(
-            f"{target} is the address of a server, and nothing to serve: clients, `openenv "
-            f"rollout` and `eval` take it as it is, agents {over_http(target)}/mcp"
+        raise RunsElsewhere(
+            f"{target} is the address of a server, which runs already",
+            f"agents connect to {over_http(target)}/mcp; clients, `openenv rollout`, `eval` and "
+            "`validate` take the address as it is",
         )
     if (image := image_of(target)) is not None:
-        raise TargetError(
-            f"{target} is an image, whose server runs in a container: docker run -p 8000:8000 "
-            f"{image}; `openenv rollout`, `eval` and `info` start it themselves"
+        raise RunsElsewhere(
+            f"{target} is an image, and its server runs in a container",
+            f"docker run -p 8000:8000 {image} serves it at http://127.0.0.1:8000, to agents at "
+            "http://127.0.0.1:8000/mcp; `openenv rollout`, `eval`, `validate` and `info` start it "
+            "themselves",
         )
 
 

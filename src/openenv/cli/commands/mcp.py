@@ -45,6 +45,7 @@ def mcp(
         claude mcp add my_env -- openenv mcp my_env
     """
     if config:
+        _check_runs_here(target)
         emit({"mcpServers": {_name(target): _entry(target)}})
         return
     sys.path.insert(0, str(Path.cwd()))
@@ -115,6 +116,15 @@ def _printing_elsewhere() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def _check_runs_here(target: str) -> None:
+    from openenv.server.loading import RunsElsewhere, check_runs_here
+
+    try:
+        check_runs_here(target)
+    except RunsElsewhere as error:
+        raise CommandError(error.reason, hint=error.hint) from error
 
 
 def _name(target: str) -> str:

@@ -31,8 +31,8 @@ def replay(
         typer.Option(
             metavar="TARGET",
             autocompletion=_completion.environments,
-            help="What to play it against, in this process, as for `openenv serve`. By default "
-            "what it was recorded with.",
+            help="What to play it against, in this process, as for `openenv serve`; or "
+            "docker://IMAGE. By default what it was recorded with.",
             show_default=False,
         ),
     ] = None,

@@ -397,7 +397,7 @@ def load_application(
     """
     from openenv.errors import KeyFileError
     from openenv.manifest import ManifestError
-    from openenv.server.loading import TargetError, load_target
+    from openenv.server.loading import RunsElsewhere, TargetError, load_target
     from openenv.server.recording import record_sessions
     from openenv.server.run import check_guarded, show_errors
     from openenv.server.tasks import give_tasks
@@ -419,6 +419,8 @@ def load_application(
         return application
     except (ManifestError, KeyFileError) as error:
         raise CommandError(str(error)) from error
+    except RunsElsewhere as error:
+        raise CommandError(error.reason, hint=error.hint) from error
     except TargetError as error:
         raise CommandError(str(error), hint=_other_targets(target)) from error
     except Exception as error:  # whatever the environment's own code raises

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from openenv._internal.addresses import image_of
 from openenv._internal.quoting import printable
 from openenv._internal.terminal import console as terminal
 from openenv.cli import _completion
@@ -63,8 +64,9 @@ Target = Annotated[
     typer.Argument(
         metavar="[TARGET]",
         autocompletion=_completion.environments,
-        help="A directory with an openenv.yaml, the name of an installed environment, or the "
-        "address of a server. By default the current directory.",
+        help="A directory with an openenv.yaml, the name of an installed environment, the address "
+        "of a server, or docker://IMAGE, whose routes are looked at. By default the current "
+        "directory.",
         show_default=False,
     ),
 ]
@@ -189,6 +191,9 @@ def validate(
     address = _address(target, url, local)
     if address is not None:
         _look_at_server(address, timeout, as_json, output)
+        return
+    if target is not None and image_of(target) is not None:
+        _look_at_image(target, local, timeout, as_json, output)
         return
     formats = _formats(report)
     check_openenv(openenv)
@@ -522,6 +527,22 @@ def _look_at_server(url: str, timeout_s: float, as_json: bool, output: Path | No
         _show_server(report)
     if not report.passed:
         raise typer.Exit(FAILED)
+
+
+def _look_at_image(
+    target: str, local: bool, timeout_s: float, as_json: bool, output: Path | None
+) -> None:
+    """Start an image's server, and look at its routes: its package is not at hand to be read."""
+    from openenv.cli._info import served
+    from openenv.errors import OpenEnvError
+
+    if local:
+        raise CommandError(f"--local expects a package, and {target} is an image")
+    try:
+        with served(target) as url:
+            _look_at_server(url, timeout_s, as_json, output)
+    except OpenEnvError as error:
+        raise CommandError(str(error), exit_code=INTERNAL) from error
 
 
 def _show_server(report: ServerReport) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from openenv._internal.addresses import image_of
 from openenv._internal.quoting import quoted
 from openenv.auto._discovery import get_discovery
 from openenv.client import background
@@ -105,7 +106,8 @@ def replay(
     Args:
         path: The recording.
         environment: An environment class or factory, or an ASGI application, in this process.
-        target: The same, by name (see `openenv.server.loading`).
+        target: The same, by name (see `openenv.server.loading`); or ``docker://IMAGE``, which is
+            started for as long as the replay takes.
         url: A server.
         episode: The number of the only episode that is played.
         tolerance: How far numbers may be apart, absolutely or in relation to the larger one.
@@ -128,24 +130,28 @@ def replay(
         raise ValueError(f"tolerance={tolerance}; it cannot be negative")
     header = read_header(path)
     loaded = None
+    image = None if target is None else image_of(target)
     if target is not None:
-        loaded = load_target(target)
+        loaded = None if image is not None else load_target(target)
     elif not given:
         if header.target is None:
             raise TargetError(f"{path} does not say which environment it was made with")
         loaded = load_recorded(_agreed(path, header.target, trust_recorded))
     is_other = None if loaded is None else _prepare(loaded, header)
-    environment = loaded or environment
-    client = (
-        GenericEnvClient(base_url=url)
-        if environment is None
-        else GenericEnvClient.local(environment)
-    )
+    client = _client_of(loaded or environment, image, url)
     replaying = _Replay(client, tolerance, progress or (lambda events: None))
     report = background.run(replaying.run(_chosen(path, episode), is_other))
     if episode is not None and not report.episodes + report.skipped:
         raise RecordingError(os.fspath(path), None, f"it has no episode {episode}")
     return report
+
+
+def _client_of(environment: Any, image: str | None, url: str | None) -> GenericEnvClient:
+    if image is not None:
+        return GenericEnvClient.from_docker_image(image)
+    if environment is not None:
+        return GenericEnvClient.local(environment)
+    return GenericEnvClient(base_url=url)
 
 
 class UntrustedTarget(TargetError):
