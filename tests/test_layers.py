@@ -205,7 +205,6 @@ HOMES = {
     },
     "datasets": {"openenv.integrations.trl.datasets", "openenv.tasks"},
     "docker": {"openenv.providers.engines"},
-    "httpx": {"openenv.wrappers.ors", "openenv.rewards.external.http"},
     "azure": {"openenv.providers.aca"},
     "daytona": {"openenv.providers.daytona"},
     "huggingface_hub": {
@@ -220,7 +219,7 @@ HOMES = {
     "urllib3": {"openenv.providers._clusters"},
     "_typeshed": {"openenv.providers._asked"},
     "pathspec": {"openenv.hub.staging", "openenv.images.context"},
-    "h11": {"openenv.gateway", "openenv.agents.bridge", "openenv.capture"},
+    "h11": {"openenv._internal.net.http", "openenv.gateway", "openenv.agents.bridge"},
     "pettingzoo": {"openenv.wrappers", "openenv.integrations"},
     "mcp": {
         "openenv.integrations.verifiers",
@@ -564,3 +563,34 @@ def test_the_reader_tells_when_an_import_takes_place() -> None:
 )
 def test_the_table_says(importer: str, target: str, when: str, allowed: bool) -> None:
     assert is_allowed(Import(importer, target, 1, when)) is allowed
+
+
+# ------------------------------------------------------------------ the network
+
+DOOR = "openenv._internal.net"
+CLIENTS = {"urllib.request", "http.client", "httpx", "httpx2", "requests", "aiohttp"}
+
+
+def test_one_package_opens_http_connections() -> None:
+    """Keys, proxies, certificates, redirects and limits are decided there for all."""
+    found = [
+        f"{name}:{node.lineno}"
+        for name, path in modules().items()
+        if not name.startswith(DOOR)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom) and CLIENTS & _named_by(node)
+    ]
+    assert not found
+
+
+def test_the_client_of_h11_is_used_by_the_door_and_the_gateway() -> None:
+    """The gateway passes messages on as they come, and connects by the door's `connect`."""
+    users = {name for name, path in modules().items() if "h11.CLIENT" in path.read_text()}
+    assert users == {f"{DOOR}.http", "openenv.gateway.gateway", "openenv.gateway.wire"}
+
+
+def _named_by(statement: ast.Import | ast.ImportFrom) -> set[str]:
+    if isinstance(statement, ast.Import):
+        return {alias.name for alias in statement.names}
+    module = statement.module or ""
+    return {module, *(f"{module}.{alias.name}" for alias in statement.names)}

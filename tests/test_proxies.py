@@ -22,9 +22,8 @@ from support.servers import serving
 from support.zygote import run_python
 
 from openenv import create_app
-from openenv._internal.net.http import ask
+from openenv._internal.net.http import HTTPClient, NoAnswerError, ask
 from openenv._internal.net.proxies import connect_through, direct_mounts, proxy_for
-from openenv.capture._http import Connections, NoAnswer
 from openenv.errors import ConnectError
 from openenv.providers.engines import find_engine
 from openenv.rewards.llm import AnthropicClient, OpenAIClient
@@ -277,7 +276,7 @@ def test_calls_by_http_go_past_it(dead: dict[str, str], url: str) -> None:
 
 @pytest.mark.anyio
 async def test_the_proxy_of_models_goes_past_it(dead: dict[str, str], url: str) -> None:
-    async with Connections(url, timeout_s=5).request("GET", "/health", {}) as answer:
+    async with HTTPClient(url, timeout_s=5).request("GET", "/health", {}) as answer:
         assert answer.status == 200
 
 
@@ -367,7 +366,7 @@ async def test_the_proxy_of_models_uses_a_proxy(url: str, monkeypatch: pytest.Mo
     seen: list[Any] = []
     with serving(create_app(Counter)) as url, raw_server(socks_proxy(address(url), seen)) as port:
         monkeypatch.setenv("ALL_PROXY", f"socks5://127.0.0.1:{port}")
-        connections = Connections("http://env.test:8000", timeout_s=5)
+        connections = HTTPClient("http://env.test:8000", timeout_s=5)
         async with connections.request("GET", "/health", {}) as answer:
             assert answer.status == 200
             await answer.read()
@@ -390,7 +389,7 @@ async def used(kind: str) -> AsyncIterator[None]:
         async with DiceEnv(url, connect_timeout_s=0.5):
             pass
     elif kind == "connections":
-        async with Connections(url, timeout_s=0.5).request("GET", "/", {}):
+        async with HTTPClient(url, timeout_s=0.5).request("GET", "/", {}):
             pass
     else:
         proxy = proxy_for(url)
@@ -417,11 +416,11 @@ def leaving(peer: Peer) -> None:
 async def test_a_proxy_that_fails_is_named_and_how_to_do_without(
     kind: str, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openenv.capture._http.CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("openenv._internal.net.http.CONNECT_TIMEOUT_S", 0.5)
     with raw_server(serve or mute) as port:
         there = 9 if serve is None else port
         monkeypatch.setenv("HTTP_PROXY", f"http://me:secret@127.0.0.1:{there}")
-        with pytest.raises((ConnectError, NoAnswer, OSError)) as failed:
+        with pytest.raises((ConnectError, NoAnswerError, OSError)) as failed:
             async with used(kind):
                 pass
     words = str(failed.value)

@@ -13,7 +13,6 @@ __all__ = ["MissingPackage", "check_installed", "needs"]
 COMMANDS = {
     "dm_env": "pip install dm-env gymnasium",
     "gymnasium": "pip install gymnasium",
-    "httpx": "pip install httpx",
     "numpy": "pip install numpy",
     "openspiel_env": "pip install openenv-openspiel-env",
     "pettingzoo": "pip install pettingzoo",

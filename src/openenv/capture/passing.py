@@ -14,7 +14,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from openenv._internal.json import read_json
-from openenv.capture._http import Answer
+from openenv._internal.net.http import StreamedAnswer
 from openenv.capture.answers import EventResponse
 from openenv.capture.calls import Call
 from openenv.capture.dialects.base import Unsupported, sse
@@ -24,6 +24,7 @@ from openenv.capture.upstream import (
     UpstreamTransportError,
     events_of,
     object_of,
+    whole_body,
 )
 
 __all__ = ["pass_on"]
@@ -59,13 +60,13 @@ async def pass_on(
             events = _events(call, answer, stack.pop_all())
             await anext(events)
             return EventResponse(events)
-        message = object_of(await answer.read())
+        message = object_of(await whole_body(answer))
     call.answered(_completion(call, message))
     return JSONResponse(message)
 
 
 async def _events(
-    call: Call, answer: Answer, stack: contextlib.AsyncExitStack
+    call: Call, answer: StreamedAnswer, stack: contextlib.AsyncExitStack
 ) -> AsyncGenerator[str, None]:
     message: dict[str, Any] = {}
     is_over = False
@@ -91,7 +92,7 @@ async def _events(
         raise
 
 
-async def _each(answer: Answer) -> AsyncIterator[dict[str, Any]]:
+async def _each(answer: StreamedAnswer) -> AsyncIterator[dict[str, Any]]:
     async for events in events_of(answer):
         for data in events:
             yield object_of(data)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic_core import from_json
 
 from openenv._internal.json import read_json
-from openenv.capture._http import Answer, Connections, NoAnswer
+from openenv._internal.net.http import HTTPClient, NoAnswerError, StreamedAnswer
 from openenv.errors import OpenEnvError
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "events_of",
     "object_of",
     "openai_api_base",
+    "whole_body",
 ]
 
 CaptureLevel = Literal["tokens", "logprobs", "text"]
@@ -41,6 +42,7 @@ _ASKED: dict[str, dict[str, Any]] = {  # nosec B105  # no password
     "text": {},
 }
 _LONGEST_ERROR = 2**16
+MAX_ANSWER_BYTES = 256 * 2**20  # of an answer, and of one event of a stream
 
 
 class UpstreamError(OpenEnvError, RuntimeError):
@@ -151,7 +153,7 @@ class InferenceClient:
             auth_header = "x-api-key" if auth_header == "Authorization" else auth_header
             self._headers["anthropic-version"] = ANTHROPIC_VERSION
         self._headers |= auth_headers(api_key, auth_header)
-        self._connections = Connections(self.base_url, timeout_s=timeout_s)
+        self._connections = HTTPClient(self.base_url, timeout_s=timeout_s)
 
     async def completion(
         self, request: Mapping[str, Any], wished: Mapping[str, Any] | None = None
@@ -167,7 +169,7 @@ class InferenceClient:
         """
         asked = {**request, "stream": False}
         async with self._asked("/chat/completions", asked, wished or {}) as answer:
-            return object_of(await answer.read())
+            return object_of(await whole_body(answer))
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -191,7 +193,7 @@ class InferenceClient:
             UpstreamError: It does not say.
         """
         async with self._request("GET", "/models", {}, b"") as answer:
-            return object_of(await answer.read())
+            return object_of(await whole_body(answer))
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """What the upstream answers at another path of its API; ``/..`` leaves ``/v1``.
@@ -200,12 +202,12 @@ class InferenceClient:
             UpstreamError: It does not.
         """
         async with self._request("POST", path, {}, json.dumps(body).encode()) as answer:
-            return object_of(await answer.read())
+            return object_of(await whole_body(answer))
 
     @contextlib.asynccontextmanager
     async def passed(
         self, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[StreamedAnswer]:
         """The answer to a call that is passed on as it is, with further headers.
 
         Raises:
@@ -231,7 +233,7 @@ class InferenceClient:
     @contextlib.asynccontextmanager
     async def _asked(
         self, path: str, request: dict[str, Any], wished: Mapping[str, Any]
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[StreamedAnswer]:
         while True:
             sent = json.dumps(self._prepared(request, wished)).encode()
             refused: set[str] = set()
@@ -260,23 +262,35 @@ class InferenceClient:
     @contextlib.asynccontextmanager
     async def _request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[StreamedAnswer]:
         asking = self._connections.request(method, path, {**self._headers, **headers}, body)
         try:
             async with asking as answer:
                 if answer.status >= 400:
                     raise UpstreamHTTPError(
                         answer.status,
-                        _text_or_json(await answer.read()),
+                        _text_or_json(await answer.read(_LONGEST_ERROR)),
                         retry_after=answer.headers.get("retry-after"),
                     )
                 yield answer
         except UpstreamError:
             raise
-        except NoAnswer as error:
+        except NoAnswerError as error:
             raise UpstreamTransportError(f"{self.base_url}: {error}") from error
         except TimeoutError as error:
             raise UpstreamTimeoutError(f"{self.base_url}: {error}") from error
+
+
+async def whole_body(answer: StreamedAnswer) -> bytes:
+    """Return the whole body of an answer.
+
+    Raises:
+        UpstreamTransportError: It is larger than `MAX_ANSWER_BYTES`.
+    """
+    body = await answer.read(MAX_ANSWER_BYTES + 1)
+    if len(body) > MAX_ANSWER_BYTES:
+        raise UpstreamTransportError(f"the upstream's answer has over {MAX_ANSWER_BYTES} bytes")
+    return body
 
 
 def object_of(body: bytes) -> dict[str, Any]:
@@ -303,7 +317,7 @@ def _leniently(body: bytes) -> Any:
 
 
 def _text_or_json(body: bytes) -> dict[str, Any] | str:
-    text = body[:_LONGEST_ERROR].decode("utf-8", "replace")
+    text = body.decode("utf-8", "replace")
     try:
         value = read_json(text)
     except ValueError:
@@ -311,7 +325,7 @@ def _text_or_json(body: bytes) -> dict[str, Any] | str:
     return value if isinstance(value, dict) else text
 
 
-async def _chunks(answer: Answer) -> AsyncIterator[list[dict[str, Any]]]:
+async def _chunks(answer: StreamedAnswer) -> AsyncIterator[list[dict[str, Any]]]:
     """The chunks of a stream: at a time all that have come.
 
     Raises:
@@ -329,19 +343,28 @@ async def _chunks(answer: Answer) -> AsyncIterator[list[dict[str, Any]]]:
         if chunks:
             yield chunks
         if is_over:
-            await answer.read()  # so that the connection can be used again
+            await answer.read(_LONGEST_ERROR)  # so that the connection can be used again
             return
     raise UpstreamTransportError("the upstream's stream ended before its time")
 
 
-async def events_of(answer: Answer) -> AsyncIterator[list[bytes]]:
-    """The data of the server-sent events of an answer (WHATWG HTML, 9.2), without their names: at a
-    time all that have come.
+async def events_of(answer: StreamedAnswer) -> AsyncIterator[list[bytes]]:
+    """Yield the data of the server-sent events of an answer (WHATWG HTML, 9.2), without their
+    names: at a time all that have come.
+
+    Raises:
+        UpstreamTransportError: One event is larger than `MAX_ANSWER_BYTES`.
     """
-    unread, data = b"", list[bytes]()
+    unread, data = list[bytes](), list[bytes]()
     async for part in answer.parts():
-        *lines, unread = (unread + part).replace(b"\r\n", b"\n").split(b"\n")
-        events = []
+        unread.append(part)
+        if sum(map(len, unread)) + sum(map(len, data)) > MAX_ANSWER_BYTES:
+            words = f"the upstream's event has over {MAX_ANSWER_BYTES} bytes"
+            raise UpstreamTransportError(words)
+        if b"\n" not in part:  # joined once: a line may come in very many parts
+            continue
+        *lines, last = b"".join(unread).replace(b"\r\n", b"\n").split(b"\n")
+        unread, events = [last], []
         for line in lines:
             if line.startswith(b"data:"):
                 data.append(line[5:].removeprefix(b" "))

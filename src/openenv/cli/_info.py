@@ -150,8 +150,7 @@ def check_answers(url: str, timeout_s: float) -> None:
 
 
 def _no_answer(url: str, failure: str) -> str:
-    why = failure.partition(": ")[2].removeprefix("<urlopen error ").removesuffix(">")
-    return f"no server answers at {url}: {why}"
+    return f"no server answers at {url}: {failure.partition(': ')[2]}"
 
 
 def _check(url: str, page: Fetched) -> None:

@@ -102,8 +102,7 @@ def _fetched(url: str, key: str | None) -> str:
     try:
         answer = ask(url, headers, timeout_s=TIMEOUT_S)
     except FAILURES as error:
-        why = getattr(error, "reason", None) or error
-        raise Unreadable(f"no server answers at {url}: {why}") from error
+        raise Unreadable(f"no server answers at {url}: {error}") from error
     if answer.status != 200:
         raise _refused(url, answer.status)
     return answer.body.decode(errors="replace")

@@ -27,6 +27,7 @@ import h11
 
 from openenv._internal.json import read_json
 from openenv._internal.net.peers import is_loopback
+from openenv._internal.net.sockets import connect
 from openenv._internal.net.tls import client_context
 from openenv.errors import NotPermittedError, WrongHostError
 from openenv.execution.principal import KeyLimits, Keyring, Principal, Role
@@ -51,6 +52,7 @@ FIRST_LOOK_S = 0.3
 KEPT_S = 2.0  # that an unused connection to a server is kept: they close theirs after five
 KEPT = 32
 MCP_BODY_BYTES = 2**20
+MAX_ANSWER_BYTES = 16 * MCP_BODY_BYTES  # of an answer that is read as a whole
 OWN = "/gateway/"
 
 _ROUTED = re.compile(r"^([a-z2-7]{8})\.(.+)$", re.DOTALL)
@@ -68,6 +70,10 @@ class _Refused(Exception):
     def __init__(self, status: int, text: str) -> None:
         self.status = status
         super().__init__(text)
+
+
+class _TooLarge(ConnectionResetError):
+    """An answer of a server that is not read to its end."""
 
 
 class Gateway:
@@ -336,11 +342,12 @@ class Gateway:
         ended.add_done_callback(forget)
 
     async def _connect(self, server: Server) -> Wire:
-        loop = asyncio.get_running_loop()
-        tls = client_context(None) if server.is_secure else None
         try:
-            connecting = loop.create_connection(
-                lambda: Wire(h11.CLIENT), server.host, server.port, ssl=tls
+            connecting = connect(
+                lambda: Wire(h11.CLIENT),
+                f"{'https' if server.is_secure else 'http'}://{server.authority}",
+                tls=client_context(None) if server.is_secure else None,
+                timeout_s=CONNECT_S,
             )
             _, wire = await asyncio.wait_for(connecting, CONNECT_S)
         except ConnectionRefusedError as error:
@@ -392,6 +399,8 @@ class Gateway:
             answer = await _answered(behind)
             await self._relay(wire, behind, answer, asked, server)
             is_whole = True
+        except _TooLarge as error:
+            raise _Refused(502, str(error)) from None
         except ConnectionResetError as error:
             raise _Refused(502, f"the server left in mid-request: {error}") from None
         finally:
@@ -739,15 +748,20 @@ async def _answered(behind: Wire) -> Any:
 
 
 async def _all_of(wire: Wire) -> bytes:
-    """The whole body of a small message."""
-    found = b""
+    """Return the whole body of a small message.
+
+    Raises:
+        _TooLarge: The body has more than `MAX_ANSWER_BYTES`.
+        ConnectionResetError: The other side left in mid-message.
+    """
+    found = bytearray()
     while isinstance(event := await wire.event(), h11.Data):
-        found += bytes(event.data)
-        if len(found) > 16 * MCP_BODY_BYTES:
-            raise ConnectionResetError("the message is too large to be read")
+        found += event.data
+        if len(found) > MAX_ANSWER_BYTES:
+            raise _TooLarge(f"the server's answer has more than {MAX_ANSWER_BYTES} bytes")
     if not isinstance(event, h11.EndOfMessage):
         raise ConnectionResetError("the other side left in mid-message")
-    return found
+    return bytes(found)
 
 
 async def _small_body(wire: Wire) -> bytes:

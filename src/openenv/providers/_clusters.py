@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies
 
 from openenv._internal.json import read_json
-from openenv._internal.net.proxies import proxy_for
+from openenv._internal.net.proxies import is_from_environment, proxy_for
 from openenv._internal.packages import needs
 from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
@@ -125,7 +124,7 @@ class Cluster:
         self._configuration.connection_pool_maxsize = CONNECTIONS
         # By the variables, Kubernetes' client would ask a proxy for a cluster of this machine.
         proxy = self._configuration.proxy
-        if proxy in getproxies().values() and proxy_for(self._configuration.host) is None:
+        if is_from_environment(proxy) and proxy_for(self._configuration.host) is None:
             self._configuration.proxy = None
         self._has_answered = False
         self._client = kubernetes.client.ApiClient(self._configuration)

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
-from openenv._internal.net.proxies import connect_through, proxy_for
+from openenv._internal.net.sockets import open_stream
 from openenv._internal.net.tls import client_context
 from openenv._internal.packages import needs
 from openenv._internal.redaction import redact, register_secret
@@ -46,7 +46,6 @@ SOCKET = f'"$SBX_PROXY_DIR/{PORT}.sock"'
 IDLE_S = 600
 OPEN_TIMEOUT_S = 20.0
 GOODBYE_S = 1.0
-HEAD_BYTES = 2**16
 
 Credentials = Callable[[], Mapping[str, str]]
 
@@ -305,7 +304,13 @@ def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.S
                 raise OSError("no request") from error
             told = await asyncio.to_thread(credentials)
             netloc = host if port == 443 else f"{host}:{port}"
-            onward = await asyncio.wait_for(_connected(host, port), OPEN_TIMEOUT_S)
+            opening = open_stream(
+                f"https://{host}:{port}",
+                tls=client_context(),
+                timeout_s=OPEN_TIMEOUT_S,
+                limit=CHUNK,
+            )
+            onward = await asyncio.wait_for(opening, OPEN_TIMEOUT_S)
             whole = cast(Any, _Whole(onward[1]))
             with contextlib.closing(onward[1]):
                 yield (onward[0], whole), _rewritten(head, netloc, prefix, told)
@@ -344,15 +349,3 @@ def _rewritten(head: bytes, host: str, prefix: str, told: Mapping[str, str]) -> 
     kept += [f"{name}: {value}" for name, value in told.items()]
     kept += [f"Host: {host}", f"Connection: {'Upgrade' if goes_on else 'close'}"]
     return "\r\n".join([f"{method} {prefix}{rest}", *kept, "", ""]).encode("latin-1")
-
-
-async def _connected(host: str, port: int) -> Onward:
-    """A connection by TLS, through the proxy of this machine where it has one."""
-    context = client_context()
-    proxy = proxy_for(f"https://{host}:{port}")
-    if proxy is None:
-        return await asyncio.open_connection(host, port, ssl=context, limit=CHUNK)
-    through = await connect_through(proxy, host, port, OPEN_TIMEOUT_S)
-    return await asyncio.open_connection(
-        sock=through, ssl=context, server_hostname=host, limit=CHUNK
-    )

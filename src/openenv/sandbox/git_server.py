@@ -16,13 +16,12 @@ import subprocess  # nosec B404  # git, without a shell
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from openenv._internal.json import read_json
-from openenv._internal.net.http import open_answer
+from openenv._internal.net.http import HTTPAnswer, ask
 from openenv._internal.net.proxies import proxy_for
 
 __all__ = ["GitServerClient", "RepoInfo"]
@@ -155,12 +154,8 @@ class GitServerClient:
 
     def _ask(
         self, path: str, timeout_s: float, headers: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes]:
-        try:
-            with open_answer(f"{self.gitea_url}{path}", headers, timeout_s=timeout_s) as answer:
-                return answer.status, answer.read()
-        except HTTPException as error:
-            raise ConnectionError(f"it speaks no HTTP: {error!r}") from error
+    ) -> HTTPAnswer:
+        return ask(f"{self.gitea_url}{path}", headers, timeout_s=timeout_s)
 
     @property
     def _login(self) -> str:

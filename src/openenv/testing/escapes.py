@@ -647,8 +647,8 @@ _WAYS: dict[str, dict[str, str]] = {
             if any(name.startswith(('eth', 'en', 'wl')) for name in names): print('ESCAPED', names)
         """,
         "ask the cloud for its keys": """
-            import urllib.request
-            urllib.request.urlopen('http://169.254.169.254/latest/meta-data/', timeout=0.5); print('ESCAPED')
+            from urllib import request
+            request.urlopen('http://169.254.169.254/latest/meta-data/', timeout=0.5); print('ESCAPED')
         """,
         "use the container engine's socket": """
             import os, socket

@@ -8,6 +8,7 @@ session has a session there for each episode.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import functools
 import importlib
@@ -15,7 +16,7 @@ import json
 import socket
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -23,7 +24,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from openenv._internal.net.proxies import direct_mounts
+from openenv._internal.json import read_json
+from openenv._internal.net.http import FAILURES, MAX_BYTES, HTTPClient, StreamedAnswer, ask
 from openenv._internal.packages import needs
 from openenv._internal.redaction import redact
 from openenv.environment import scored
@@ -34,9 +36,6 @@ from openenv.tools.results import dump_of
 from openenv.tools.types import CallToolAction, CallToolObservation
 from openenv.types import Action, Observation, Private, State
 from openenv.wrappers.made import AdapterError, claimed, did_you_mean, preset, score_of
-
-with needs("openenv.wrappers.from_ors"):
-    import httpx
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -101,23 +100,11 @@ class Server:
     def __init__(self, place: Place) -> None:
         self.outcome: Outcome | None = None
         self._place = place
-        self._http: httpx.AsyncClient | None = None
+        self._http = HTTPClient(place.url, timeout_s=SILENCE_S, follows_redirects=True)
         self._session: str | None = None
         self._pinging: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ HTTP
-
-    @property
-    def _client(self) -> httpx.AsyncClient:
-        if self._http is None:
-            self._http = httpx.AsyncClient(
-                base_url=self._place.url,
-                headers=dict(self._place.headers),
-                timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S),
-                follow_redirects=True,
-                **direct_mounts(self._place.url),
-            )
-        return self._http
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> None:
         """It has neither resources nor prompts nor completions."""
@@ -132,30 +119,40 @@ class Server:
             Refused: It answered with an error.
             ConnectionError: It did not answer.
         """
-        headers = self._headers(session or self._session)
         until = asyncio.get_running_loop().time() + START_TIMEOUT_S
-        with _reached(self._place.url):
-            while True:
-                answer = await self._client.request(method, path, json=body, headers=headers)
-                is_starting = answer.status_code == 503 and STARTING in answer.headers
-                if not is_starting or asyncio.get_running_loop().time() > until:
-                    _check(answer, path)
-                    return answer.json()
-                await asyncio.sleep(float(answer.headers.get("Retry-After", "1")))
+        while True:
+            async with self._requested(method, path, body, session or self._session) as answer:
+                content = await answer.read(MAX_BYTES + 1)
+            is_starting = answer.status == 503 and STARTING in answer.headers
+            if not is_starting or asyncio.get_running_loop().time() > until:
+                _check(answer.status, content, path)
+                if len(content) > MAX_BYTES:
+                    raise ConnectionError(f"the answer of {path} has over {MAX_BYTES} bytes")
+                return read_json(content)
+            await asyncio.sleep(float(answer.headers.get("retry-after", "1")))
 
-    def _headers(self, session: str | None) -> dict[str, str]:
-        return {} if session is None else {"X-Session-ID": session}
+    @contextlib.asynccontextmanager
+    async def _requested(
+        self, method: str, path: str, body: Any, session: str | None
+    ) -> AsyncIterator[StreamedAnswer]:
+        headers = {"content-type": "application/json", **self._place.headers}
+        if session is not None:
+            headers["X-Session-ID"] = session
+        content = b"" if body is None else json.dumps(body).encode()
+        try:
+            async with self._http.request(method, path, headers, content) as answer:
+                yield answer
+        except OSError as error:
+            where = redact(self._place.url)
+            raise ConnectionError(f"the ORS server at {where} does not answer: {error}") from error
 
     async def _events(self, path: str, body: Any) -> AsyncGenerator[tuple[str, str], None]:
         """The events of a stream, as pairs of event and data."""
-        headers = self._headers(self._session)
-        with _reached(self._place.url):
-            async with self._client.stream("POST", path, json=body, headers=headers) as answer:
-                if answer.is_error:
-                    await answer.aread()
-                _check(answer, path)
-                async for event in _parsed(answer.aiter_lines()):
-                    yield event
+        async with self._requested("POST", path, body, self._session) as answer:
+            if answer.status >= 300:
+                _check(answer.status, await answer.read(MAX_BYTES), path)
+            async for event in _parsed(_lines(answer)):
+                yield event
 
     def _path(self, route: str) -> str:
         return f"/{self._place.environment}/{route}"
@@ -219,9 +216,7 @@ class Server:
         """Close the session and the connections."""
         session, self._session = self._session, None
         await self._close(session, self._pinging)
-        client, self._http = self._http, None
-        if client is not None:
-            await client.aclose()
+        await self._http.aclose()
 
     # ------------------------------------------------------------------ its tools
 
@@ -275,23 +270,26 @@ class Server:
         return {"content": [_block(one) for one in output["blocks"]], "isError": False}
 
 
-@contextlib.contextmanager
-def _reached(url: str) -> Iterator[None]:
-    try:
-        yield
-    except httpx.HTTPError as error:
-        why = str(error) or type(error).__name__
-        raise ConnectionError(f"the ORS server at {redact(url)} does not answer: {why}") from error
-
-
-def _check(answer: httpx.Response, path: str) -> None:
-    if not answer.is_error:
+def _check(status: int, content: bytes, path: str) -> None:
+    if status < 300:
         return
     try:
-        detail = answer.json()["detail"]
+        detail = read_json(content)["detail"]
     except (ValueError, KeyError, TypeError):
-        detail = answer.text
+        detail = content.decode(errors="replace") or f"status {status}"
     raise Refused(f"the ORS server refused {path}: {redact(str(detail))[:500]}")
+
+
+async def _lines(answer: StreamedAnswer) -> AsyncIterator[str]:
+    """Give the whole lines of an answer, as they come."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    rest = ""
+    async for part in answer.parts():
+        *lines, rest = (rest + decoder.decode(part)).replace("\r\n", "\n").split("\n")
+        for line in lines:
+            yield line
+        if len(rest) > MAX_BYTES:
+            raise ConnectionError(f"a line of a stream has over {MAX_BYTES} characters")
 
 
 async def _parsed(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, str], None]:
@@ -565,11 +563,11 @@ def _served(cls: type) -> str:
 def _found(url: str, name: str, headers: Mapping[str, str]) -> Place:
     """Look for an environment on a server."""
     try:
-        with httpx.Client(timeout=CONNECT_TIMEOUT_S, **direct_mounts(url)) as client:
-            answer = client.get(f"{url}/list_environments", headers=dict(headers))
-        answer.raise_for_status()
-        known = [str(one) for one in answer.json()]
-    except (httpx.HTTPError, ValueError, TypeError) as error:
+        answer = ask(f"{url}/list_environments", headers, timeout_s=CONNECT_TIMEOUT_S)
+        if answer.status != 200:
+            raise ValueError(f"status {answer.status}")
+        known = [str(one) for one in read_json(answer.body)]
+    except (*FAILURES, TypeError) as error:
         raise AdapterError(f"no ORS server answers at {redact(url)}: {error}") from error
     if not known:
         raise AdapterError(f"the ORS server at {redact(url)} has no environment")

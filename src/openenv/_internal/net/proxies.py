@@ -25,7 +25,14 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["Proxy", "connect_through", "direct_mounts", "is_this_machine", "proxy_for"]
+__all__ = [
+    "Proxy",
+    "connect_through",
+    "direct_mounts",
+    "is_from_environment",
+    "is_this_machine",
+    "proxy_for",
+]
 
 VARIABLES = {
     "http": ("http", "socks", "all"),
@@ -108,6 +115,13 @@ def is_this_machine(host: str) -> bool:
         return True
     ip = _address(host)
     return ip is not None and (ip.is_loopback or ip.is_unspecified)
+
+
+def is_from_environment(url: str | None) -> bool:
+    """Whether a proxy's address stands in the environment or in the system's settings."""
+    from urllib.request import getproxies
+
+    return url in getproxies().values()
 
 
 def direct_mounts(url: str) -> dict[str, Any]:

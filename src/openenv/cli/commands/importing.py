@@ -29,7 +29,7 @@ TITLES = {
     "mcp": "MCP",
 }
 NEEDS = {
-    "ors": ["openreward", "httpx"],
+    "ors": ["openreward"],
     "verifiers": ["verifiers>=0.4"],
     "gymnasium": ["gymnasium", "numpy"],
     "pettingzoo": ["pettingzoo", "gymnasium", "numpy"],

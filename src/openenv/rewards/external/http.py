@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from openenv._internal.net.proxies import direct_mounts
+from openenv._internal.net.http import HTTPClient
 from openenv._internal.net.tls import client_context
-from openenv._internal.packages import needs
 from openenv._internal.timeouts import within
 from openenv.errors import Unscored
 from openenv.reward import Score
@@ -38,8 +37,6 @@ class HTTPScorer:
         max_bytes: int,
         messages: Callable[[Trajectory[Any, Any]], list[Message]],
     ) -> None:
-        with needs("http_scorer"):
-            import httpx  # noqa: F401
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"expected an http or https address, got {url!r}")
@@ -48,7 +45,11 @@ class HTTPScorer:
         self.identity = identity_with(f"http:{url}{_says(headers)}", messages)
         self._timeout_s = timeout_s
         self._headers = {"content-type": "application/json", **headers}
-        self._context = client_context(ca_file)
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        self._ca_file = ca_file
+        if parts.scheme == "https":
+            client_context(ca_file)  # certificates that cannot be used are refused at once
         self._max_bytes = max_bytes
         self._messages = messages
 
@@ -69,43 +70,26 @@ class HTTPScorer:
         return read_answer(answer, len(trajectory))
 
     async def _answer(self, question: bytes) -> bytes:
-        import httpx
-
+        # One client a call: connections belong to one event loop, and this object to none. The time
+        # of the whole answer is limited, and not that of each part.
+        client = HTTPClient(self._origin, timeout_s=None, ca_file=self._ca_file)
         try:
-            async with (
-                self._client() as client,
-                client.stream("POST", self.url, content=question, headers=self._headers) as answer,
-            ):
-                body = await self._body(answer)
-        except httpx.TransportError as error:
+            async with client.request("POST", self._path, self._headers, question) as answer:
+                body = await answer.read(self._max_bytes + 1)
+        except OSError as error:
             why = f"{self.name} does not answer: {type(error).__name__}"
             raise Temporary(f"{why}: {error}" if str(error) else why) from error
-        except httpx.HTTPError as error:
-            raise Unscored(f"{self.name} does not speak HTTP: {error}") from error
-        if answer.status_code == 200:
+        finally:
+            await client.aclose()
+        if len(body) > self._max_bytes:
+            raise Unscored(f"{self.name} answered with more than {self._max_bytes} bytes")
+        if answer.status == 200:
             return body
         words = body[:200].decode("utf-8", "replace")
-        why = f"{self.name} answered {answer.status_code}: {words}"
-        if answer.status_code in TEMPORARY_STATUS:
+        why = f"{self.name} answered {answer.status}: {words}"
+        if answer.status in TEMPORARY_STATUS:
             raise Temporary(why, _seconds(answer.headers.get("retry-after")))
         raise Unscored(why)
-
-    def _client(self) -> Any:
-        import httpx
-
-        # One a call: a connection belongs to one event loop, and this object to none.
-        # The time of all of it is limited, and not that of each part.
-        return httpx.AsyncClient(  # nosec B113
-            verify=self._context, timeout=None, **direct_mounts(self.url)
-        )
-
-    async def _body(self, answer: Any) -> bytes:
-        body = bytearray()
-        async for chunk in answer.aiter_bytes():
-            body += chunk
-            if len(body) > self._max_bytes:
-                raise Unscored(f"{self.name} answered with more than {self._max_bytes} bytes")
-        return bytes(body)
 
 
 def _says(headers: Mapping[str, str]) -> str:
@@ -145,7 +129,6 @@ def http_scorer(
         messages: How an episode is written as a conversation.
 
     Raises:
-        MissingPackage: httpx is not installed.
         ValueError: It is no such address.
     """
     return HTTPScorer(url, timeout_s, headers or {}, ca_file, max_bytes, messages)
